@@ -1,0 +1,1 @@
+"""What is run: every number of the project, as frozen dataclasses."""

@@ -1,0 +1,57 @@
+"""Typed fields with help and a range: how every number of the project is declared."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+LARGEST = 2**31 - 1
+
+
+class Range(NamedTuple):
+    """What a field allows, as a phrase for people and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def at_least(least: int) -> Range:
+    """Whole numbers from `least` on, as far as the device's integers go."""
+    words = f"a whole number from {least} to {LARGEST}"
+    return Range(words, lambda x: least <= x <= LARGEST)
+
+
+def between(low: float, high: float) -> Range:
+    """Numbers from `low` to `high`, both allowed."""
+    return Range(f"a number from {low:g} to {high:g}", lambda x: low <= x <= high)
+
+
+def fraction_below(high: float) -> Range:
+    """Numbers from 0 on that stay below `high`."""
+    return Range(f"a number from 0 to below {high:g}", lambda x: 0 <= x < high)
+
+
+def one_of(*values: str) -> Range:
+    """One of a few words."""
+    return Range("one of " + ", ".join(values), lambda x: x in values)
+
+
+NON_NEGATIVE = Range("a finite number of at least 0", lambda x: 0 <= x < float("inf"))
+POSITIVE = Range("a finite number above 0", lambda x: 0 < x < float("inf"))
+ANY = Range("any value", lambda _: True)
+
+
+def option(default: T, text: str, allowed: Range = ANY) -> T:
+    """A dataclass field that carries its help and what it allows.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Example:
+        ...     utd: int = option(1, "updates per decision step", at_least(1))
+        >>> Example().utd
+        1
+    """
+    return dataclasses.field(
+        default=default, metadata={"help": text, "allowed": allowed}
+    )

@@ -1,0 +1,87 @@
+"""From names and values, as people give them, to one checked config."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from r2r2.config.agents import AGENTS, WARMUP, agent_config
+from r2r2.config.fields import find_leaf, leaves, parse, replace_leaves
+from r2r2.config.refusal import Refusal
+from r2r2.config.run import RunConfig
+
+DEFAULT_AGENT = "td7+r2r2"
+
+
+def defaults(agent: str) -> RunConfig:
+    """The config of a named agent with nothing changed.
+
+    Example:
+        >>> defaults("td7").warmup
+        25000
+    """
+    config = agent_config(agent)
+    return RunConfig(agent=config, warmup=WARMUP[type(config)])
+
+
+def resolve(*layers: Mapping[str, Any]) -> RunConfig:
+    """One config from layers of named values, later ones winning.
+
+    Args:
+        *layers: values by dotted name, as text or as TOML types; the agent stands
+            under `agent` or `agent.name`.
+
+    Example:
+        >>> config = resolve({"env": "Hopper-v5"}, {"seeds": "3,7", "lambda-rr": "0"})
+        >>> config.seeds, config.agent.name, config.agent.representation.lambda_rr
+        ((3, 7), 'td7+r2r2', 0.0)
+    """
+    config = defaults(agent_name(*layers))
+    table = leaves(config)
+    del table["agent.name"]  # the agent's name is no field to change alone
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            if name not in ("agent", "agent.name"):
+                leaf = find_leaf(table, name)
+                values[leaf.path] = parse(leaf, value)
+    return checked(replace_leaves(config, values))
+
+
+def checked(config: RunConfig) -> RunConfig:
+    """The config, if its fields are allowed and agree with each other."""
+    agent_config(config.agent.name)
+    if not config.env:
+        raise Refusal(
+            "env is missing; name a task, for example --env Hopper-v5 or --env dog-run "
+            "('r2r2 list envs' shows them)"
+        )
+    typed = {path: parse(leaf, leaf.value) for path, leaf in leaves(config).items()}
+    config = replace_leaves(config, typed)
+    if config.eval_every % config.eval_average:
+        raise Refusal(
+            f"eval_average is {config.eval_average}; allowed is a divisor of "
+            f"eval_every, which is {config.eval_every}"
+        )
+    return config
+
+
+def with_action_repeat(config: RunConfig, repeats: set[int]) -> RunConfig:
+    """The config with 0 replaced by the suite's own action repeat."""
+    if config.action_repeat:
+        return config
+    if len(repeats) > 1:
+        raise Refusal(
+            f"action_repeat is 0, the suite's own, which differs between "
+            f"{', '.join(config.env)}; give one for all"
+        )
+    return dataclasses.replace(config, action_repeat=min(repeats))
+
+
+def agent_name(*layers: Mapping[str, Any]) -> str:
+    """The agent that layers of named values ask for."""
+    name: Any = DEFAULT_AGENT
+    for layer in layers:
+        name = layer.get("agent.name", layer.get("agent", name))
+    if not isinstance(name, str):
+        raise Refusal(f"agent is {name!r}; allowed are {', '.join(AGENTS)}")
+    return name

@@ -1,0 +1,107 @@
+"""A config as text: TOML in and out, and the names a run goes by."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from r2r2.config.fields import leaves
+from r2r2.config.refusal import Refusal
+
+
+def safe_name(task: str) -> str:
+    """A task's id with what a file name cannot hold replaced by a dot.
+
+    Example:
+        >>> safe_name("my.package:Arm-v0")
+        'my.package.Arm-v0'
+    """
+    return task.replace(":", ".").replace("/", ".").replace("\\", ".")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file by dotted name; tables are joined to their keys."""
+    try:
+        return parse_toml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise Refusal(f"config is {str(path)!r}, which cannot be read: {reason}") from (
+            None
+        )
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The values of TOML text by dotted name.
+
+    Example:
+        >>> parse_toml('utd = 20' + chr(10) + '[agent]' + chr(10) + 'width = 64')
+        {'utd': 20, 'agent.width': 64}
+    """
+    return _flat(tomllib.loads(text))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            found |= _flat(cast(dict[str, Any], value), f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
+
+
+def to_toml(config: Any) -> str:
+    """A config as TOML that `read_toml` and `resolve` bring back unchanged."""
+    lines, table = [], ""
+    for path, leaf in sorted(leaves(config).items(), key=_tables_last):
+        head, _, key = path.rpartition(".")
+        if head != table:
+            table = head
+            lines.append(f"\n[{table}]")
+        lines.append(f"{key} = {_toml_value(leaf.value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _tables_last(item: tuple[str, object]) -> str:
+    return item[0].rpartition(".")[0]
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    # JSON's strings, truth values and numbers are TOML's as well.
+    return json.dumps(value, ensure_ascii=False)
+
+
+def run_name(config: Any) -> str:
+    """The default folder's name: agent, tasks, UTD, and a digest of the rest."""
+    tasks = [safe_name(task) for task in config.env]
+    shown = "+".join(tasks) if len(tasks) < 4 else f"{tasks[0]}+{len(tasks) - 1}more"
+    return f"{config.agent.name}_{shown}_utd{config.utd}_{digest(config)}"
+
+
+def digest(config: Any) -> str:
+    """Eight hex digits of the config without its seeds and steps."""
+    values = {path: leaf.value for path, leaf in leaves(config).items()}
+    kept = {p: v for p, v in values.items() if p not in ("seeds", "steps")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def experiment_name(config: Any, default: Any) -> str:
+    """Agent, the fields changed from their defaults, UTD: a curve's name in a CSV.
+
+    Example:
+        >>> from r2r2.config.run import RunConfig
+        >>> experiment_name(RunConfig(utd=20, warmup=5), RunConfig())
+        'td7_warmup=5_utd20'
+    """
+    named = ("env", "seeds", "steps", "utd", "agent.name", "log_every")
+    plain = leaves(default)
+    changed = [
+        f"_{path.rpartition('.')[2]}={leaf.value}"
+        for path, leaf in leaves(config).items()
+        if path not in named and leaf.value != plain[path].value
+    ]
+    return f"{config.agent.name}{''.join(changed)}_utd{config.utd}"

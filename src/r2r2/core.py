@@ -1,0 +1,86 @@
+"""The vocabulary shared by every stage after `config`.
+
+Axes are ordered [S, G, 2, B, D]: members, updates, twins, batch, features. Every
+function here and below is written for one member; `learn.update` and `interact`
+map it over the fleet.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from r2r2.config.text import safe_name
+
+Array = jax.Array
+
+
+class Spec(NamedTuple):
+    """Sizes of a task: a flat observation and an action in [-1, 1]."""
+
+    obs_dim: int
+    action_dim: int
+
+
+class Member(NamedTuple):
+    """One slot of a fleet: a task and a seed.
+
+    Example:
+        >>> Member("Hopper-v5", 3).name
+        'Hopper-v5_s3'
+    """
+
+    task: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The member's folder inside a run."""
+        return f"{safe_name(self.task)}_s{self.seed}"
+
+
+class Batch(NamedTuple):
+    """Transitions drawn from replay."""
+
+    obs: Array  # [B, obs]
+    action: Array  # [B, action]
+    reward: Array  # [B]
+    next_obs: Array  # [B, obs]
+    terminated: Array  # [B] bool; a time limit is not a termination
+
+
+class Metric(NamedTuple):
+    """A quantity summed over the updates that computed it."""
+
+    total: Array
+    times: Array
+
+
+class Update(NamedTuple):
+    """What one update says besides the next state."""
+
+    priorities: Array  # [B], the new priorities of the batch's rows
+    metrics: dict[str, Metric]
+
+
+class Agent(NamedTuple):
+    """An algorithm as pure functions of a state that holds arrays only.
+
+    Randomness enters as a value: `draw` and `draw_action` say which numbers are
+    needed, `update` and `explore` are deterministic. `step` counts updates from 1 and
+    has no member axis: members updated together agree in it modulo `phase`.
+    """
+
+    init: Callable[[Array], Any]  # key -> state
+    acting: Callable[[Any], Any]  # state -> the policy that acts in training
+    evaluated: Callable[[Any], Any]  # state -> the policy that is evaluated
+    draw_action: Callable[[Array], Any]  # key -> draws of one action
+    explore: Callable[[Any, Array, Any], Array]  # policy, obs, draws -> action
+    greedy: Callable[[Any, Array], Array]  # policy, obs -> action
+    draw: Callable[[Array], Any]  # key -> draws of one update
+    update: Callable[[Any, Batch, Any, Array], tuple[Any, Update]]
+    sync: Callable[[Any], Any]  # at every `sync_period`-th update, after it
+    keep: Callable[[Any], Any]  # the acting policy becomes the policy checkpoint
+    batch_size: int
+    phase: int
+    sync_period: int

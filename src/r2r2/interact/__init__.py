@@ -1,0 +1,1 @@
+"""Experience: acting, replay, episodes."""

@@ -1,0 +1,1 @@
+"""The mathematics: losses, networks, agents, and the compiled update."""

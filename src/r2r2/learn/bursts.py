@@ -1,0 +1,56 @@
+"""Which members train together, and how far, when they owe different numbers.
+
+The choice never changes a member's own sequence of updates: only in whose company, and
+in how many calls, they are made.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Call(NamedTuple):
+    """One compiled call: these members, so many updates each."""
+
+    members: tuple[int, ...]
+    updates: int
+
+
+def next_call(made: np.ndarray, owed: np.ndarray, phase: int, most: int) -> Call:
+    """The next call towards making all updates owed; its members agree modulo `phase`.
+
+    Members out of phase first come into it among themselves; then all who still owe go
+    on until the first is done.
+
+    Args:
+        made: updates each member has made, [S].
+        owed: updates each member owes, [S], some of them positive.
+        phase: the agent's.
+        most: updates per call at most.
+
+    Example:
+        >>> next_call(np.array([0, 4, 8]), np.array([6, 2, 0]), phase=2, most=250)
+        Call(members=(0, 1), updates=2)
+    """
+    active = np.flatnonzero(owed)
+    late = made[active] % phase
+    ahead = most
+    if len(set(late)) > 1:
+        active = active[late == late.max()]
+        ahead = phase - late.max()
+    count = min(ahead, most, owed[active].min())
+    return Call(tuple(int(member) for member in active), int(count))
+
+
+def filled(members: tuple[int, ...], size: int) -> np.ndarray:
+    """The members, with the first repeated until `size`.
+
+    A repeated member's results stand twice, equal: so one compiled program of `size`
+    serves every smaller group.
+    """
+    return np.asarray(members + members[:1] * (size - len(members)))
+
+
+def group_size(members: int, fleet: int) -> int:
+    """The power of two, or the whole fleet, that a group is filled up to."""
+    return min(fleet, 1 << (members - 1).bit_length())

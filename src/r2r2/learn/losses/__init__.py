@@ -1,0 +1,1 @@
+"""Losses as functions of arrays, one formula each."""

@@ -1,0 +1,115 @@
+"""R2R2's terms, which keep a self-predictive encoder from collapsing (ICML 2026).
+
+Z = phi(s) is the online encoder's output on the update's batch, [N, d]. The terms act
+on it as it is, without a projector, and their gradients reach the encoder only through
+it. They can be used alone, on any encoder:
+
+    >>> import jax.numpy as jnp
+    >>> from r2r2 import redundancy, variance_hinge
+    >>> z = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> float(redundancy(z)), float(variance_hinge(z))
+    (484.0, 0.0)
+"""
+
+import jax
+import jax.numpy as jnp
+
+from r2r2.config.agents import Representation
+from r2r2.config.refusal import Refusal
+from r2r2.core import Array
+
+
+def self_prediction(predicted: Array, target: Array) -> Array:
+    r"""L_SPL as TD7 and SimbaV2-SPL reduce it: the mean over batch and features.
+
+    $$\frac{1}{Nd} \sum_{n,j} (T(\phi(s), a) - \mathrm{sg}(\phi(s')))_{nj}^2$$
+
+    Args:
+        predicted: the latent model's prediction, [N, d].
+        target: the latent of the next observation, [N, d]; no gradient reaches it.
+    """
+    return jnp.mean((predicted - jax.lax.stop_gradient(target)) ** 2)
+
+
+def redundancy(z: Array, zero_centred: bool = False) -> Array:
+    r"""L_RR: the mean squared off-diagonal of the second moment.
+
+    $$\frac{1}{d(d-1)} \sum_{i \neq j} C_{ij}^2, \qquad C = Z^\top Z / (N - 1)$$
+
+    Not centred on purpose: centring erases the constant mode of the dynamics, which
+    the optimal self-predictive representation contains.
+
+    Args:
+        z: latents, [N, d].
+        zero_centred: the paper's ablation; subtracts the batch mean first.
+    """
+    batch, dim = _sizes(z)
+    if zero_centred:
+        z = _centred(z)
+    moment = z.T @ z / (batch - 1)
+    off_diagonal = jnp.where(jnp.eye(dim, dtype=bool), 0, moment)
+    return jnp.sum(off_diagonal**2) / (dim * (dim - 1))
+
+
+def variance_hinge(z: Array, threshold: float = 1.0) -> Array:
+    r"""L_Var: the mean shortfall of each feature's deviation below a threshold.
+
+    $$\frac{1}{d} \sum_j \max(0, v_{th} - \mathrm{std}_j)$$
+
+    Args:
+        z: latents, [N, d].
+        threshold: v_th; on the unit sphere the hinge never closes at 1.
+    """
+    return jnp.mean(jax.nn.relu(threshold - deviation(z)))
+
+
+def deviation(z: Array) -> Array:
+    """Unbiased standard deviation over the batch, [d]; no gradient where it is zero.
+
+    The root's derivative is infinite at zero, and 0 x inf is NaN. A constant feature is
+    told by its entries: the rounding of its mean can leave it a variance above zero.
+    """
+    batch, _ = _sizes(z)
+    variance = jnp.sum(_centred(z) ** 2, axis=0) / (batch - 1)
+    moves = jnp.any(z != jnp.broadcast_to(z[:1], z.shape), axis=0) & (variance > 0)
+    return jnp.where(moves, jnp.sqrt(jnp.where(moves, variance, 1)), 0)
+
+
+def representation_loss(
+    weights: Representation, z: Array, prediction: Array
+) -> tuple[Array, dict[str, Array]]:
+    """The encoder's whole loss, and its terms unweighted.
+
+    A weight of 0 removes its term from the program: such an agent is its base.
+
+    Args:
+        weights: the lambdas and the ablations; static.
+        z: latents of the batch's observations, [N, d], with gradient.
+        prediction: L_SPL in the host agent's own reduction.
+    """
+    terms = {"spl": prediction}
+    if weights.lambda_rr:
+        terms["redundancy"] = redundancy(z, weights.zero_centred)
+    if weights.lambda_var:
+        terms["variance"] = variance_hinge(z, weights.variance_threshold)
+    lambdas = {
+        "spl": weights.lambda_spl,
+        "redundancy": weights.lambda_rr,
+        "variance": weights.lambda_var,
+    }
+    weighted = [lambdas[name] * term for name, term in terms.items()]
+    return sum(weighted[1:], start=weighted[0]), terms
+
+
+def _centred(z: Array) -> Array:
+    return z - jnp.broadcast_to(jnp.mean(z, axis=0, keepdims=True), z.shape)
+
+
+def _sizes(z: Array) -> tuple[int, int]:
+    if z.ndim != 2 or min(z.shape) < 2:
+        raise Refusal(
+            f"z has shape {z.shape}; R2R2's terms need [N, d] with a batch of at "
+            "least 2 latents of at least 2 features"
+        )
+    batch, dim = z.shape
+    return batch, dim

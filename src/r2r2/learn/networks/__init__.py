@@ -1,0 +1,1 @@
+"""Networks as Equinox modules that act on the last axis."""

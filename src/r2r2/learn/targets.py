@@ -1,0 +1,26 @@
+"""Choosing between an old and a new version of a tree, by a condition."""
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+
+from r2r2.core import Array
+
+Tree = TypeVar("Tree")
+
+
+def when(condition: Array, change: Callable[[Tree], Tree], tree: Tree) -> Tree:
+    """`change(tree)` where a scalar condition holds; the other arm costs nothing."""
+    return cast(Tree, jax.lax.cond(condition, change, lambda same: same, tree))
+
+
+def pick(chosen: Array, new: Tree, old: Tree) -> Tree:
+    """Per member: the leaves of `new` where `chosen` [S] holds, else those of `old`."""
+
+    def leaf(a: Array, b: Array) -> Array:
+        mask = chosen.reshape(chosen.shape + (1,) * (a.ndim - chosen.ndim))
+        return jnp.where(jnp.broadcast_to(mask, a.shape), a, b)
+
+    return cast(Tree, jax.tree.map(leaf, new, old))

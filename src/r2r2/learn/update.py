@@ -1,0 +1,133 @@
+"""Many updates of many members as one compiled call.
+
+Sampling is inside, since LAP's priorities change after every update. Members may have
+made different numbers of updates: what falls on every update is unbatched, and what
+falls on some (a sync of the targets) happens at boundaries, between which the loop
+runs without asking.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from r2r2.core import Agent, Array, Metric
+from r2r2.interact import sumtree
+from r2r2.interact.keys import Purpose, step_key
+from r2r2.interact.replay import (
+    Priorities,
+    Replay,
+    Rows,
+    draw_uniforms,
+    fetch,
+    refresh_highest,
+    reprioritise,
+)
+from r2r2.learn.targets import pick, when
+
+
+class Learner(NamedTuple):
+    """What updates change, for one member or, with a leading axis, for a group."""
+
+    state: Any
+    priorities: Priorities
+    metrics: dict[str, Metric]  # summed over the updates since they were last read
+
+
+class Group(NamedTuple):
+    """Which members are updated, in the fleet's numbering, and how far they are."""
+
+    member: Array  # [K]
+    key: Array  # [K], the members' keys
+    made: Array  # [K], updates each has made; equal modulo the agent's phase
+
+
+def init(agent: Agent, keys: Array, replay: Replay) -> Learner:
+    """A fleet before its first update; keys is [S]."""
+    first = jax.vmap(lambda key: step_key(key, Purpose.INIT, 0))(keys)
+    bare = Learner(jax.vmap(agent.init)(first), replay.priorities, {})
+
+    def one_update(learner: Learner, key: Array) -> dict[str, Metric]:
+        step = jnp.ones((), dtype=int)
+        draws = draw(agent, learner.priorities, key, step)
+        return _update(agent, replay.rows, learner, step, draws, step)[1]
+
+    shapes = jax.eval_shape(jax.vmap(one_update), bare, keys)
+    metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return bare._replace(metrics=metrics)
+
+
+def update_once(
+    agent: Agent, rows: Rows, learner: Learner, member: Array, draws: Any, step: Array
+) -> Learner:
+    """Sample, update, write the priorities back: one member, one update.
+
+    Args:
+        agent: the algorithm.
+        rows: the whole fleet's rows.
+        learner: what of this member changes.
+        member: its place in the fleet.
+        draws: the sampler's uniforms [B, levels], and the agent's draws.
+        step: updates made with this one.
+    """
+    learner, metrics = _update(agent, rows, learner, member, draws, step)
+    return learner._replace(metrics=jax.tree.map(jnp.add, learner.metrics, metrics))
+
+
+def sync(agent: Agent, learner: Learner) -> Learner:
+    """What happens every `sync_period` updates: the agent's part and LAP's."""
+    return learner._replace(
+        state=agent.sync(learner.state),
+        priorities=refresh_highest(learner.priorities),
+    )
+
+
+def draw(agent: Agent, priorities: Priorities, key: Array, step: Array) -> Any:
+    """The random numbers of a member's update number `step`."""
+    k_sample, k_update = jax.random.split(step_key(key, Purpose.LEARN, step))
+    uniforms = draw_uniforms(k_sample, agent.batch_size, priorities.tree)
+    return uniforms, agent.draw(k_update)
+
+
+def update_many(
+    agent: Agent, rows: Rows, learners: Learner, group: Group, count: Array
+) -> Learner:
+    """`count` updates of every member of a group; `count` may change between calls."""
+    advance = partial(_advance, agent, rows, group)
+    sync_all = jax.vmap(partial(sync, agent))
+
+    def segment(carry: tuple[Array, Learner]) -> tuple[Array, Learner]:
+        done, learners = carry
+        ahead = jnp.min(agent.sync_period - (group.made + done) % agent.sync_period)
+        until = jnp.minimum(done + ahead, count)
+        learners = jax.lax.fori_loop(done, until, advance, learners)
+        due = (group.made + until) % agent.sync_period == 0
+        return until, when(
+            jnp.any(due), lambda old: pick(due, sync_all(old), old), learners
+        )
+
+    start = jnp.zeros_like(count), learners
+    return jax.lax.while_loop(lambda carry: carry[0] < count, segment, start)[1]
+
+
+def _advance(
+    agent: Agent, rows: Rows, group: Group, done: Array, learners: Learner
+) -> Learner:
+    step = group.made + done + 1
+    draws = jax.vmap(partial(draw, agent))(learners.priorities, group.key, step)
+    each = jax.vmap(partial(update_once, agent, rows), in_axes=(0, 0, 0, None))
+    # The members agree modulo the phase: the first one's step stands for all, and has
+    # no member axis, so the agent's conditions stay branches.
+    return each(learners, group.member, draws, step[0])
+
+
+def _update(
+    agent: Agent, rows: Rows, learner: Learner, member: Array, draws: Any, step: Array
+) -> tuple[Learner, dict[str, Metric]]:
+    uniforms, noise = draws
+    index = sumtree.draw(learner.priorities.tree, uniforms)
+    batch = fetch(rows, member, index)
+    state, out = agent.update(learner.state, batch, noise, step)
+    priorities = reprioritise(learner.priorities, index, out.priorities)
+    return learner._replace(state=state, priorities=priorities), out.metrics

@@ -1,0 +1,1 @@
+"""How good: evaluation of what was learnt."""

@@ -1,0 +1,1 @@
+"""Memory of a run: its folder, events, evaluations and weights."""

@@ -1,0 +1,105 @@
+"""What happened in a run, one JSON line per event."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, NoReturn, Self, cast
+
+import numpy as np
+
+from r2r2.record.files import append_line, damaged, open_lines, read_lines
+
+Value = str | bool | int | float | np.generic | None
+
+FIXED = ("event", "time", "member", "env_step", "decision_step", "update_step")
+
+
+class Steps(NamedTuple):
+    """How far a run, or one of its members, has come."""
+
+    env_step: int = 0
+    decision_step: int = 0
+    update_step: int = 0
+
+
+class EventLog:
+    """Appends events to a file, each as one whole line.
+
+    An event holds `event`, `time` (seconds since the log was opened), `member` (null:
+    the whole run), `env_step`, `decision_step`, `update_step` and fields of its own.
+    JSON has no numbers for them, so a float that is not finite is written as the
+    string "nan", "inf" or "-inf"; `float()` reads numbers and these alike.
+
+    Example:
+        with EventLog(folder.events) as log:
+            log.write("episode", Steps(1000, 1000, 0), "Hopper-v5_s0", {"return": 12.5})
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic):
+        self._file = open_lines(path)
+        self._clock = clock
+        self._start = clock()
+
+    def write(
+        self,
+        event: str,
+        steps: Steps,
+        member: str | None = None,
+        fields: Mapping[str, Value] | None = None,
+    ) -> None:
+        """Appends one event; on return the operating system has it."""
+        own = dict(fields or {})
+        if taken := [name for name in FIXED if name in own]:
+            raise ValueError(f"a field of an event cannot be called {taken[0]!r}")
+        seconds = self._clock() - self._start
+        line = {"event": event, "time": seconds, "member": member}
+        line |= steps._asdict() | own
+        plain = {name: _plain(value) for name, value in line.items()}
+        append_line(self._file, json.dumps(plain, allow_nan=False))
+
+    def close(self) -> None:
+        """Closes the file; nothing can be written after it."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+def read_events(path: Path) -> list[dict[str, object]]:
+    """The events of a log, oldest first; a torn last line is left out.
+
+    Raises:
+        Refusal: The file cannot be read, or a line of it is damaged.
+    """
+    lines = enumerate(read_lines(path), start=1)
+    return [_event(path, number, line) for number, line in lines]
+
+
+def _event(path: Path, number: int, line: str) -> dict[str, object]:
+    try:
+        event: object = json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, number, "it is not JSON") from error
+    if not isinstance(event, dict):
+        raise damaged(path, number, "it is not a JSON object")
+    fields = cast("dict[str, object]", event)
+    if missing := [name for name in FIXED if name not in fields]:
+        raise damaged(path, number, f"it has no {missing[0]!r}")
+    return fields
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return _plain(cast("object", value.item()))
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

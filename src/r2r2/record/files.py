@@ -1,0 +1,83 @@
+"""Files that are never seen half written, and logs that grow by whole lines."""
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import BinaryIO
+
+from r2r2.config.refusal import Refusal
+
+
+def write_whole(path: Path, data: bytes | str) -> None:
+    """Writes a file so that a reader, or a crash, sees the old or the new one whole.
+
+    Text is written as UTF-8. After an error the old file stands as it was.
+
+    Raises:
+        OSError: The disk is full, or the folder is missing or not writable.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    # In the same folder, because a replacement is atomic within one file system only.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def open_lines(path: Path) -> BinaryIO:
+    """Opens a file to append whole lines to it.
+
+    A last line without its end, as a killed run leaves it, is cut off: the next line
+    would otherwise be glued to it.
+    """
+    file = path.open("a+b")
+    file.seek(0)
+    content = file.read()
+    file.truncate(content.rfind(b"\n") + 1)
+    file.seek(0, os.SEEK_END)
+    return file
+
+
+def append_line(file: BinaryIO, line: str) -> None:
+    """Appends one line in one piece and hands it to the operating system."""
+    file.write(f"{line}\n".encode())
+    file.flush()
+
+
+def read_lines(path: Path) -> list[str]:
+    """The whole lines of a file, without their ends.
+
+    A last line without its end is what a killed run leaves behind; it is left out.
+
+    Raises:
+        Refusal: The file cannot be read, or a line is not UTF-8.
+    """
+    try:
+        whole = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise Refusal(f"'{path}' cannot be read: {error.strerror}") from error
+    lines: list[str] = []
+    for number, line in enumerate(whole, start=1):
+        try:
+            lines.append(line.decode())
+        except UnicodeDecodeError as error:
+            raise damaged(path, number, "it is not UTF-8") from error
+    return lines
+
+
+def damaged(path: Path, number: int, why: str) -> Refusal:
+    """The refusal of one line of a file; lines count from 1.
+
+    Example:
+        >>> str(damaged(Path("events.jsonl"), 3, "it is not JSON"))
+        "line 3 of 'events.jsonl' is damaged: it is not JSON"
+    """
+    return Refusal(f"line {number} of '{path}' is damaged: {why}")

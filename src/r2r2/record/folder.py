@@ -1,0 +1,177 @@
+"""One command is one run is one folder."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from r2r2.config.refusal import Refusal
+from r2r2.record import manifest
+from r2r2.record.files import write_whole
+
+CONFIG = "config.toml"
+
+
+class RunFolder(NamedTuple):
+    """Where a run keeps what it writes; made by `create_run` or `open_run`.
+
+    Example:
+        if not overwrite and is_finished(path, config_text):
+            return  # nothing to do: this very run is already there
+        folder = create_run(path, config_text, [m.name for m in members], overwrite)
+        ...
+        folder.finish()
+    """
+
+    path: Path
+    members: tuple[str, ...]
+
+    @property
+    def events(self) -> Path:
+        """The log of events."""
+        return self.path / "events.jsonl"
+
+    @property
+    def evaluations(self) -> Path:
+        """The table of evaluations."""
+        return self.path / "evaluations.csv"
+
+    @property
+    def curve(self) -> Path:
+        """The picture of the learning curve."""
+        return self.path / "curve.png"
+
+    def weights(self, member: str) -> Path:
+        """The weights of one of the run's members."""
+        if member not in self.members:
+            raise ValueError(f"{member!r} is not a member of {self.path}")
+        return self.path / member / "weights.npz"
+
+    def config_text(self) -> str:
+        """The resolved config, as it was handed to `create_run`.
+
+        Raises:
+            Refusal: It cannot be read.
+        """
+        try:
+            return (self.path / CONFIG).read_bytes().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise _unfit(self.path, f"has no readable {CONFIG}") from error
+
+    def write_versions(self, versions: Mapping[str, str]) -> None:
+        """Keeps what the run was made with."""
+        content = json.dumps(dict(versions), indent=2) + "\n"
+        write_whole(self.path / "versions.json", content)
+
+    def finish(self) -> None:
+        """Marks the run as finished; until then it counts as unfinished."""
+        manifest.write_manifest(self.path, self.members, "finished")
+
+
+def create_run(
+    path: Path, config_text: str, members: Sequence[str], overwrite: bool
+) -> RunFolder:
+    """Makes the folder of a new run, with its config and a folder per member.
+
+    Args:
+        path: The folder; it may exist if it is empty, or a run and `overwrite` is set.
+        config_text: The resolved config.
+        members: The names of the members, each the name of a folder.
+        overwrite: Whether a run that is there already is deleted.
+
+    Raises:
+        Refusal: Something else is there, or nothing can be written there; a folder
+            that is not a run is never deleted.
+    """
+    manifest.check_members(members)
+    try:
+        _check_vacant(path, config_text, overwrite)
+        path.mkdir(parents=True, exist_ok=True)
+        # The manifest goes first: a crash from here on leaves an unfinished run.
+        manifest.write_manifest(path, members, "running")
+        _empty(path)
+        write_whole(path / CONFIG, config_text)
+        for member in members:
+            (path / member).mkdir()
+    except OSError as error:
+        raise Refusal(
+            f"out is '{path}', which cannot be written: {error.strerror}"
+        ) from error
+    return RunFolder(path, tuple(members))
+
+
+def open_run(path: Path) -> RunFolder:
+    """The folder of a run that is there, finished or not.
+
+    Raises:
+        Refusal: There is no run that this version can read.
+    """
+    try:
+        exists, held = path.exists(), path.is_dir() and (path / manifest.NAME).exists()
+    except OSError as error:
+        raise _unfit(path, f"cannot be read: {error.strerror}") from error
+    if not exists:
+        raise _unfit(path, "does not exist")
+    if not held:
+        raise _unfit(path, f"is not the folder of a run: it has no {manifest.NAME}")
+    found = manifest.read_manifest(path)
+    if found is None:
+        raise _unfit(path, f"has a {manifest.NAME} that is damaged or no run's")
+    if found.format != manifest.FORMAT:
+        known = f"this version of r2r2 reads {manifest.FORMAT}"
+        raise _unfit(path, f"has a {manifest.NAME} of format {found.format}; {known}")
+    return RunFolder(path, found.members)
+
+
+def is_finished(path: Path, config_text: str) -> bool:
+    """Whether a finished run of exactly this config is already there."""
+    found = manifest.read_manifest(path)
+    if found is None or found.status != "finished":
+        return False
+    try:
+        return (path / CONFIG).read_bytes() == config_text.encode()
+    except OSError:
+        return False
+
+
+def _check_vacant(path: Path, config_text: str, overwrite: bool) -> None:
+    """Refuses a folder in which a run would mix with, or delete, what it must not."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise Refusal(f"out is '{path}', which is a file; give a folder")
+    if not any(path.iterdir()):
+        return
+    found = manifest.read_manifest(path)
+    if found is None:
+        raise Refusal(
+            f"out is '{path}', which is not empty and not the folder of a run, so not "
+            "even --overwrite deletes it; give another folder"
+        )
+    if not overwrite:
+        config = "this" if is_finished(path, config_text) else "another"
+        what = {
+            "finished": f"a finished run of {config} config",
+            "running": "an unfinished run",
+            "unknown": "a run of another version of r2r2",
+        }[found.status]
+        raise Refusal(
+            f"out is '{path}', which holds {what}; give another folder, or --overwrite "
+            "to delete it"
+        )
+
+
+def _empty(path: Path) -> None:
+    """Deletes everything but the manifest; a link is deleted, not followed."""
+    for entry in path.iterdir():
+        if entry.name == manifest.NAME:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _unfit(path: Path, why: str) -> Refusal:
+    return Refusal(f"run is '{path}', which {why}")

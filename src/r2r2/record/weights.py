@@ -1,0 +1,135 @@
+"""The arrays of a tree to an npz file and back, by name and without pickle."""
+
+import io
+import math
+import zipfile
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+import jax
+import numpy as np
+from numpy.lib import format as npy
+
+from r2r2.config.refusal import Refusal
+from r2r2.record.files import write_whole
+
+Tree = TypeVar("Tree")
+NumPyArray = np.ndarray[Any, np.dtype[Any]]
+
+# The types of JAX's own signatures lean on jaxlib's, which are unknown.
+_untyped_jax = cast("Any", jax)
+
+
+class ArrayLike(Protocol):
+    """What an array looks like, be it there or only described."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its size along every axis."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The kind of its numbers."""
+        ...
+
+
+def save_weights(path: Path, tree: object) -> None:
+    """Writes the arrays of a tree of NamedTuples, modules, tuples and dicts.
+
+    Each is named by its place in the tree, such as `actor/l1/kernel`; the file is an
+    ordinary npz, which `numpy.load` reads, and equal trees give equal bytes.
+    """
+    names, leaves = _flatten(tree)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, leaf in zip(names, leaves, strict=True):
+            array = np.asarray(leaf, order="C")
+            if array.dtype.kind not in "biuf":
+                raise TypeError(f"{name} is of {array.dtype}, which is not recorded")
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, array, version=(1, 0), allow_pickle=False)
+    write_whole(path, content.getvalue())
+
+
+def load_weights(path: Path, like: Tree) -> Tree:
+    """The tree that `save_weights` wrote, in the form of another.
+
+    Args:
+        path: The file. It is read as data: whatever it holds, none of it is run.
+        like: A tree of the same names, shapes and dtypes; arrays, or what
+            `jax.eval_shape` gives. Where it holds NumPy arrays, so does the result.
+
+    Raises:
+        Refusal: The file is missing, damaged, or of another tree.
+
+    Example:
+        state = load_weights(path, like=jax.eval_shape(agent.init, jax.random.key(0)))
+    """
+    names, leaves = _flatten(like)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_names(path, archive.namelist(), names)
+            arrays = [
+                _read(path, archive, name, leaf)
+                for name, leaf in zip(names, leaves, strict=True)
+            ]
+    except FileNotFoundError as error:
+        raise _unfit(path, "does not exist") from error
+    except Refusal:
+        raise
+    # A hostile file can make zipfile, zlib and NumPy's parser raise nearly anything.
+    except Exception as error:
+        raise _unfit(path, "is damaged or not an npz file") from error
+    placed = [
+        array if isinstance(leaf, np.ndarray) else _untyped_jax.numpy.asarray(array)
+        for array, leaf in zip(arrays, leaves, strict=True)
+    ]
+    structure = _untyped_jax.tree.structure(like)
+    return cast(Tree, _untyped_jax.tree.unflatten(structure, placed))
+
+
+def _flatten(tree: object) -> tuple[list[str], list[ArrayLike]]:
+    name_of = partial(_untyped_jax.tree_util.keystr, simple=True, separator="/")
+    flat = _untyped_jax.tree.leaves_with_path(tree)
+    names = [str(name_of(place)) for place, _ in flat]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"two arrays of the tree are called {twice!r}")
+    return names, [leaf for _, leaf in flat]
+
+
+def _check_names(path: Path, held: Iterable[str], wanted: Sequence[str]) -> None:
+    there = {name.removesuffix(".npy") for name in held}
+    if missing := [name for name in wanted if name not in there]:
+        raise _unfit(path, f"holds no '{missing[0]}'")
+    if unknown := sorted(there - set(wanted)):
+        raise _unfit(path, f"holds '{unknown[0]}', which has no place here")
+
+
+def _read(
+    path: Path, archive: zipfile.ZipFile, name: str, like: ArrayLike
+) -> NumPyArray:
+    """One array; no more of the file is read than `like` says there is."""
+    with archive.open(f"{name}.npy") as member:
+        npy.read_magic(member)
+        shape, by_column, dtype = npy.read_array_header_1_0(member)
+        if shape != like.shape or dtype != like.dtype:
+            held, wanted = _describe(shape, dtype), _describe(like.shape, like.dtype)
+            raise _unfit(path, f"holds '{name}' as {held}; needed is {wanted}")
+        size = math.prod(shape) * dtype.itemsize
+        data = member.read(size + 1)
+    if len(data) != size:
+        raise _unfit(path, f"holds '{name}' in {len(data)} bytes instead of {size}")
+    array: np.ndarray[Any, np.dtype[Any]] = np.frombuffer(data, dtype)
+    return array.reshape(shape, order="F" if by_column else "C").copy()
+
+
+def _describe(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    return f"{dtype}{list(shape)}"
+
+
+def _unfit(path: Path, why: str) -> Refusal:
+    return Refusal(f"weights are '{path}', which {why}")

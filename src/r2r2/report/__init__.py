@@ -1,0 +1,1 @@
+"""What it shows: NumPy and matplotlib only, never JAX."""

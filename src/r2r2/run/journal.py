@@ -1,0 +1,123 @@
+"""What a run writes down as it goes: events, points of the curve, weights."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from r2r2.config.resolve import defaults
+from r2r2.config.run import RunConfig
+from r2r2.config.text import experiment_name
+from r2r2.core import Member
+from r2r2.envs.suites import default_action_repeat
+from r2r2.interact.rollout import Episode
+from r2r2.record.evaluations import Row, append_evaluations
+from r2r2.record.events import EventLog, Steps, Value
+from r2r2.record.folder import RunFolder
+from r2r2.record.weights import save_weights
+
+Counts = tuple[int, int]  # decision steps, updates
+
+
+class Journal:
+    """The run's folder as training writes it."""
+
+    def __init__(self, config: RunConfig, folder: RunFolder, members: Sequence[Member]):
+        self._config, self._folder, self._members = config, folder, tuple(members)
+        plain = dataclasses.replace(
+            defaults(config.agent.name),
+            action_repeat=default_action_repeat(config.env[0]),
+        )
+        self._name = experiment_name(config, plain)
+        self._log = EventLog(folder.events)
+        self._points: list[list[float]] = [[] for _ in members]
+        self._random: dict[str, list[float]] = {}
+        self._logged = 0
+        self.latest = np.full(len(members), np.nan)  # [S], the curves' newest points
+
+    def event(
+        self,
+        event: str,
+        member: int | None,
+        counts: Counts,
+        fields: Mapping[str, Value] | None = None,
+    ) -> None:
+        """Writes one event of a member, or of the whole run."""
+        name = None if member is None else self._members[member].name
+        self._log.write(event, self._steps(counts), name, fields)
+
+    def episode(self, episode: Episode, counts: Counts, random: bool) -> None:
+        """Writes one episode of training down; a random one is warm-up's."""
+        member, number, length, total = episode
+        fields = {
+            "episode": number,
+            "length": length,
+            "return": total,
+            "random": random,
+        }
+        self.event("episode", member, counts, fields)
+        if random:
+            self._random.setdefault(self._members[member].task, []).append(total)
+
+    def random_returns(self) -> dict[str, float]:
+        """The mean return of warm-up's random policy, by task."""
+        return {task: float(np.mean(totals)) for task, totals in self._random.items()}
+
+    def evaluation(
+        self, member: int, counts: Counts, returns: NDArray[np.float64]
+    ) -> None:
+        """Books one evaluation and, when enough of them are in, a point."""
+        fields: dict[str, Value] = {
+            "mean": returns.mean(),
+            "std": returns.std(),
+            "episodes": len(returns),
+        }
+        self.event("evaluation", member, counts, fields)
+        self._points[member].append(float(returns.mean()))
+        if len(self._points[member]) % self._config.eval_average:
+            return
+        self.latest[member] = np.mean(
+            self._points[member][-self._config.eval_average :]
+        )
+        task, seed = self._members[member]
+        step = self._steps(counts).env_step
+        row = Row(self._name, task, seed, "return", step, self.latest[member])
+        append_evaluations(self._folder.evaluations, [row])
+
+    def losses_due(self, decisions: NDArray[np.int_]) -> bool:
+        """Whether the members have taken `log_every` steps since the last losses."""
+        return int(decisions.mean()) - self._logged >= self._config.log_every
+
+    def losses(
+        self, means: Mapping[str, NDArray[np.floating]], counts: Sequence[Counts]
+    ) -> None:
+        """Writes each member's mean losses since the last time; none if no updates."""
+        self._logged = int(np.mean([decisions for decisions, _ in counts]))
+        for member, count in enumerate(counts):
+            own = {name: mean[member] for name, mean in means.items()}
+            if not all(np.isnan(value) for value in own.values()):
+                self.event("losses", member, count, own)
+
+    def weights(self, states: Any) -> None:
+        """Keeps every member's final state."""
+        host = jax.device_get(states)
+        for place, member in enumerate(self._members):
+            own = jax.tree.map(lambda leaf: leaf[place], host)  # noqa: B023
+            save_weights(self._folder.weights(member.name), own)
+
+    def close(self) -> None:
+        """Closes the log."""
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _steps(self, counts: Counts) -> Steps:
+        decisions, updates = counts
+        return Steps(decisions * self._config.action_repeat, decisions, updates)

@@ -1,0 +1,71 @@
+"""Whether a fleet fits its device, said before training starts."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+
+from r2r2.config.refusal import Refusal
+from r2r2.config.run import RunConfig
+from r2r2.core import Spec
+from r2r2.interact.replay import FANOUT
+from r2r2.learn.agents.make import make_agent
+
+# The rest is for batches, compiled programs and the host's own needs.
+SHARE = 0.8
+
+
+def replay_rows(config: RunConfig) -> int:
+    """Rows to allocate per member: never more than the run can write.
+
+    An episode of one step takes two rows, the most per step there can be.
+    """
+    return min(config.replay_size, 2 * config.steps + 2)
+
+
+def row_bytes(spec: Spec) -> float:
+    """Bytes of one row: observation, action, reward, priority with sums, a flag."""
+    numbers = spec.obs_dim + spec.action_dim + 1 + 1 + 2 / FANOUT
+    return numbers * jnp.zeros(()).dtype.itemsize + 1
+
+
+def state_bytes(config: RunConfig, spec: Spec) -> int:
+    """Bytes of one member's networks, targets and moments."""
+    agent = make_agent(config.agent, spec)
+    shapes = jax.eval_shape(agent.init, jax.random.key(0))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+
+
+def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
+    """Refuses a fleet that is larger than the device.
+
+    Args:
+        config: the run.
+        spec: the task's sizes.
+        free: bytes of the device; measured if not given.
+    """
+    members = len(config.env) * len(config.seeds)
+    rows, row, state = replay_rows(config), row_bytes(spec), state_bytes(config, spec)
+    room = SHARE * (device_bytes() if free is None else free)
+    need = members * (rows * row + state)
+    if need <= room:
+        return
+    fits = [f"replay_size {int((room / members - state) / row)}"]
+    if fewer := int(room / (rows * row + state)):
+        fits.append(f"{fewer} instead of {members} members")
+    if members * state >= room:
+        fits = ["smaller networks or fewer members"]
+    raise Refusal(
+        f"replay_size is {config.replay_size}; the fleet takes {need / 1e9:.1f} GB "
+        f"(members: {members}; each {rows} rows of {row:.0f} bytes and networks of "
+        f"{state / 1e6:.1f} MB), and {jax.devices()[0].device_kind} has "
+        f"{room / 1e9:.1f} GB for it; what would fit: {' or '.join(fits)}"
+    )
+
+
+def device_bytes() -> int:
+    """Memory of the device that trains: its own, or the machine's for the CPU."""
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")

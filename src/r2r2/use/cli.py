@@ -1,0 +1,203 @@
+"""The command line: `r2r2 train`, `r2r2 eval`, `r2r2 list`."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import r2r2
+from r2r2.config.agents import AGENTS
+from r2r2.config.fields import Leaf, parse
+from r2r2.config.options import ANY, at_least
+from r2r2.config.presets import QUICK_BAR
+from r2r2.config.refusal import Refusal, did_you_mean
+from r2r2.config.run import RunConfig
+from r2r2.envs.suites import PAPER_TASKS, known_tasks
+from r2r2.run.start import Result, finished, folder_of, settle, train
+from r2r2.use.bar import Bar, spread
+from r2r2.use.evaluate import evaluate_run
+from r2r2.use.flags import parse_train, train_help
+from r2r2.use.words import fields_help, split, texts, wants_help
+
+HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R2
+
+  r2r2 train                  learn a small task in a few minutes, to see it work
+  r2r2 train --env Hopper-v5 --utd 20 --seeds 5
+                              train a fleet; 'r2r2 train --help' shows every field
+  r2r2 eval RUN               play episodes with a run's final policies
+  r2r2 list agents|envs       what can be trained, and on what
+"""
+
+EVAL_FIELDS = {
+    "member": Leaf("member", str, "", "one member alone, as TASK:SEED", ANY),
+    "episodes": Leaf("episodes", int, 10, "episodes per member", at_least(1)),
+}
+
+EVAL_HELP = """usage: r2r2 eval RUN [--name value]...
+
+Play episodes with a run's final policies, without exploration.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; bad input is one sentence and exit code 2."""
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "train": train_command,
+        "eval": eval_command,
+        "list": list_command,
+    }
+    try:
+        if not tokens or tokens[0] in ("-h", "--help", "help"):
+            print(HELP, end="")
+            return 0
+        if tokens[0] == "--version":
+            print(r2r2.__version__)
+            return 0
+        if tokens[0] not in commands:
+            near = did_you_mean(tokens[0], commands)
+            raise Refusal(
+                f"{tokens[0]!r} is not a command{near or '; see r2r2 --help'}"
+            )
+        return commands[tokens[0]](tokens[1:])
+    except Refusal as refusal:
+        print(f"r2r2: {refusal}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("r2r2: interrupted", file=sys.stderr)
+        return 130
+
+
+def train_command(argv: list[str]) -> int:
+    """`r2r2 train`: a run from its fields, with a bar."""
+    if wants_help(argv):
+        print(train_help(argv), end="")
+        return 0
+    command = parse_train(argv)
+    console = Console()
+    _use_this_folder()
+    config = settle(command.config)
+    path = folder_of(config, command.out)
+    if not command.overwrite and finished(config, command.out):
+        said = f"{path} is finished already, with this very config."
+        console.print(said, soft_wrap=True, markup=False, highlight=False)
+        _next_steps(console, path)
+        return 0
+    _cache_compiled_programs()
+    with Bar(config.steps, console, _opening(config, path)) as bar:
+        result = train(config, command.out, command.overwrite, bar)
+    _say_result(console, result, command.quick)
+    return 0
+
+
+def eval_command(argv: list[str]) -> int:
+    """`r2r2 eval RUN`: returns of the final policies, per episode."""
+    if wants_help(argv):
+        print(f"{EVAL_HELP}\n{fields_help(EVAL_FIELDS, top='options')}")
+        return 0
+    words = split(argv)
+    given = {
+        path: parse(EVAL_FIELDS[path], text)
+        for path, text in texts(words.options, EVAL_FIELDS).items()
+    }
+    run = _only(words.alone, "run", "the folder of a run, as in 'r2r2 eval RUN'")
+    _use_this_folder()
+    _cache_compiled_programs()
+    found = evaluate_run(Path(run), **given)
+    table = Table("member", "mean", "std", "per episode")
+    for member, returns in zip(found.members, found.returns, strict=True):
+        episodes = " ".join(f"{x:.1f}" for x in returns)
+        deviation = f"{returns.std(ddof=1):.1f}" if len(returns) > 1 else "-"
+        table.add_row(
+            f"{member.task}:{member.seed}",
+            f"{returns.mean():.1f}",
+            deviation,
+            episodes,
+        )
+    Console().print(table)
+    return 0
+
+
+def list_command(argv: list[str]) -> int:
+    """`r2r2 list agents|envs`."""
+    if wants_help(argv):
+        print("usage: r2r2 list agents|envs\n\nWhat can be trained, and on what.")
+        return 0
+    words, subjects = split(argv), ("agents", "envs")
+    texts(words.options, {})
+    what = _only(words.alone, "what", "agents or envs, as in 'r2r2 list agents'")
+    if what not in subjects:
+        near = did_you_mean(what, subjects)
+        raise Refusal(f"what is {what!r}; allowed are {', '.join(subjects)}{near}")
+    if what == "agents":
+        for name, (_, text) in AGENTS.items():
+            print(f"{name:10} {text}")
+        return 0
+    print("the paper's tasks (observation, action):")
+    for name, task in PAPER_TASKS.items():
+        print(f"  {name:18} {task.suite:10} ({task.obs_dim}, {task.action_dim})")
+    for suite, names in known_tasks().items():
+        print(f"{suite}, also:")
+        others = [name for name in names if name not in PAPER_TASKS]
+        print("  " + "  ".join(others))
+    print("and any Gymnasium id of your own with flat observations and bounded")
+    print("continuous actions, as module:Id-v0")
+    return 0
+
+
+def _only(alone: Sequence[str], name: str, allowed: str) -> str:
+    if not alone:
+        raise Refusal(f"{name} is missing; allowed is {allowed}")
+    if len(alone) > 1:
+        raise Refusal(f"{name} is {' '.join(alone)!r}; allowed is one: {allowed}")
+    return alone[0]
+
+
+def _opening(config: RunConfig, path: Path) -> str:
+    seeds = ",".join(map(str, config.seeds))
+    lines = [
+        f"[bold]{config.agent.name}[/] on {', '.join(config.env)}, UTD {config.utd}, "
+        f"seeds {seeds}",
+        f"  {jax.devices()[0].device_kind}, run folder {escape(str(path))}",
+    ]
+    if config.warmup >= config.steps:
+        lines.append("  warm-up covers the whole run: no updates will be made")
+    return "\n".join(lines)
+
+
+def _say_result(console: Console, result: Result, quick: bool) -> None:
+    for task, random in result.random.items():
+        mine = [member.task == task for member in result.members]
+        reached = spread(result.returns[mine])
+        bar = f", the bar {QUICK_BAR}" if quick else ""
+        console.print(
+            f"{task}: return {reached}; a random policy {random:.1f}{bar}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    _next_steps(console, result.folder.path)
+
+
+def _next_steps(console: Console, path: Path) -> None:
+    lines = f"  evaluate: r2r2 eval {path}\n  look at:  {path / 'curve.png'}"
+    console.print(lines, soft_wrap=True, markup=False, highlight=False)
+
+
+def _use_this_folder() -> None:
+    # As with python -m: `my_robot:Arm-v0` may be a file in the working folder.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
+def _cache_compiled_programs() -> None:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(home) / "r2r2" / "xla"
+    settings: Any = jax.config
+    settings.update("jax_compilation_cache_dir", str(folder))
+    settings.update("jax_persistent_cache_min_compile_time_secs", 1.0)

@@ -1,0 +1,96 @@
+"""The command line of `r2r2 train`: its own options and every field of the config."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from r2r2.config.agents import AGENTS
+from r2r2.config.fields import Leaf, leaves, parse
+from r2r2.config.options import ANY, Range
+from r2r2.config.presets import QUICK
+from r2r2.config.refusal import Refusal
+from r2r2.config.resolve import DEFAULT_AGENT, agent_name, defaults, resolve
+from r2r2.config.run import RunConfig
+from r2r2.config.text import read_toml
+from r2r2.use.words import HELP_TOKENS, Option, fields_help, split, texts
+
+FILE, FOLDER = Range("the name of a file", bool), Range("the name of a folder", bool)
+
+# The options that are no fields of the config.
+OWN = {
+    leaf.path: leaf
+    for leaf in (
+        Leaf("quick", bool, False, "a task learnt in minutes", ANY),
+        Leaf("config", str, "", "a TOML file with these fields", FILE),
+        Leaf("agent", str, DEFAULT_AGENT, ", ".join(AGENTS), ANY),
+        Leaf("out", str, "runs/<name>", "the run's folder", FOLDER),
+        Leaf("overwrite", bool, False, "delete a run that is there already", ANY),
+    )
+}
+
+HELP = """usage: r2r2 train [--name value]...
+
+Train a fleet: every seed of every task in one compiled program. Without any: --quick.
+A field may be given by the end of its name where that is unique, as below, or in full:
+--lambda-rr is --agent.representation.lambda-rr. A TOML file takes the same names.
+"""
+
+
+class TrainCommand(NamedTuple):
+    """What `r2r2 train` was asked to do."""
+
+    config: RunConfig
+    out: Path | None
+    overwrite: bool
+    quick: bool
+
+
+def parse_train(argv: Sequence[str]) -> TrainCommand:
+    """Reads the arguments of `r2r2 train`; none at all is `--quick`."""
+    options = _options(argv)
+    own, layers = _own(options), _layers(options)
+    fields = texts(options, OWN | _table(agent_name(*layers)))
+    config = resolve(*layers, {p: v for p, v in fields.items() if p not in OWN})
+    out = Path(own["out"]) if "out" in own else None
+    return TrainCommand(config, out, own.get("overwrite", False), _quick(own, argv))
+
+
+def train_help(argv: Sequence[str]) -> str:
+    """The help of `r2r2 train`, with the defaults of the agent that is named."""
+    table = _table(agent_name(*_layers(_options(argv))))
+    return f"{HELP}\n{fields_help(OWN | table)}\n"
+
+
+def _options(argv: Sequence[str]) -> list[Option]:
+    options, alone = split([token for token in argv if token not in HELP_TOKENS])
+    if alone:
+        raise Refusal(
+            f"{alone[0]!r} stands alone; every value needs its --field before"
+        )
+    # As a TOML file may have it.
+    return [("agent", x) if name == "agent.name" else (name, x) for name, x in options]
+
+
+def _own(options: Sequence[Option]) -> dict[str, Any]:
+    mine = [option for option in options if option[0].removeprefix("no_") in OWN]
+    return {path: parse(OWN[path], text) for path, text in texts(mine, OWN).items()}
+
+
+def _layers(options: Sequence[Option]) -> tuple[Mapping[str, Any], ...]:
+    """Preset, file, and the agent's name: all that decides which fields there are."""
+    own = _own(options)
+    return (
+        QUICK if _quick(own, options) else {},
+        read_toml(Path(own["config"])) if "config" in own else {},
+        {"agent": own["agent"]} if "agent" in own else {},
+    )
+
+
+def _quick(own: Mapping[str, Any], given: Sequence[object]) -> bool:
+    return bool(own.get("quick", not given))
+
+
+def _table(agent: str) -> dict[str, Leaf]:
+    table = leaves(defaults(agent))
+    del table["agent.name"]  # given as --agent
+    return table

@@ -1,0 +1,17 @@
+import jax
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_silent_broadcasting():
+    with jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory):
+    """Programs that several tests run are compiled by the first of them."""
+    folder = str(tmp_path_factory.mktemp("xla"))
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -1,0 +1,93 @@
+"""Environments whose every transition is known beforehand."""
+
+import warnings
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+
+PLAIN = Box(-1.0, 1.0, (2,))
+# An unusual width in each dimension, and neither is centred at 0.
+ASYMMETRIC = Box(np.array([-3, 0], np.float32), np.array([1, 10], np.float32))
+
+
+class Count(gymnasium.Env):
+    """Step t gives t squared; the observation is [start, t, action received]."""
+
+    observation_space = Box(-np.inf, np.inf, (4,), dtype=np.float64)
+
+    def __init__(self, terminates_at=None, truncates_at=None, action_space=ASYMMETRIC):
+        self.action_space = action_space
+        self.terminates_at = terminates_at
+        self.truncates_at = truncates_at
+        self.closed = 0
+        # Written in place: a pool that hands out views of it is found out.
+        self.obs = np.zeros(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.obs[:] = [self.np_random.integers(1000), 0, 0, 0]
+        return self.obs, {}
+
+    def step(self, action):
+        self.obs[1] += 1
+        self.obs[2:] = action
+        t = int(self.obs[1])
+        ended = t == self.terminates_at, t == self.truncates_at
+        return self.obs, float(t * t), *ended, {"t": t}
+
+    def close(self):
+        self.closed += 1
+
+
+class Shaped(Count):
+    """A task that has the given spaces and is never stepped."""
+
+    def __init__(self, observation_space=Count.observation_space, action_space=PLAIN):
+        super().__init__(action_space=action_space)
+        self.observation_space = observation_space
+
+
+def loud():
+    """Warns while it is built."""
+    warnings.warn("my arm is bent", stacklevel=1)
+    return Count()
+
+
+def needy():
+    """Lacks something while it is built."""
+    raise gymnasium.error.DependencyNotInstalled("armlib is\n not installed")
+
+
+def _register(name, entry_point=Count, limit=7, **kwargs):
+    gymnasium.register(
+        f"{name}-v0", entry_point, max_episode_steps=limit, kwargs=kwargs
+    )
+
+
+_register("Count")
+_register("Terminates", terminates_at=3)
+_register("Truncates", truncates_at=3)
+_register("Both", terminates_at=7)
+_register("Double", action_space=Box(-0.1, 0.3, (2,), dtype=np.float64))
+_register("Loud", loud)
+_register("Needy", needy)
+
+POINT = Box(-1.0, 1.0, (3,))
+_register("DictObs", Shaped, observation_space=Dict(a=POINT, b=POINT))
+_register("TupleObs", Shaped, observation_space=Tuple((POINT, POINT)))
+_register("DiscreteObs", Shaped, observation_space=Discrete(5))
+_register("ImageObs", Shaped, observation_space=Box(0, 255, (8, 8, 3), np.uint8))
+_register("MatrixObs", Shaped, observation_space=Box(-1.0, 1.0, (2, 3)))
+_register("EmptyObs", Shaped, observation_space=Box(-1.0, 1.0, (0,)))
+_register("MultiAction", Shaped, action_space=MultiDiscrete([2, 3]))
+_register("MatrixAction", Shaped, action_space=Box(-1.0, 1.0, (2, 3)))
+_register("ScalarAction", Shaped, action_space=Box(-1.0, 1.0, ()))
+_register("IntAction", Shaped, action_space=Box(-3, 3, (2,), np.int64))
+_register("FreeAction", Shaped, action_space=Box(-np.inf, np.inf, (2,)))
+HALF = np.array([1, np.inf], np.float32)
+_register("HalfFreeAction", Shaped, action_space=Box(-np.ones_like(HALF), HALF))
+HUGE = float(np.finfo(np.float32).max)
+_register("HugeAction", Shaped, action_space=Box(-HUGE, HUGE, (2,)))
+WIDTH = np.array([1, 0], np.float32)
+_register("FlatAction", Shaped, action_space=Box(-WIDTH, WIDTH))

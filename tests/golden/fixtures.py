@@ -1,0 +1,158 @@
+"""The recorded numbers: where they are, how they are named, how weights are laid out.
+
+Everything a test needs to know of sizes and hyper-parameters is read from the files, so
+other recordings of the same form run through R2R2_GOLDEN with no change.
+"""
+
+import functools
+import os
+import zlib
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from r2r2.config.agents import Adam, Representation, TD7Config
+from r2r2.core import Spec
+from r2r2.learn.agents.td7 import TD7State, init
+
+FOLDER = Path(os.environ.get("R2R2_GOLDEN") or Path(__file__).parent / "data")
+TD7_FILES = ("td7", "td7_wide", "td7_r2r2", "td7_r2r2_wide")
+NETWORKS = (
+    "encoder",
+    "fixed_encoder",
+    "fixed_encoder_target",
+    "critic",
+    "critic_target",
+    "actor",
+    "actor_target",
+)
+CHECKPOINTS = ("checkpoint_actor", "checkpoint_encoder")
+
+
+@functools.cache
+def golden(name: str) -> dict[str, np.ndarray]:
+    with np.load(FOLDER / f"{name}.npz", allow_pickle=False) as file:
+        return dict(file)
+
+
+def hyper(file: dict[str, np.ndarray], name: str) -> float:
+    return file[f"hp/{name}"].item()
+
+
+def td7_config(file: dict[str, np.ndarray]) -> TD7Config:
+    rate = hyper(file, "lr")
+    return TD7Config(
+        width=hyper(file, "hidden"),
+        latent=hyper(file, "zs_dim"),
+        batch_size=hyper(file, "batch_size"),
+        discount=hyper(file, "discount"),
+        encoder_rate=rate,
+        critic_rate=rate,
+        actor_rate=rate,
+        policy_delay=hyper(file, "policy_freq"),
+        target_period=hyper(file, "target_update_rate"),
+        target_noise=hyper(file, "target_policy_noise"),
+        noise_clip=hyper(file, "noise_clip"),
+        exploration_noise=hyper(file, "exploration_noise"),
+        priority_exponent=hyper(file, "alpha"),
+        min_priority=hyper(file, "min_priority"),
+        representation=Representation(
+            lambda_rr=hyper(file, "lambda_rr"), lambda_var=hyper(file, "lambda_var")
+        ),
+        adam=Adam(),
+    )
+
+
+def spec(file: dict[str, np.ndarray]) -> Spec:
+    return Spec(hyper(file, "obs_dim"), hyper(file, "act_dim"))
+
+
+def layer_names(network: str) -> list[tuple[str, ...]]:
+    """The release's names of a network's layers, in our order; the twins' in pairs."""
+    if "encoder" in network:
+        return [(f"{part}{i}",) for part in ("zs", "zsa") for i in (1, 2, 3)]
+    if "critic" in network:
+        return [("q01", "q02"), ("q1", "q4"), ("q2", "q5"), ("q3", "q6")]
+    return [("l0",), ("l1",), ("l2",), ("l3",)]
+
+
+def our_layers(network):
+    """The linear layers of one of our networks, in the order of `layer_names`."""
+    if hasattr(network, "state_layers"):
+        return [*network.state_layers, *network.action_layers]
+    return [network.embed, *network.layers]
+
+
+def official(state: TD7State, name: str) -> dict[str, np.ndarray]:
+    """One of our networks under the release's names and in its layout, (out, in)."""
+    found = {}
+    pairs = zip(layer_names(name), our_layers(getattr(state, name)), strict=True)
+    for names, layer in pairs:
+        kernels = layer.kernel if len(names) == 2 else layer.kernel[None]
+        biases = layer.bias if len(names) == 2 else layer.bias[None]
+        for own, kernel, bias in zip(names, kernels, biases, strict=True):
+            found[f"{own}.weight"] = np.asarray(kernel).T
+            found[f"{own}.bias"] = np.asarray(bias)
+    return found
+
+
+def initial_state(file: dict[str, np.ndarray]) -> TD7State:
+    """The recorded start, in the floating type now in force."""
+    state = jax.jit(lambda key: init(td7_config(file), spec(file), key))(
+        jax.random.key(0)
+    )
+    closed_form = "init/actor/l0.weight" not in file
+    networks = NETWORKS + (CHECKPOINTS if closed_form else ())
+    loaded = {name: _loaded(file, state, name) for name in networks}
+    if not closed_form:
+        loaded["checkpoint_actor"] = loaded["actor"]
+        loaded["checkpoint_encoder"] = loaded["fixed_encoder"]
+    return state._replace(**loaded)
+
+
+def _loaded(file, state: TD7State, network: str):
+    like = getattr(state, network)
+    layers = []
+    for names, layer in zip(layer_names(network), our_layers(like), strict=True):
+        parts = {}
+        for kind, axes in (("weight", (-1, -2)), ("bias", (-1,))):
+            ours = layer.kernel if kind == "weight" else layer.bias
+            shape = tuple(ours.shape[axis] for axis in axes)
+            fan_in = layer.kernel.shape[-2]
+            stack = [
+                _tensor(file, f"{network}/{name}.{kind}", shape, fan_in)
+                for name in names
+            ]
+            parts[kind] = np.stack(stack) if len(names) == 2 else stack[0]
+        kernel = np.swapaxes(parts["weight"], -1, -2)
+        layers += [jnp.asarray(kernel, float), jnp.asarray(parts["bias"], float)]
+    return jax.tree.unflatten(jax.tree.structure(like), layers)
+
+
+def _tensor(file, name: str, shape: tuple[int, ...], fan_in: int) -> np.ndarray:
+    if f"init/{name}" in file:
+        return file[f"init/{name}"]
+    layer = name.split("/")[1].split(".")[0]
+    gain = {"l3": 8, "q3": 24, "q6": 24}.get(layer, 1)
+    return (closed_form(name, shape) * gain / np.sqrt(fan_in)).astype(np.float32)
+
+
+def closed_form(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """The recordings' own pseudo-random weights in [-1, 1), from a name alone."""
+    mask = np.uint64(0xFFFFFFFF)
+    h = np.arange(np.prod(shape), dtype=np.uint64) * np.uint64(2654435761)
+    h = (h + np.uint64(zlib.crc32(name.encode()))) & mask
+    for _ in range(2):
+        h ^= h >> np.uint64(16)
+        h = (h * np.uint64(0x045D9F3B)) & mask
+    h ^= h >> np.uint64(16)
+    return (h / 2.0**31 - 1.0).reshape(shape)
+
+
+def digest(file, tensor: np.ndarray, name: str) -> np.ndarray:
+    """Sum, norm and the sampled entries of a tensor, as recorded for large ones."""
+    flat = np.asarray(tensor, dtype=np.float64).reshape(-1)
+    picked = flat[file[f"idx/{name}"]]
+    return np.concatenate([[flat.sum(), np.linalg.norm(flat)], picked])

@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from r2r2.learn.bursts import Call, filled, group_size, next_call
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(1, 30),
+)
+def test_every_update_owed_is_made_once_and_in_phase(members, phase, most):
+    made = np.array([m for m, _ in members])
+    owed = np.array([o for _, o in members])
+    expected = made + owed
+    calls = 0
+    while owed.any():
+        call = next_call(made, owed, phase, most)
+        who = list(call.members)
+        assert len({int(made[m]) % phase for m in who}) == 1
+        assert 1 <= call.updates <= min(most, owed[who].min())
+        assert len(set(who)) == len(who)
+        made[who] += call.updates
+        owed[who] -= call.updates
+        calls += 1
+    np.testing.assert_array_equal(made, expected)
+
+
+def test_members_in_step_train_together_to_the_end():
+    assert next_call(np.full(3, 10), np.full(3, 200), 2, 250) == Call((0, 1, 2), 200)
+
+
+def test_members_out_of_phase_come_into_it_first():
+    assert next_call(np.array([3, 4]), np.array([9, 9]), 2, 250) == Call((0,), 1)
+
+
+@pytest.mark.parametrize(
+    ("members", "fleet", "size"),
+    [(1, 5, 1), (2, 5, 2), (3, 5, 4), (5, 5, 5), (5, 20, 8)],
+)
+def test_groups_come_in_few_sizes(members, fleet, size):
+    assert group_size(members, fleet) == size
+    assert filled(tuple(range(7, 7 + members)), size).tolist()[:members] == list(
+        range(7, 7 + members)
+    )
+    assert set(filled((7, 9), 4)) == {7, 9}

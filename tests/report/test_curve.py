@@ -1,0 +1,212 @@
+import importlib.util
+import os
+import subprocess
+import sys
+
+import matplotlib.image
+import matplotlib.path
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from r2r2.config.refusal import Refusal
+from r2r2.record.evaluations import Row
+from r2r2.report.curve import curves_of, draw_curve
+
+
+def rows(env_name, seed, points, exp_name="demo", metric="return"):
+    return [Row(exp_name, env_name, seed, metric, x, y) for x, y in points.items()]
+
+
+TWO_SEEDS = [
+    *rows("Hopper-v5", 0, {0: 0.0, 1000: 10.0, 2000: 20.0}),
+    *rows("Hopper-v5", 1, {0: 20.0, 1000: 50.0, 2000: 80.0}),
+]
+
+
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """Draws and gives the axes and the texts of the legend."""
+    figures = []
+    save = Figure.savefig
+
+    def savefig(self, *args, **kwargs):
+        figures.append(self)
+        save(self, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+
+    def draw(rows, reference=None):
+        draw_curve(rows, tmp_path / "curve.png", "title", reference)
+        (axes,) = figures[-1].axes
+        (legend,) = [*figures[-1].legends, *filter(None, [axes.get_legend()])]
+        return axes, [text.get_text() for text in legend.get_texts()]
+
+    return draw
+
+
+def bold(axes):
+    return [line for line in axes.lines if line.get_linewidth() > 2]
+
+
+def test_seeds_are_compared_where_all_of_them_are():
+    # Seed 0 has 0, 100, 200; seed 1 has 50, 150, 250, all on y = x and y = x + 100.
+    # Both are there from 50 to 200: at 50, 100, 150, 200.
+    first = rows("a", 0, {0: 0.0, 100: 100.0, 200: 200.0})
+    second = rows("a", 1, {50: 150.0, 150: 250.0, 250: 350.0})
+    (curve,) = curves_of(first + second)
+    np.testing.assert_array_equal(curve.steps, [50, 100, 150, 200])
+    expected = [[50, 100, 150, 200], [150, 200, 250, 300]]
+    np.testing.assert_array_equal(curve.returns, expected)
+    np.testing.assert_array_equal(curve.seeds[1][0], [50, 150, 250])
+
+
+def test_rows_may_come_in_any_order_and_other_metrics_are_left_out():
+    shuffled = [TWO_SEEDS[i] for i in (4, 1, 3, 5, 0, 2)]
+    other = rows("Hopper-v5", 0, {500: 1e9}, metric="effective_rank")
+    (curve,) = curves_of(other + shuffled)
+    np.testing.assert_array_equal(curve.returns, [[0, 10, 20], [20, 50, 80]])
+
+
+def test_experiments_are_told_apart_where_there_are_several():
+    one, other = rows("a", 0, {0: 1.0}), rows("a", 0, {0: 2.0}, exp_name="other")
+    assert [curve.name for curve in curves_of(one)] == ["a"]
+    assert [curve.name for curve in curves_of(one + other)] == ["a, demo", "a, other"]
+
+
+def test_a_task_is_a_thin_line_per_seed_a_bold_mean_and_a_band(drawn):
+    axes, legend = drawn(TWO_SEEDS)
+    (mean,) = bold(axes)
+    np.testing.assert_array_equal(mean.get_ydata(), [10, 30, 50])
+    np.testing.assert_array_equal(mean.get_xdata(), [0, 1000, 2000])
+    thin = [line.get_ydata().tolist() for line in axes.lines if line is not mean]
+    assert thin == [[0, 10, 20], [20, 50, 80]]
+    (band,) = axes.collections
+    corners = {tuple(corner) for corner in band.get_paths()[0].vertices.tolist()}
+    assert {(1000, 10), (1000, 50), (2000, 20), (2000, 80)} <= corners
+    assert legend[0] == "Hopper-v5 (2 seeds)"
+    assert legend[1:] == ["mean over seeds", "one seed", "min to max over seeds"]
+
+
+def test_one_seed_is_one_bold_line(drawn):
+    axes, legend = drawn(TWO_SEEDS[:3])
+    assert axes.lines[:] == bold(axes)
+    assert not axes.collections
+    assert legend == ["Hopper-v5 (1 seed)"]
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_one_point_is_seen(drawn, seeds):
+    points = [row for s in range(seeds) for row in rows("a", s, {1000: 5.0 + s})]
+    axes, _ = drawn(points)
+    assert [line.get_marker() for line in bold(axes)] == ["o"]
+
+
+def test_seeds_that_never_meet_have_no_mean(drawn):
+    axes, _ = drawn([*rows("a", 0, {0: 1.0, 1: 2.0}), *rows("a", 1, {5: 1.0, 6: 2.0})])
+    (mean,) = bold(axes)
+    assert mean.get_xdata().size == 0
+    assert len(axes.lines) == 3
+
+
+def test_each_task_has_its_own_colour(drawn):
+    tasks = [row for i in range(11) for row in rows(f"task-{i}", 0, {0: i, 9: i + 1.0})]
+    axes, legend = drawn(tasks)
+    assert len({to_hex(line.get_color()) for line in bold(axes)}) == 11
+    assert legend == [f"task-{i} (1 seed)" for i in range(11)]
+
+
+@pytest.mark.parametrize(("tasks", "inside"), [(2, True), (11, False)])
+def test_a_long_legend_lies_beside_the_data(drawn, tasks, inside):
+    axes, _ = drawn([r for i in range(tasks) for r in rows(f"t{i}", 0, {0: i, 9: 1})])
+    assert (axes.get_legend() is not None) == inside
+    if not inside:
+        (legend,) = axes.figure.legends
+        assert legend.get_window_extent().x0 >= axes.get_window_extent().x1
+
+
+def test_references_are_dashed_lines(drawn):
+    axes, legend = drawn(TWO_SEEDS, {"random policy": -3.5, "expert": 300.0})
+    dashed = {line.get_label(): line for line in axes.lines if line.is_dashed()}
+    assert list(dashed["random policy"].get_ydata()) == [-3.5, -3.5]
+    assert {"random policy", "expert"} <= set(legend)
+
+
+@pytest.mark.parametrize("value", [-3.5, 83.5, 300.0])
+def test_a_reference_does_not_lie_on_the_frame(drawn, value):
+    # The returns end at 0 and 80, the frame at -4 and 84.
+    axes, _ = drawn(TWO_SEEDS, {"reference": value})
+    low, high = axes.get_ylim()
+    assert low + 2 < value < high - 2
+
+
+def test_axes_are_labelled_and_thousands_are_grouped(drawn):
+    axes, _ = drawn(rows("a", 0, {0: 0.0, 1_000_000: 0.5}))
+    assert axes.get_title(loc="left") == "title"
+    assert axes.get_xlabel() == "environment steps"
+    assert axes.get_ylabel() == "return of an episode"
+    texts = {text.get_text() for text in axes.get_xticklabels()}
+    assert "1,000,000" in texts
+    assert "0.5" in {text.get_text() for text in axes.get_yticklabels()}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1e30])
+def test_values_out_of_the_ordinary_are_drawn_without_a_warning(drawn, value):
+    drawn([*TWO_SEEDS, *rows("Hopper-v5", 2, {0: value, 2000: 1.0})])
+    drawn(TWO_SEEDS, {"reference": value})
+
+
+def test_names_are_not_read_as_formulas(tmp_path):
+    draw_curve(rows("$x_{$", 0, {0: 1.0}), tmp_path / "a.png", "$\\bad{$", {"$_$": 1.0})
+
+
+def test_the_file_is_a_png_of_fixed_size_written_whole(tmp_path, monkeypatch):
+    path = tmp_path / "curve.png"
+    draw_curve(TWO_SEEDS, path, "title")
+    picture = matplotlib.image.imread(path)
+    assert picture.shape == (675, 1200, 4)
+    assert picture[..., :3].std() > 0.05
+    old = path.read_bytes()
+    monkeypatch.setattr("os.fsync", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        draw_curve(TWO_SEEDS[:3], path, "another")
+    assert path.read_bytes() == old
+    assert os.listdir(tmp_path) == ["curve.png"]
+
+
+def test_equal_rows_give_equal_pictures(tmp_path):
+    for name in ("a", "b"):
+        draw_curve(TWO_SEEDS, tmp_path / name, "title", {"random policy": 1.0})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("none", [[], rows("a", 0, {0: 1.0}, metric="effective_rank")])
+def test_without_returns_there_is_nothing_to_draw(tmp_path, none):
+    with pytest.raises(Refusal, match="nothing to draw: no evaluation of 'return'"):
+        draw_curve(none, tmp_path / "curve.png", "title")
+    assert not os.listdir(tmp_path)
+
+
+def test_neither_jax_nor_matplotlib_is_needed_to_import_it():
+    package = importlib.util.find_spec("r2r2").submodule_search_locations
+    code = f"""
+import sys, types
+sys.modules["r2r2"] = types.ModuleType("r2r2")
+sys.modules["r2r2"].__path__ = {list(package)!r}
+sys.modules["jax"] = sys.modules["matplotlib"] = None
+import r2r2.report.curve
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_drawing_needs_no_pyplot(tmp_path):
+    code = f"""
+import sys
+from pathlib import Path
+from r2r2.record.evaluations import Row
+from r2r2.report.curve import draw_curve
+draw_curve([Row("a", "b", 0, "return", 0, 1.0)], Path({str(tmp_path)!r}, "a.png"), "")
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,57 @@
+import jax
+import jax.numpy as jnp
+import pytest
+
+from r2r2.config.refusal import Refusal
+from r2r2.config.resolve import resolve
+from r2r2.core import Spec
+from r2r2.interact import replay as ring
+from r2r2.run.memory import check_fits, device_bytes, replay_rows, row_bytes
+
+SPEC = Spec(obs_dim=348, action_dim=17)
+
+
+def config(**changes):
+    return resolve({"env": "Humanoid-v5", "seeds": 5, **changes})
+
+
+def test_a_row_takes_what_is_said_of_it():
+    rows = 128 * 128
+    make = jax.jit(lambda obs: ring.init(rows, SPEC, obs))
+    held = jax.tree.leaves(make(jnp.zeros((1, SPEC.obs_dim))))
+    assert sum(leaf.nbytes for leaf in held) == pytest.approx(
+        rows * row_bytes(SPEC), rel=1e-3
+    )
+
+
+def test_a_million_humanoid_transitions_stay_within_their_bound():
+    assert 1e6 * row_bytes(SPEC) < 1.6e9
+
+
+def test_a_short_run_allocates_no_more_than_it_can_write():
+    assert replay_rows(config(steps=100)) == 202
+    assert replay_rows(config(steps=10_000_000)) == 1_000_000
+
+
+def test_what_fits_is_not_refused_and_what_does_not_is_with_the_numbers():
+    check_fits(config(), SPEC, free=10**10)
+    with pytest.raises(Refusal) as refusal:
+        check_fits(config(), SPEC, free=5 * 10**9)
+    sentence = str(refusal.value)
+    for part in ("replay_size is 1000000", "members: 5", "4.0 GB", "instead of 5"):
+        assert part in sentence
+    smaller = int(sentence.split("would fit: replay_size ")[1].split()[0])
+    check_fits(config(replay_size=smaller), SPEC, free=5 * 10**9)
+    with pytest.raises(Refusal):
+        check_fits(config(replay_size=smaller + 20_000), SPEC, free=5 * 10**9)
+
+
+def test_networks_alone_may_be_too_large():
+    with pytest.raises(Refusal, match="smaller networks"):
+        check_fits(config(width=2_000_000), SPEC, free=10**10)
+
+
+def test_the_device_is_measured():
+    assert 10**8 < device_bytes() < 10**15
+    with pytest.raises(Refusal, match="GB"):
+        check_fits(config(seeds=1000), SPEC)

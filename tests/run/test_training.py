@@ -1,0 +1,218 @@
+"""The loop: who acts when, what is stored, how many updates are made."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from r2r2 import resolve, train
+from r2r2.core import Member
+from r2r2.envs.pool import EnvPool
+from r2r2.record.evaluations import read_evaluations
+from r2r2.record.events import read_events
+from r2r2.record.folder import create_run
+from r2r2.run.journal import Journal
+from r2r2.run.start import settle
+from r2r2.run.train import Training
+
+TINY = {
+    "agent.width": 8,
+    "agent.latent": 8,
+    "agent.batch_size": 4,
+    "agent.target_period": 10,
+    "steps": 60,
+    "warmup": 10,
+    "eval_every": 20,
+    "eval_episodes": 2,
+    "log_every": 20,
+}
+
+
+def run(tmp_path, name="run", **changes):
+    config = resolve(TINY, {"env": "toys:Story-v0", **changes})
+    result = train(config, tmp_path / name)
+    return result, read_events(result.folder.events)
+
+
+def named(events, kind, member=None):
+    wanted = [event for event in events if event["event"] == kind]
+    return [e for e in wanted if member is None or e["member"] == member]
+
+
+def test_warm_up_ends_with_the_first_episode_that_ends_at_or_after_it(tmp_path):
+    _, events = run(tmp_path)
+    # Episodes of 5, 3, 8 end at 5, 8, 16: the third ends the warm-up of 10.
+    episodes = named(events, "episode")
+    assert [e["random"] for e in episodes[:5]] == [True, True, True, False, False]
+    assert [e["length"] for e in episodes[:4]] == [5, 3, 8, 5]
+    assert [e["return"] for e in episodes[:3]] == [15.0, 6.0, 36.0]
+    assert [e["decision_step"] for e in episodes[:3]] == [5, 8, 16]
+
+
+@pytest.mark.parametrize("utd", [1, 3, 4])
+def test_bursts_are_the_steps_since_the_last_one_times_utd(tmp_path, utd):
+    _, events = run(tmp_path, utd=utd)
+    # Assessed are the episodes from step 16 on; each is long enough to be kept or
+    # dropped by itself, so at every end the updates made are utd x (end - 16) ...
+    for event in named(events, "episode"):
+        start = event["decision_step"] - event["length"]
+        assert event["update_step"] == utd * max(0, start - 16)
+    # ... but for a burst still owed at the last step, which is said.
+    last = named(events, "episode")[-1]
+    if last["decision_step"] == 60:
+        assert named(events, "end")[0]["updates_not_made"] == utd * last["length"]
+
+
+def test_a_burst_owed_at_the_end_is_not_made_and_the_log_says_how_many(tmp_path):
+    # Episode ends: 5, 8, 16, 21, 24, 32: the run of 32 ends with one.
+    _, events = run(tmp_path, steps=32, utd=2)
+    (end,) = named(events, "end")
+    assert end["updates_not_made"] == 2 * 8
+    assert end["update_step"] == 2 * 8
+
+
+def test_without_policy_checkpoints_every_step_is_followed_by_its_updates(tmp_path):
+    _, events = run(tmp_path, utd=3, **{"agent.policy_checkpoints": False})
+    assert not named(events, "policy_checkpoint")
+    assert not named(events, "end")
+    # Trained on are steps 17 to 60.
+    evaluations = named(events, "evaluation")
+    assert [e["update_step"] for e in evaluations] == [3 * 4, 3 * 24, 3 * 44]
+
+
+def test_policies_are_kept_when_they_are_no_worse(tmp_path):
+    _, events = run(tmp_path)
+    kept = [e["decision_step"] for e in named(events, "policy_checkpoint")]
+    # Assessed returns by end: 15 at 21, 6 at 24, 36 at 32, 15 at 37, 6 at 40, ...
+    # 15 sets the bar, 6 falls below, 36 passes and raises it, nothing reaches it but
+    # the next 36, at 48.
+    assert kept == [21, 32, 48]
+
+
+def test_evaluations_come_at_their_steps_into_one_long_table(tmp_path):
+    result, events = run(tmp_path, seeds="3,5")
+    rows = read_evaluations(result.folder.evaluations)
+    assert collections.Counter(rows_at(rows)) == {
+        (seed, step): 1 for seed in (3, 5) for step in (20, 40, 60)
+    }
+    assert {row.env_name for row in rows} == {"toys:Story-v0"}
+    assert {row.exp_name.split("_")[0] for row in rows} == {"td7+r2r2"}
+    assert "action_repeat" not in rows[0].exp_name
+    assert [
+        e["decision_step"] for e in named(events, "evaluation", "toys.Story-v0_s5")
+    ] == [
+        20,
+        40,
+        60,
+    ]
+    assert result.returns.shape == (2,)
+
+
+def rows_at(rows):
+    return [(row.seed, row.env_step) for row in rows]
+
+
+def test_a_point_may_average_several_evaluations(tmp_path):
+    result, events = run(tmp_path, eval_average=2)
+    assert [e["decision_step"] for e in named(events, "evaluation")] == list(
+        range(10, 70, 10)
+    )
+    rows = read_evaluations(result.folder.evaluations)
+    assert [row.env_step for row in rows] == [20, 40, 60]
+    means = [e["mean"] for e in named(events, "evaluation")]
+    assert rows[1].value == pytest.approx((means[2] + means[3]) / 2)
+
+
+def test_env_steps_count_the_action_repeat(tmp_path):
+    _, events = run(tmp_path, action_repeat=3, steps=40)
+    assert all(e["env_step"] == 3 * e["decision_step"] for e in events)
+    # 5, 3 and 8 environment steps are 2, 1 and 3 decisions; the sums are the same.
+    episodes = named(events, "episode")[:3]
+    assert [(e["length"], e["return"]) for e in episodes] == [(2, 15), (1, 6), (3, 36)]
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_the_same_run_again_is_the_same_to_the_bit(tmp_path, checkpoints):
+    changes = {"env": "toys:OwnPace-v0", "seeds": 3, "utd": 2}
+    changes["agent.policy_checkpoints"] = checkpoints
+    first, _ = run(tmp_path, "first", **changes)
+    again, _ = run(tmp_path, "again", **changes)
+    for name in first.folder.members:
+        ours, theirs = (np.load(r.folder.weights(name)) for r in (first, again))
+        for key in ours.files:
+            np.testing.assert_array_equal(ours[key], theirs[key])
+    tables = [r.folder.evaluations.read_text() for r in (first, again)]
+    assert tables[0] == tables[1]
+
+
+def test_members_out_of_step_each_keep_their_own_account(tmp_path):
+    _, events = run(tmp_path, env="toys:OwnPace-v0", seeds=4, utd=3, steps=150)
+    for seed in range(4):
+        member = f"toys.OwnPace-v0_s{seed}"
+        episodes = named(events, "episode", member)
+        warm = next(e for e in episodes if e["decision_step"] >= 10)["decision_step"]
+        for event in episodes:
+            start = event["decision_step"] - event["length"]
+            assert event["update_step"] == 3 * max(0, start - warm)
+        steps = [e["decision_step"] for e in named(events, "evaluation", member)]
+        assert steps == list(range(20, 160, 20))
+
+
+def test_a_members_experience_is_its_own(tmp_path):
+    """Its random actions, resets and episodes do not change with its neighbours."""
+    changes = {"env": "Pendulum-v1", "steps": 420, "warmup": 1_000, "eval_every": 1_000}
+    _, together = run(tmp_path, "together", seeds="4,9", **changes)
+    _, alone = run(tmp_path, "alone", seeds="9,", **changes)
+    ours = named(together, "episode", "Pendulum-v1_s9")
+    theirs = named(alone, "episode", "Pendulum-v1_s9")
+    assert [e["return"] for e in ours] == [e["return"] for e in theirs]
+    neighbour = named(together, "episode", "Pendulum-v1_s4")
+    assert [e["return"] for e in ours] != [e["return"] for e in neighbour]
+
+
+def test_what_is_stored_is_what_happened(tmp_path):
+    """Every live row of the ring is a transition of the story, and none is missing."""
+    config = settle(resolve(TINY, {"env": "toys:Story-v0", "seeds": 2, "utd": 2}))
+    members = [Member("toys:Story-v0", seed) for seed in (0, 1)]
+    folder = create_run(tmp_path / "run", "", [m.name for m in members], False)
+    with EnvPool(members, 1) as pool, Journal(config, folder, members) as journal:
+        training = Training(config, pool, journal)
+        training.run(lambda _: None)
+        training.close()
+    fleet = training._fleet
+    rows, weights = fleet._rows, np.asarray(fleet._learners.priorities.tree.weights)
+    for member in (0, 1):
+        live = np.flatnonzero(weights[member])
+        obs = np.asarray(rows.obs[member])
+        assert len(live) == 60
+        np.testing.assert_array_equal(obs[live + 1], obs[live] + [[0, 1]])
+        reward = np.asarray(rows.reward[member])[live]
+        np.testing.assert_array_equal(reward, obs[live + 1][:, 1])
+        lengths = np.array([5, 3, 8])[obs[live][:, 0].astype(int) % 3]
+        ends = obs[live + 1][:, 1] == lengths
+        terminated = np.asarray(rows.terminated[member])[live]
+        np.testing.assert_array_equal(terminated, ends & (obs[live][:, 0] % 3 == 1))
+        # Dead rows are the final observations, and the newest.
+        dead = [row for row in range(live.max() + 1) if not weights[member, row]]
+        assert [obs[row][1] for row in dead] == [
+            (5, 3, 8)[int(obs[row][0]) % 3] for row in dead
+        ]
+
+
+def test_several_tasks_of_equal_sizes_are_one_fleet(tmp_path):
+    result, _ = run(tmp_path, env="toys:Story-v0,toys:OwnPace-v0", seeds=2)
+    assert [member.name for member in result.members] == [
+        "toys.Story-v0_s0",
+        "toys.Story-v0_s1",
+        "toys.OwnPace-v0_s0",
+        "toys.OwnPace-v0_s1",
+    ]
+    assert len(read_evaluations(result.folder.evaluations)) == 4 * 3
+
+
+def test_losses_are_logged_and_finite(tmp_path):
+    _, events = run(tmp_path)
+    losses = named(events, "losses")
+    assert losses
+    for name in ("loss/critic", "loss/encoder", "representation/redundancy"):
+        assert all(np.isfinite(float(event[name])) for event in losses)

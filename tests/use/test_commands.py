@@ -1,0 +1,78 @@
+import subprocess
+import sys
+
+import pytest
+
+import r2r2 as package
+from r2r2.config.agents import AGENTS
+from r2r2.envs.suites import PAPER_TASKS, known_tasks
+from r2r2.use import cli
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"], ["help"]])
+def test_help_names_every_command(r2r2, argv):
+    code, out, err = r2r2(*argv)
+    assert (code, err) == (0, "")
+    for command in ("r2r2 train", "r2r2 eval RUN", "r2r2 list agents|envs"):
+        assert command in out
+
+
+def test_the_version_is_the_packages(r2r2):
+    assert r2r2("--version") == (0, f"{package.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ("train --help", "--lambda-rr X"),
+        ("train --agent td7 -h", "L_RR; 0 removes the term [0.0]"),
+        ("train --steps -h", "--steps X"),
+        ("eval --help", "--episodes X                episodes per member [10]"),
+        ("eval somewhere -h", "--member X"),
+        ("list --help", "usage: r2r2 list agents|envs"),
+    ],
+)
+def test_every_command_has_help(r2r2, here, argv, words):
+    code, out, err = r2r2(*argv.split())
+    assert (code, err) == (0, "")
+    assert words in out
+    assert list(here.iterdir()) == []
+
+
+def test_agents_are_listed_with_what_they_are(r2r2):
+    code, out, _ = r2r2("list", "agents")
+    assert code == 0
+    for name, (_, text) in AGENTS.items():
+        assert f"{name:10} {text}\n" in out
+
+
+def test_tasks_are_listed_once_each(r2r2):
+    code, out, _ = r2r2("list", "envs")
+    assert code == 0
+    words = out.split()
+    for task in {*PAPER_TASKS, *(t for tasks in known_tasks().values() for t in tasks)}:
+        assert words.count(task) == 1
+    assert "dog-run            dmc        (223, 38)" in out
+
+
+def test_an_interruption_is_said_without_a_traceback(r2r2, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "parse_train", interrupt)
+    assert r2r2("train", "--steps", "3") == (130, "", "r2r2: interrupted\n")
+
+
+def test_a_mistake_of_the_program_is_not_dressed_up_as_the_users(r2r2, monkeypatch):
+    monkeypatch.setattr(cli, "parse_train", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        r2r2("train", "--steps", "3")
+
+
+def test_the_module_is_the_program(here):
+    argv = [sys.executable, "-m", "r2r2", "train", "--steps", "0"]
+    answer = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    sentence = "r2r2: steps is '0'; allowed is a whole number from 1 to 2147483647\n"
+    assert answer.stderr == sentence

@@ -1,0 +1,214 @@
+"""One tiny run through the program, and what it leaves behind."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from tiny import train_tiny
+
+from r2r2.config.refusal import Refusal
+from r2r2.config.resolve import resolve
+from r2r2.config.text import parse_toml, to_toml
+from r2r2.record.evaluations import read_evaluations
+from r2r2.run import start
+from r2r2.run.start import settle
+from r2r2.use import cli
+from r2r2.use.evaluate import evaluate_run
+from r2r2.use.flags import parse_train
+
+MEMBERS = ["Pendulum-v1_s0", "Pendulum-v1_s3"]
+
+
+def numbers(line):
+    return [float(x) for x in re.findall(r"-?\d+\.\d", line)]
+
+
+def content(path):
+    """Every file of a folder with its content."""
+    files = [p for p in path.rglob("*") if p.is_file()]
+    return {str(p.relative_to(path)): p.read_bytes() for p in files}
+
+
+def test_the_folder_holds_what_a_run_is_made_of(trained):
+    weights = [f"{name}/weights.npz" for name in MEMBERS]
+    assert sorted(content(trained)) == sorted(
+        [
+            *("config.toml", "curve.png", "evaluations.csv", "events.jsonl"),
+            *("manifest.json", "versions.json", *weights),
+        ]
+    )
+    manifest = json.loads((trained / "manifest.json").read_text())
+    assert (manifest["status"], manifest["members"]) == ("finished", MEMBERS)
+    assert (trained / "curve.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_the_config_is_kept_whole_and_resolved(trained):
+    asked = settle(parse_train(train_tiny("anywhere")[1:]).config)
+    text = (trained / "config.toml").read_text()
+    assert resolve(parse_toml(text)) == asked
+    assert text == to_toml(asked)
+    assert asked.action_repeat == 1
+    assert asked.seeds == (0, 3)
+
+
+def test_the_versions_are_kept(trained):
+    versions = json.loads((trained / "versions.json").read_text())
+    for name in ("r2r2", "jax", "mujoco", "dm_control", "gymnasium"):
+        assert re.match(r"\d+\.\d+", versions[name])
+    for name in ("commit", "device", "matmul_precision"):
+        assert versions[name]
+
+
+def test_events_have_their_three_counts(trained):
+    lines = (trained / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    for event in events:
+        assert event["env_step"] == event["decision_step"] <= 450
+        assert 0 <= event["update_step"] <= event["decision_step"]
+    kinds = [event["event"] for event in events if event["member"] == MEMBERS[1]]
+    assert kinds.count("episode") == 2
+    assert kinds.count("evaluation") == 2
+    # Warm-up is the first episode; the second is trained on when it is over.
+    last = [e for e in events if e["event"] == "evaluation"][-1]
+    assert last["update_step"] == 200
+
+
+def test_evaluations_are_a_long_table(trained):
+    header = (trained / "evaluations.csv").read_text().splitlines()[0]
+    assert header == "exp_name,env_name,seed,metric,env_step,value"
+    rows = read_evaluations(trained / "evaluations.csv")
+    assert [(row.seed, row.env_step) for row in rows] == [
+        *((0, 225), (3, 225), (0, 450), (3, 450))
+    ]
+    for row in rows:
+        assert row.exp_name.startswith("td7+r2r2_width=8_latent=8_batch_size=8_")
+        assert row.exp_name.endswith("_utd1")
+        assert (row.env_name, row.metric) == ("Pendulum-v1", "return")
+        assert -2000 < row.value < 0
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_weights_are_finite_numbers_by_name(trained, member):
+    with np.load(trained / member / "weights.npz") as weights:
+        assert len(weights.files) > 10
+        assert all(np.isfinite(weights[name]).all() for name in weights.files)
+
+
+def test_members_learn_apart(trained):
+    first, second = (np.load(trained / m / "weights.npz") for m in MEMBERS)
+    kernels = [name for name in first.files if first[name].ndim > 1]
+    assert kernels
+    assert all((first[name] != second[name]).any() for name in kernels)
+
+
+def test_the_same_again_says_that_it_is_finished(r2r2, run):
+    before = content(run)
+    code, out, err = r2r2(*train_tiny(run))
+    assert (code, err) == (0, "")
+    assert out == (
+        f"{run} is finished already, with this very config.\n"
+        f"  evaluate: r2r2 eval {run}\n  look at:  {run}/curve.png\n"
+    )
+    assert content(run) == before
+
+
+@pytest.mark.parametrize("changed", [{"steps": "460"}, {"seeds": "0,"}, {"utd": "2"}])
+def test_another_config_in_the_same_folder_is_refused(r2r2, run, changed):
+    before = content(run)
+    assert r2r2(*train_tiny(run, **changed)) == (
+        2,
+        "",
+        f"r2r2: out is '{run}', which holds a finished run of another config; give "
+        "another folder, or --overwrite to delete it\n",
+    )
+    assert content(run) == before
+
+
+def test_an_unfinished_run_is_refused(r2r2, run):
+    text = (run / "manifest.json").read_text()
+    (run / "manifest.json").write_text(text.replace("finished", "running"))
+    code, _, err = r2r2(*train_tiny(run))
+    assert code == 2
+    assert (
+        f"out is '{run}', which holds an unfinished run; give another folder, or --over"
+        in err
+    )
+
+
+def test_a_run_is_overwritten_when_asked(r2r2, run):
+    shorter = {"steps": "20", "warmup": "30", "eval_every": "10", "seeds": "7,"}
+    code, out, err = r2r2(*train_tiny(run, **shorter), "--overwrite")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "td7+r2r2 on Pendulum-v1, UTD 1, seeds 7"
+    assert lines[1].endswith(f", run folder {run}")
+    assert lines[2] == "  warm-up covers the whole run: no updates will be made"
+    assert lines[-2:] == [
+        f"  evaluate: r2r2 eval {run}",
+        f"  look at:  {run}/curve.png",
+    ]
+    assert sorted(p.name for p in run.iterdir() if p.is_dir()) == ["Pendulum-v1_s7"]
+    rows = read_evaluations(run / "evaluations.csv")
+    assert [(row.seed, row.env_step) for row in rows] == [(7, 10), (7, 20)]
+    assert resolve(parse_toml((run / "config.toml").read_text())).seeds == (7,)
+
+
+def test_a_finished_run_is_overwritten_too(r2r2, run, monkeypatch):
+    asked = []
+    monkeypatch.setattr(cli, "train", lambda *given: asked.append(given) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        r2r2(*train_tiny(run), "--overwrite")
+    ((config, out, overwrite, _),) = asked
+    assert (to_toml(config), out) == ((run / "config.toml").read_text(), run)
+    assert overwrite
+
+
+def test_a_run_is_announced_before_anything_is_compiled(r2r2, here, monkeypatch):
+    def broken(*_):
+        raise Refusal("it broke")
+
+    monkeypatch.setattr(start, "Training", broken)
+    code, out, err = r2r2("train", "--env", "Pendulum-v1", "--seeds", "0,3")
+    assert (code, err) == (2, "r2r2: it broke\n")
+    (folder,) = (here / "runs").iterdir()
+    lines = out.splitlines()
+    assert lines[0] == "td7+r2r2 on Pendulum-v1, UTD 1, seeds 0,3"
+    assert lines[1].endswith(f", run folder runs/{folder.name}")
+    assert lines[2].startswith("warm-up ")
+    assert re.fullmatch(r"td7\+r2r2_Pendulum-v1_utd1_[0-9a-f]{8}", folder.name)
+    assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == MEMBERS
+
+
+def test_a_run_is_evaluated(r2r2, trained):
+    code, out, err = r2r2("eval", trained, "--episodes", "3")
+    assert (code, err) == (0, "")
+    rows = [line for line in out.splitlines() if "Pendulum-v1" in line]
+    assert [re.search(r"\S+:\d", row).group() for row in rows] == [
+        *("Pendulum-v1:0", "Pendulum-v1:3")
+    ]
+    for row in rows:
+        mean, std, *episodes = numbers(row.partition(":")[2])
+        assert len(episodes) == 3
+        assert mean == pytest.approx(np.mean(episodes), abs=0.1)
+        assert std == pytest.approx(np.std(episodes, ddof=1), abs=0.2)
+    # Of these episodes none starts like another.
+    assert len({x for row in rows for x in numbers(row)[2:]}) == 6
+
+
+@pytest.mark.parametrize("name", ["Pendulum-v1:3", "Pendulum-v1_s3"])
+def test_one_member_is_evaluated_alone(r2r2, trained, name):
+    code, out, err = r2r2("eval", trained, "--member", name, "--episodes", "2")
+    assert (code, err) == (0, "")
+    (row,) = [line for line in out.splitlines() if "Pendulum-v1" in line]
+    together = evaluate_run(trained, episodes=2)
+    assert [member.seed for member in together.members] == [0, 3]
+    assert numbers(row)[2:] == pytest.approx(together.returns[1], abs=0.1)
+    assert numbers(row)[2:] != pytest.approx(together.returns[0], abs=0.1)
+
+
+def test_evaluating_changes_nothing_in_the_run(r2r2, run, here):
+    before = content(run)
+    assert r2r2("eval", run, "--episodes", "1").code == 0
+    assert content(run) == before
+    assert list(here.iterdir()) == []
