@@ -120,3 +120,7 @@ def test_a_weight_of_zero_removes_its_term_from_the_program():
     total, terms = representation_loss(Representation(), z, jnp.asarray(1.5))
     assert total == 1.5
     assert set(terms) == {"spl"}
+    alone = Representation(lambda_spl=0.0, lambda_rr=2.0)
+    total, terms = representation_loss(alone, Z, jnp.asarray(jnp.nan))
+    assert total == 2 * 484
+    assert set(terms) == {"redundancy"}

@@ -16,6 +16,9 @@ from r2r2.interact.rollout import Seen
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
 from r2r2.learn.fleet import Fleet
+from r2r2.learn.update import draw as update_draw
+from r2r2.learn.update import sync as update_sync
+from r2r2.learn.update import update_once
 
 SPEC = Spec(obs_dim=4, action_dim=2)
 every_agent = pytest.mark.parametrize("name", AGENTS)
@@ -132,6 +135,56 @@ def test_members_out_of_step_get_the_updates_they_would_have_alone(name):
         jax.tree.leaves(member(fleet.states, 2))[0],
         jax.tree.leaves(member(trio(name).states, 2))[0],
     )
+
+
+@every_agent
+def test_a_group_that_is_filled_up_changes_its_members_alone(name):
+    """Three of five members fill a group of four."""
+    config, seeds = small(name), [0, 1, 2, 3, 4]
+    fleet, before = fleet_of(config, seeds), fleet_of(config, seeds)
+    fleet.train(Call((0, 2, 4), 20), np.zeros(5, int))
+    for place in (0, 2):
+        ours, theirs = (
+            member(f.states, p) for f, p in ((fleet, place), (trio(name), place))
+        )
+        chex.assert_trees_all_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    for place in (1, 3):
+        ours, old = (member(f._learners, place) for f in (fleet, before))
+        chex.assert_trees_all_equal(ours, old)
+    updates = fleet._learners.metrics["loss/critic"].times
+    assert updates.tolist() == [20, 0, 20, 0, 20]
+
+
+def by_hand(agent, fleet: Fleet, place: int, made: int, count: int):
+    """Updates of one member, one after the other, as METHOD.md has them."""
+    learner = jax.tree.map(lambda x: x[place], fleet._learners)
+    key, who = fleet._keys[place], jnp.asarray(place)
+    once, sync = (
+        jax.jit(functools.partial(f, agent)) for f in (update_once, update_sync)
+    )
+    for step in range(made + 1, made + count + 1):
+        draws = update_draw(agent, learner.priorities, key, jnp.asarray(step))
+        learner = once(fleet._rows, learner, who, draws, jnp.asarray(step))
+        if step % agent.sync_period == 0:
+            learner = sync(learner)
+    return learner
+
+
+@every_agent
+@pytest.mark.parametrize("made", [(0, 0), (1, 3), (4, 6)])
+def test_a_call_is_the_updates_one_after_the_other(name, made):
+    """Delay, syncs, keys and counters of members apart, from wherever they stand."""
+    fleet = fleet_of(small(name), [0, 1])
+    expected = [by_hand(fleet._agent, fleet, place, made[place], 7) for place in (0, 1)]
+    fleet.train(Call((0, 1), 7), np.array(made))
+    for place in (0, 1):
+        ours = member(fleet._learners, place)
+        chex.assert_trees_all_close(ours, expected[place], rtol=1e-4, atol=1e-6)
+        assert ours.metrics["loss/critic"].times == 7
+        assert (
+            ours.metrics["loss/actor"].times
+            == (made[place] + 7) // 2 - made[place] // 2
+        )
 
 
 @every_agent

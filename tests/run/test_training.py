@@ -2,6 +2,7 @@
 
 import collections
 
+import jax
 import numpy as np
 import pytest
 
@@ -197,6 +198,68 @@ def test_what_is_stored_is_what_happened(tmp_path):
         assert [obs[row][1] for row in dead] == [
             (5, 3, 8)[int(obs[row][0]) % 3] for row in dead
         ]
+
+
+class Watched:
+    """A run of three members at their own pace, looked at after every turn."""
+
+    def __init__(self, tmp_path, **changes):
+        values = {
+            "env": "toys:OwnPace-v0",
+            "seeds": 3,
+            "utd": 3,
+            "steps": 90,
+            **changes,
+        }
+        self.config = settle(resolve(TINY, values))
+        members = [Member("toys:OwnPace-v0", seed) for seed in range(3)]
+        folder = create_run(tmp_path / "run", "", [m.name for m in members], False)
+        self.calls, self.turns = [], 0
+        with EnvPool(members, 1) as pool, Journal(self.config, folder, members) as log:
+            self.training = Training(self.config, pool, log)
+            train_call = self.training._fleet.train
+
+            def train_and_count(call, made):
+                self.calls.append((call, self.training._rollout.steps.copy()))
+                train_call(call, made)
+
+            self.training._fleet.train = train_and_count
+            self.training.run(self.look)
+            self.training.close()
+        self.events = read_events(folder.events)
+
+    def look(self, _) -> None:
+        self.turns += 1
+        training, fleet = self.training, self.training._fleet
+        trained = fleet._agent.acting(fleet.states)
+        for member in training._collecting():
+            for ours, theirs in zip(
+                jax.tree.leaves(fleet._policies), jax.tree.leaves(trained), strict=True
+            ):
+                np.testing.assert_array_equal(ours[member], theirs[member])
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_who_acts_acts_on_what_it_has_learnt(tmp_path, checkpoints):
+    changes = {"agent.policy_checkpoints": checkpoints}
+    watched = Watched(tmp_path, **changes)
+    assert watched.turns > 90
+
+
+def test_without_policy_checkpoints_members_stay_in_lockstep(tmp_path):
+    """Also those whose warm-up ended at different steps; all in one call."""
+    changes = {"agent.policy_checkpoints": False, "utd": 4, "warmup": 20}
+    watched = Watched(tmp_path, **changes)
+    for call, steps in watched.calls:
+        assert len(set(steps.tolist())) == 1
+        assert call.updates == 4
+    assert {len(call.members) for call, _ in watched.calls[-30:]} == {3}
+
+
+def test_losses_are_logged_also_when_somebody_always_trains(tmp_path):
+    watched = Watched(tmp_path, log_every=10, seeds=3)
+    logged = {e["decision_step"] for e in named(watched.events, "losses")}
+    assert len(logged) >= 6
 
 
 def test_several_tasks_of_equal_sizes_are_one_fleet(tmp_path):

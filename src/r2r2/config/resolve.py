@@ -6,6 +6,7 @@ from typing import Any
 
 from r2r2.config.agents import AGENTS, WARMUP, agent_config
 from r2r2.config.fields import find_leaf, leaves, parse, replace_leaves
+from r2r2.config.options import LARGEST
 from r2r2.config.refusal import Refusal
 from r2r2.config.run import RunConfig
 
@@ -57,6 +58,11 @@ def checked(config: RunConfig) -> RunConfig:
         )
     typed = {path: parse(leaf, leaf.value) for path, leaf in leaves(config).items()}
     config = replace_leaves(config, typed)
+    if config.steps * config.utd > LARGEST:
+        raise Refusal(
+            f"utd is {config.utd}; allowed with {config.steps} steps is at most "
+            f"{LARGEST // config.steps}, {LARGEST} updates in all"
+        )
     if config.eval_every % config.eval_average:
         raise Refusal(
             f"eval_average is {config.eval_average}; allowed is a divisor of "

@@ -45,8 +45,7 @@ def next_call(made: np.ndarray, owed: np.ndarray, phase: int, most: int) -> Call
 def filled(members: tuple[int, ...], size: int) -> np.ndarray:
     """The members, with the first repeated until `size`.
 
-    A repeated member's results stand twice, equal: so one compiled program of `size`
-    serves every smaller group.
+    So one compiled program of `size` serves every smaller group.
     """
     return np.asarray(members + members[:1] * (size - len(members)))
 

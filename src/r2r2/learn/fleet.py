@@ -73,8 +73,13 @@ class Fleet:
     @property
     def ready(self) -> bool:
         """Whether every update started so far is done."""
-        newest: Any = self._learners.priorities.highest
-        return bool(newest.is_ready())
+        # Metrics are the part that storing new experience does not replace.
+        return all(leaf.is_ready() for leaf in jax.tree.leaves(self._learners.metrics))
+
+    def wait(self) -> None:
+        """Waits for every update started so far."""
+        for leaf in jax.tree.leaves(self._learners.metrics):
+            leaf.block_until_ready()
 
     @property
     def states(self) -> Any:
@@ -105,13 +110,17 @@ class Fleet:
 
     def train(self, call: Call, made: np.ndarray) -> None:
         """Starts `call.updates` updates of `call.members`; made is [S]."""
-        run, who = self._whole, np.arange(self.size)
-        if len(call.members) < self.size:
-            who = filled(call.members, group_size(len(call.members), self.size))
-            run = self._part
+        members, count = call.members, jnp.asarray(call.updates)
+        who = filled(members, group_size(len(members), self.size))
         group = Group(jnp.asarray(who), self._keys[who], jnp.asarray(made[who]))
-        count = jnp.asarray(call.updates)
-        self._learners = run(self._rows, self._learners, group, count)
+        if len(members) == self.size:
+            self._learners = self._whole(self._rows, self._learners, group, count)
+            return
+        # Fillers are put back beyond the fleet's end, which is nowhere.
+        place = np.where(np.arange(len(who)) < len(members), who, self.size)
+        self._learners = self._part(
+            self._rows, self._learners, group, jnp.asarray(place), count
+        )
 
     def refresh(self, members: Sequence[int]) -> None:
         """The acting policies of `members` become the trained ones."""
@@ -174,13 +183,18 @@ def _keep(agent: Agent, learners: Learner, chosen: Array) -> Learner:
 
 
 def _update_part(
-    agent: Agent, rows: Rows, learners: Learner, group: Group, count: Array
+    agent: Agent,
+    rows: Rows,
+    learners: Learner,
+    group: Group,
+    place: Array,
+    count: Array,
 ) -> Learner:
     part = jax.tree.map(lambda x: x[group.member], learners)
     part = update_many(agent, rows, part, group, count)
 
     def placed(whole: Array, new: Array) -> Array:
-        return whole.at[group.member].set(new)
+        return whole.at[place].set(new, mode="drop")
 
     result: Learner = jax.tree.map(placed, learners, part)
     return result

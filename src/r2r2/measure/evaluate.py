@@ -11,19 +11,23 @@ from r2r2.core import Agent, Member
 from r2r2.envs.make import episode_seed
 from r2r2.envs.pool import EnvPool
 
+# Environments of an evaluation, at most: a dog takes 85 MB and a third of a second.
+SLOTS = 64
+
 
 class Evaluator:
-    """Runs whole episodes without exploration, all those of a member at once.
+    """Runs whole episodes without exploration, many at once.
 
     Episode `index` of a purpose is seeded by (seed, purpose, index) alone, so an
-    evaluation does not depend on who else is evaluated.
+    evaluation does not depend on who else is evaluated, nor on how many at once.
     """
 
     def __init__(
         self, agent: Agent, members: Sequence[Member], action_repeat: int, episodes: int
     ):
         self._members, self._episodes = tuple(members), episodes
-        slots = [member for member in members for _ in range(episodes)]
+        self._width = max(1, min(episodes, SLOTS // len(members)))
+        slots = [member for member in members for _ in range(self._width)]
         self._pool = EnvPool(slots, action_repeat)
         self._greedy = jax.jit(jax.vmap(agent.greedy))
 
@@ -38,31 +42,51 @@ class Evaluator:
             first: the index of their first episode within the purpose.
             purpose: as in `episode_seed`.
         """
-        size, episodes = len(self._members), self._episodes
-        obs = np.zeros((size * episodes, self._pool.spec.obs_dim))
-        totals = np.zeros(size * episodes)
-        running: list[int] = []
+        waves = [
+            self._wave(policies, members, range(begin, end), purpose)
+            for begin in range(first, first + self._episodes, self._width)
+            for end in [min(begin + self._width, first + self._episodes)]
+        ]
+        return np.concatenate(waves, axis=1)
+
+    def _wave(
+        self, policies: Any, members: Sequence[int], episodes: range, purpose: str
+    ) -> NDArray[np.float64]:
+        shape = len(self._members), self._width
+        obs = np.zeros((*shape, self._pool.spec.obs_dim))
+        totals = np.zeros(shape)
+        running: list[tuple[int, int]] = []
         for member in members:
-            for episode in range(episodes):
-                slot = member * episodes + episode
-                seed = self._members[member].seed
-                index = first + episode
-                obs[slot] = self._pool.reset(slot, episode_seed(seed, purpose, index))
-                running.append(slot)
+            for place, index in enumerate(episodes):
+                seed = episode_seed(self._members[member].seed, purpose, index)
+                obs[member, place] = self._pool.reset(self._slot(member, place), seed)
+                running.append((member, place))
         while running:
-            shaped = obs.reshape(size, episodes, -1)
-            actions = np.asarray(self._greedy(policies, shaped))
-            step = self._pool.step(
-                actions.reshape(size * episodes, -1)[running], running
-            )
-            obs[running] = step.obs
-            totals[running] += step.reward
+            actions = np.asarray(self._greedy(policies, obs))
+            where = tuple(np.transpose(running))
+            slots = [self._slot(*pair) for pair in running]
+            step = self._pool.step(actions[where], slots)
+            obs[where] = step.obs
+            totals[where] += step.reward
             over = step.terminated | step.truncated
             running = [
-                slot for slot, ended in zip(running, over, strict=True) if not ended
+                pair for pair, ended in zip(running, over, strict=True) if not ended
             ]
-        return totals.reshape(size, episodes)[list(members)]
+        return totals[list(members), : len(episodes)]
+
+    def _slot(self, member: int, place: int) -> int:
+        return member * self._width + place
 
     def close(self) -> None:
         """Frees the environments."""
         self._pool.close()
+
+
+def deviation(returns: NDArray[np.float64]) -> float:
+    """Standard deviation over episodes, unbiased; NaN for one episode.
+
+    Example:
+        >>> deviation(np.array([1.0, 3.0]))
+        1.4142135623730951
+    """
+    return float(returns.std(ddof=1)) if len(returns) > 1 else float("nan")

@@ -14,6 +14,7 @@ from r2r2.config.text import experiment_name
 from r2r2.core import Member
 from r2r2.envs.suites import default_action_repeat
 from r2r2.interact.rollout import Episode
+from r2r2.measure.evaluate import deviation
 from r2r2.record.evaluations import Row, append_evaluations
 from r2r2.record.events import EventLog, Steps, Value
 from r2r2.record.folder import RunFolder
@@ -72,7 +73,7 @@ class Journal:
         """Books one evaluation and, when enough of them are in, a point."""
         fields: dict[str, Value] = {
             "mean": returns.mean(),
-            "std": returns.std(),
+            "std": deviation(returns),
             "episodes": len(returns),
         }
         self.event("evaluation", member, counts, fields)

@@ -1,6 +1,7 @@
 """Whether a fleet fits its device, said before training starts."""
 
 import os
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -64,8 +65,24 @@ def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
 
 
 def device_bytes() -> int:
-    """Memory of the device that trains: its own, or the machine's for the CPU."""
+    """Memory of the device that trains: its own, or what the machine has left."""
     stats = jax.devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    return min(_available(), _container_limit())
+
+
+def _available() -> int:
+    """What Linux could hand out; it counts caches, which the free pages leave out."""
+    table = Path("/proc/meminfo")
+    if table.exists():
+        for line in table.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _container_limit() -> int:
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.exists() else "max"
+    return int(text) if text.isdigit() else 2**62

@@ -78,8 +78,8 @@ class Training:
                 self._collect(collecting)
             self._land(wait=not collecting)
             self._evaluate()
-            self._launch(alone=not self._collecting())
             self._report(watch)
+            self._launch(alone=not self._collecting())
         self._journal.weights(self._fleet.states)
 
     def close(self) -> None:
@@ -87,6 +87,8 @@ class Training:
         self._evaluator.close()
 
     def _collecting(self) -> list[int]:
+        if self._pending() and not self._config.agent.policy_checkpoints:
+            return []  # in lockstep the next step waits for all updates of this one
         free = (self._schedule.owed == 0) & (self._rollout.steps < self._config.steps)
         busy = {*self._flying, *self._due}
         return [int(m) for m in np.flatnonzero(free) if m not in busy]
@@ -141,6 +143,7 @@ class Training:
             self._fleet.timed and not wait and not self._fleet.ready
         ):
             return
+        self._fleet.wait()
         done = [m for m in self._flying if self._schedule.owed[m] == 0]
         if done:
             self._fleet.refresh(done)

@@ -15,10 +15,11 @@ import r2r2
 from r2r2.config.agents import AGENTS
 from r2r2.config.fields import Leaf, parse
 from r2r2.config.options import ANY, at_least
-from r2r2.config.presets import QUICK_BAR
+from r2r2.config.presets import QUICK, QUICK_BAR
 from r2r2.config.refusal import Refusal, did_you_mean
 from r2r2.config.run import RunConfig
 from r2r2.envs.suites import PAPER_TASKS, known_tasks
+from r2r2.measure.evaluate import deviation
 from r2r2.run.start import Result, finished, folder_of, settle, train
 from r2r2.use.bar import Bar, spread
 from r2r2.use.evaluate import evaluate_run
@@ -113,11 +114,10 @@ def eval_command(argv: list[str]) -> int:
     table = Table("member", "mean", "std", "per episode")
     for member, returns in zip(found.members, found.returns, strict=True):
         episodes = " ".join(f"{x:.1f}" for x in returns)
-        deviation = f"{returns.std(ddof=1):.1f}" if len(returns) > 1 else "-"
         table.add_row(
             f"{member.task}:{member.seed}",
             f"{returns.mean():.1f}",
-            deviation,
+            "-" if len(returns) == 1 else f"{deviation(returns):.1f}",
             episodes,
         )
     Console().print(table)
@@ -168,24 +168,27 @@ def _opening(config: RunConfig, path: Path) -> str:
     ]
     if config.warmup >= config.steps:
         lines.append("  warm-up covers the whole run: no updates will be made")
+    if rest := config.steps % config.eval_every:
+        lines.append(f"  the last {rest} steps come after the last evaluation")
     return "\n".join(lines)
 
 
 def _say_result(console: Console, result: Result, quick: bool) -> None:
-    for task, random in result.random.items():
+    for task in dict.fromkeys(member.task for member in result.members):
         mine = [member.task == task for member in result.members]
-        reached = spread(result.returns[mine])
-        bar = f", the bar {QUICK_BAR}" if quick else ""
-        console.print(
-            f"{task}: return {reached}; a random policy {random:.1f}{bar}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        line = f"{task}: return {spread(result.returns[mine])}"
+        if task in result.random:
+            line += f"; a random policy {result.random[task]:.1f}"
+        if quick and task == QUICK["env"]:
+            line += f", the bar {QUICK_BAR}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     _next_steps(console, result.folder.path)
 
 
 def _next_steps(console: Console, path: Path) -> None:
-    lines = f"  evaluate: r2r2 eval {path}\n  look at:  {path / 'curve.png'}"
+    lines = f"  evaluate: r2r2 eval {path}"
+    if (path / "curve.png").exists():
+        lines += f"\n  look at:  {path / 'curve.png'}"
     console.print(lines, soft_wrap=True, markup=False, highlight=False)
 
 

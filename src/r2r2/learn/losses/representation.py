@@ -87,18 +87,17 @@ def representation_loss(
         z: latents of the batch's observations, [N, d], with gradient.
         prediction: L_SPL in the host agent's own reduction.
     """
-    terms = {"spl": prediction}
+    total, terms = jnp.zeros_like(prediction), dict[str, Array]()
+    if weights.lambda_spl:
+        terms["spl"] = prediction
+        total = weights.lambda_spl * prediction
     if weights.lambda_rr:
         terms["redundancy"] = redundancy(z, weights.zero_centred)
+        total = total + weights.lambda_rr * terms["redundancy"]
     if weights.lambda_var:
         terms["variance"] = variance_hinge(z, weights.variance_threshold)
-    lambdas = {
-        "spl": weights.lambda_spl,
-        "redundancy": weights.lambda_rr,
-        "variance": weights.lambda_var,
-    }
-    weighted = [lambdas[name] * term for name, term in terms.items()]
-    return sum(weighted[1:], start=weighted[0]), terms
+        total = total + weights.lambda_var * terms["variance"]
+    return total, terms
 
 
 def _centred(z: Array) -> Array:
