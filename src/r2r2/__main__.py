@@ -1,7 +1,5 @@
 """`python -m r2r2` is `r2r2`."""
 
-import sys
+from r2r2.use.cli import entry
 
-from r2r2.use.cli import main
-
-sys.exit(main())
+entry()

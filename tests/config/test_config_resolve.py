@@ -130,3 +130,10 @@ def test_the_quick_preset_is_a_config():
 def test_a_config_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         resolve(ENV).steps = 3
+
+
+def test_more_updates_than_the_device_counts_are_refused():
+    assert refused(ENV, {"steps": 2_000_000_000, "utd": 2}) == (
+        "utd is 2; allowed with 2000000000 steps is at most 1, "
+        "2147483647 updates in all"
+    )

@@ -93,8 +93,8 @@ def test_a_run_is_not_overwritten_unasked(path, config, finish, why):
     with pytest.raises(Refusal) as refusal:
         create_run(path, CONFIG, ["other_s0"], overwrite=False)
     sentence = (
-        f"out is '{path}', which holds {why}; give another folder, or --overwrite "
-        "to delete it"
+        f"out is '{path}', which holds {why}; give another folder with --out, or "
+        "--overwrite to delete it"
     )
     assert str(refusal.value) == sentence
     assert tree(path) == before

@@ -149,7 +149,7 @@ def test_training_refuses(refusal, argv, sentence):
 def test_training_needs_a_task(refusal):
     assert refusal("train", "--steps", "10") == (
         "env is missing; name a task, for example --env Hopper-v5 or --env dog-run "
-        "('r2r2 list envs' shows them)"
+        "('r2r2 list envs' shows them), or start from --quick"
     )
 
 

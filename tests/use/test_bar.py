@@ -14,7 +14,11 @@ NAN = float("nan")
 def progress(decisions, updates, returns=(NAN, NAN), warm=True):
     """A fleet of two at the same place."""
     return Progress(
-        np.full(2, decisions), np.full(2, updates), np.full(2, warm), np.array(returns)
+        np.full(2, decisions),
+        np.full(2, updates),
+        np.full(2, warm),
+        0 if np.isnan(returns).any() else decisions,
+        np.array(returns),
     )
 
 
@@ -78,8 +82,12 @@ def test_a_bar_opens_at_the_first_call_and_ends_with_the_last_return(console, cl
         bar(progress(1000, 20, (5.0, 7.0)))
     lines = console.file.getvalue().split("\n")
     assert lines[0] == "the opening"
-    assert lines[1].split() == "step 500 return 2.0 (1.0 to 3.0 over 2)".split()
-    assert lines[2].split() == "step 1,000 return 6.0 (5.0 to 7.0 over 2)".split()
+    assert (
+        lines[1].split() == "decision step 500 return 2.0 (1.0 to 3.0 over 2)".split()
+    )
+    assert (
+        lines[2].split() == "decision step 1,000 return 6.0 (5.0 to 7.0 over 2)".split()
+    )
     assert lines[3].startswith("done ")
     assert "1000/1000" in lines[3]
     assert "return 6.0 (5.0 to 7.0 over 2)" in lines[3]

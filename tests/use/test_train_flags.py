@@ -101,3 +101,8 @@ def test_help_is_as_wide_as_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     fields = train_help([]).partition("the run:")[2]
     assert 50 < max(map(len, fields.split("\n"))) <= 60
+
+
+def test_where_to_put_it_does_not_say_what_to_train():
+    assert parse_train(["--overwrite", "--out", "a"]).quick
+    assert parse_train(["--overwrite"]).config == parse_train([]).config

@@ -113,14 +113,21 @@ def test_the_same_again_says_that_it_is_finished(r2r2, run):
     assert content(run) == before
 
 
-@pytest.mark.parametrize("changed", [{"steps": "460"}, {"seeds": "0,"}, {"utd": "2"}])
-def test_another_config_in_the_same_folder_is_refused(r2r2, run, changed):
+@pytest.mark.parametrize(
+    ("changed", "differs"),
+    [
+        ({"steps": "460"}, "steps is 450 there, 460 here"),
+        ({"seeds": "0,"}, "seeds is [0, 3] there, [0] here"),
+        ({"utd": "2"}, "utd is 1 there, 2 here"),
+    ],
+)
+def test_another_config_in_the_same_folder_is_refused(r2r2, run, changed, differs):
     before = content(run)
     assert r2r2(*train_tiny(run, **changed)) == (
         2,
         "",
-        f"r2r2: out is '{run}', which holds a finished run of another config; give "
-        "another folder, or --overwrite to delete it\n",
+        f"r2r2: out is '{run}', which holds a finished run of another config "
+        f"({differs}); give another folder with --out, or --overwrite to delete it\n",
     )
     assert content(run) == before
 
@@ -131,7 +138,7 @@ def test_an_unfinished_run_is_refused(r2r2, run):
     code, _, err = r2r2(*train_tiny(run))
     assert code == 2
     assert (
-        f"out is '{run}', which holds an unfinished run; give another folder, or --over"
+        f"out is '{run}', which holds an unfinished run; give another folder with --out"
         in err
     )
 
@@ -143,7 +150,8 @@ def test_a_run_is_overwritten_when_asked(r2r2, run):
     lines = out.splitlines()
     assert lines[0] == "td7+r2r2 on Pendulum-v1, UTD 1, seeds 7"
     assert lines[1].endswith(f", run folder {run}")
-    assert lines[2] == "  warm-up covers the whole run: no updates will be made"
+    assert lines[2].startswith("  changed: width=8, latent=8, ")
+    assert lines[3] == "  warm-up covers the whole run: no updates will be made"
     assert lines[-2:] == [
         f"  evaluate: r2r2 eval {run}",
         f"  look at:  {run}/curve.png",

@@ -54,7 +54,7 @@ def checked(config: RunConfig) -> RunConfig:
     if not config.env:
         raise Refusal(
             "env is missing; name a task, for example --env Hopper-v5 or --env dog-run "
-            "('r2r2 list envs' shows them)"
+            "('r2r2 list envs' shows them), or start from --quick"
         )
     typed = {path: parse(leaf, leaf.value) for path, leaf in leaves(config).items()}
     config = replace_leaves(config, typed)

@@ -98,10 +98,16 @@ def experiment_name(config: Any, default: Any) -> str:
         'td7_warmup=5_utd20'
     """
     named = ("env", "seeds", "steps", "utd", "agent.name", "log_every")
-    plain = leaves(default)
     changed = [
-        f"_{path.rpartition('.')[2]}={leaf.value}"
-        for path, leaf in leaves(config).items()
-        if path not in named and leaf.value != plain[path].value
+        f"_{path.rpartition('.')[2]}={value}"
+        for path, value in changed_fields(config, default).items()
+        if path not in named
     ]
     return f"{config.agent.name}{''.join(changed)}_utd{config.utd}"
+
+
+def changed_fields(config: Any, default: Any) -> dict[str, Any]:
+    """The fields of a config that differ from a default's, by dotted name."""
+    plain = leaves(default)
+    found = leaves(config).items()
+    return {path: leaf.value for path, leaf in found if leaf.value != plain[path].value}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from r2r2.config.refusal import Refusal
+from r2r2.config.text import parse_toml
 from r2r2.record import manifest
 from r2r2.record.files import write_whole
 
@@ -150,16 +151,28 @@ def _check_vacant(path: Path, config_text: str, overwrite: bool) -> None:
             "even --overwrite deletes it; give another folder"
         )
     if not overwrite:
-        config = "this" if is_finished(path, config_text) else "another"
+        same = is_finished(path, config_text)
+        other = f"another config{_difference(path, config_text)}"
         what = {
-            "finished": f"a finished run of {config} config",
+            "finished": f"a finished run of {'this config' if same else other}",
             "running": "an unfinished run",
             "unknown": "a run of another version of r2r2",
         }[found.status]
         raise Refusal(
-            f"out is '{path}', which holds {what}; give another folder, or --overwrite "
-            "to delete it"
+            f"out is '{path}', which holds {what}; give another folder with --out, or "
+            "--overwrite to delete it"
         )
+
+
+def _difference(path: Path, config_text: str) -> str:
+    """In brackets, the first fields in which the run that is there differs."""
+    try:
+        there, here = parse_toml((path / CONFIG).read_text()), parse_toml(config_text)
+    except (OSError, ValueError):
+        return ""
+    names = [name for name in here if here[name] != there.get(name)]
+    shown = [f"{n} is {there.get(n)} there, {here[n]} here" for n in names[:2]]
+    return f" ({'; '.join(shown)})" if shown else ""
 
 
 def _empty(path: Path) -> None:

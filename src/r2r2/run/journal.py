@@ -88,6 +88,19 @@ class Journal:
         row = Row(self._name, task, seed, "return", step, self.latest[member])
         append_evaluations(self._folder.evaluations, [row])
 
+    def common_point(self) -> tuple[int, NDArray[np.float64]]:
+        """The last point that every member has: its decision step and the returns.
+
+        Step 0, and NaN, before there is one.
+        """
+        each = self._config.eval_average
+        number = min(map(len, self._points)) // each
+        if not number:
+            return 0, np.full(len(self._points), np.nan)
+        last = slice((number - 1) * each, number * each)
+        values = np.array([np.mean(points[last]) for points in self._points])
+        return number * self._config.eval_every, values
+
     def losses_due(self, decisions: NDArray[np.int_]) -> bool:
         """Whether the members have taken `log_every` steps since the last losses."""
         return int(decisions.mean()) - self._logged >= self._config.log_every

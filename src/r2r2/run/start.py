@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.config.resolve import checked, with_action_repeat
+from r2r2.config.resolve import checked, defaults, with_action_repeat
 from r2r2.config.run import RunConfig
-from r2r2.config.text import run_name, to_toml
+from r2r2.config.text import changed_fields, run_name, to_toml
 from r2r2.core import Member
 from r2r2.envs.pool import EnvPool
 from r2r2.envs.suites import default_action_repeat
@@ -48,7 +48,15 @@ def finished(config: RunConfig, out: Path | None = None) -> bool:
 
 def _nothing_yet(members: int) -> Progress:
     none = np.zeros(members, dtype=int)
-    return Progress(none, none, none.astype(bool), np.full(members, np.nan))
+    return Progress(none, none, none.astype(bool), 0, np.full(members, np.nan))
+
+
+def _title(config: RunConfig) -> str:
+    """Agent and UTD, with what is changed in the encoder's loss: the ablations."""
+    changed = changed_fields(config, defaults(config.agent.name))
+    own = {k: v for k, v in changed.items() if "representation" in k}
+    ablation = [f"{k.rpartition('.')[2]} {v}" for k, v in own.items()]
+    return ", ".join([config.agent.name, *ablation, f"UTD {config.utd}"])
 
 
 def unwatched(_: Progress) -> None:
@@ -92,7 +100,6 @@ def train(
     if folder.evaluations.exists():
         rows = read_evaluations(folder.evaluations)
         lines = {f"random policy, {task}": x for task, x in result.random.items()}
-        title = f"{config.agent.name}, UTD {config.utd}"
-        draw_curve(rows, folder.curve, title, lines)
+        draw_curve(rows, folder.curve, _title(config), lines)
     folder.finish()
     return result

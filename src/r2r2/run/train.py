@@ -35,7 +35,8 @@ class Progress(NamedTuple):
     decisions: NDArray[np.int_]  # [S], decision steps made
     updates: NDArray[np.int_]  # [S]
     warm: NDArray[np.bool_]  # [S], past warm-up
-    returns: NDArray[np.float64]  # [S], latest evaluation, NaN before the first
+    point: int  # decision step of the last evaluation that every member has, or 0
+    returns: NDArray[np.float64]  # [S], at that point; NaN before the first
 
 
 Watcher = Callable[[Progress], None]
@@ -177,7 +178,7 @@ class Training:
                 self._rollout.steps,
                 self._schedule.made,
                 self._schedule.warm,
-                self._journal.latest,
+                *self._journal.common_point(),
             )
         )
 

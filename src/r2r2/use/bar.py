@@ -58,17 +58,16 @@ class Bar:
         self._task: TaskID = self._bar.add_task(
             "warm-up", total=steps, eta="", score="-"
         )
-        self._returns: NDArray[np.float64] | None = None
+        self._point, self._score = 0, "-"
 
     def __call__(self, progress: train.Progress) -> None:
         """Takes in one turn of the loop; redraws a few times a second at most."""
         if not self._started:
             self._start()
-        if self._returns is None or not np.array_equal(
-            self._returns, progress.returns, equal_nan=True
-        ):
-            self._returns = progress.returns.copy()
-            self._line(progress)
+        if progress.point != self._point:
+            self._point, self._score = progress.point, spread(progress.returns)
+            line = f"  decision step {progress.point:>9,}  return {self._score}"
+            self._console.print(line, highlight=False)
         now = time.monotonic()
         if now - self._shown < 0.2:
             return
@@ -80,15 +79,7 @@ class Bar:
             completed=int(decisions),
             description="training" if progress.warm.all() else "warm-up",
             eta="ETA -" if left is None else f"ETA {_clock(left)}",
-            score=spread(progress.returns),
-        )
-
-    def _line(self, progress: train.Progress) -> None:
-        if np.isnan(progress.returns).all():
-            return
-        step = int(progress.decisions.mean())
-        self._console.print(
-            f"  step {step:>9,}  return {spread(progress.returns)}", highlight=False
+            score=self._score,
         )
 
     def _start(self) -> None:
@@ -103,13 +94,12 @@ class Bar:
         if not self._started:
             return
         if error is None:
-            score = "-" if self._returns is None else spread(self._returns)
             self._bar.update(
                 self._task,
                 completed=self._steps,
                 description="done",
                 eta="",
-                score=score,
+                score=self._score,
             )
         self._bar.stop()
 

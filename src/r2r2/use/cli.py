@@ -1,6 +1,7 @@
 """The command line: `r2r2 train`, `r2r2 eval`, `r2r2 list`."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,13 +18,15 @@ from r2r2.config.fields import Leaf, parse
 from r2r2.config.options import ANY, at_least
 from r2r2.config.presets import QUICK, QUICK_BAR
 from r2r2.config.refusal import Refusal, did_you_mean
+from r2r2.config.resolve import defaults
 from r2r2.config.run import RunConfig
+from r2r2.config.text import changed_fields
 from r2r2.envs.suites import PAPER_TASKS, known_tasks
 from r2r2.measure.evaluate import deviation
 from r2r2.run.start import Result, finished, folder_of, settle, train
 from r2r2.use.bar import Bar, spread
 from r2r2.use.evaluate import evaluate_run
-from r2r2.use.flags import parse_train, train_help
+from r2r2.use.flags import TrainCommand, parse_train, train_help
 from r2r2.use.words import fields_help, split, texts, wants_help
 
 HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R2
@@ -34,6 +37,9 @@ HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R
   r2r2 eval RUN               play episodes with a run's final policies
   r2r2 list agents|envs       what can be trained, and on what
 """
+
+INTERRUPTED = 130
+SAID = ("env", "seeds", "utd", "action_repeat")  # said on the opening's first line
 
 EVAL_FIELDS = {
     "member": Leaf("member", str, "", "one member alone, as TASK:SEED", ANY),
@@ -72,7 +78,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print("r2r2: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
+
+
+def entry() -> None:
+    """The program: `main`, and its exit code.
+
+    After an interruption it leaves at once, for a compilation may still be running in
+    a thread that would not survive the interpreter's end.
+    """
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code == INTERRUPTED:
+        os._exit(code)
+    sys.exit(code)
 
 
 def train_command(argv: list[str]) -> int:
@@ -92,9 +112,21 @@ def train_command(argv: list[str]) -> int:
         return 0
     _cache_compiled_programs()
     with Bar(config.steps, console, _opening(config, path)) as bar:
-        result = train(config, command.out, command.overwrite, bar)
+        result = _train(config, command, path, bar)
     _say_result(console, result, command.quick)
     return 0
+
+
+def _train(config: RunConfig, command: TrainCommand, path: Path, bar: Bar) -> Result:
+    try:
+        return train(config, command.out, command.overwrite, bar)
+    except KeyboardInterrupt:
+        print(
+            f"r2r2: '{path}' is left unfinished; the same command with --overwrite "
+            "starts it again",
+            file=sys.stderr,
+        )
+        raise
 
 
 def eval_command(argv: list[str]) -> int:
@@ -166,6 +198,10 @@ def _opening(config: RunConfig, path: Path) -> str:
         f"seeds {seeds}",
         f"  {jax.devices()[0].device_kind}, run folder {escape(str(path))}",
     ]
+    changed = changed_fields(config, defaults(config.agent.name))
+    shown = [f"{k.rpartition('.')[2]}={v}" for k, v in changed.items() if k not in SAID]
+    if shown:
+        lines.append(f"  changed: {escape(', '.join(shown))}")
     if config.warmup >= config.steps:
         lines.append("  warm-up covers the whole run: no updates will be made")
     if rest := config.steps % config.eval_every:
@@ -180,16 +216,24 @@ def _say_result(console: Console, result: Result, quick: bool) -> None:
         if task in result.random:
             line += f"; a random policy {result.random[task]:.1f}"
         if quick and task == QUICK["env"]:
-            line += f", the bar {QUICK_BAR}"
+            line += f"; what --quick should reach {QUICK_BAR}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     _next_steps(console, result.folder.path)
 
 
 def _next_steps(console: Console, path: Path) -> None:
-    lines = f"  evaluate: r2r2 eval {path}"
+    lines = f"  evaluate: {_program()} eval {path}"
     if (path / "curve.png").exists():
         lines += f"\n  look at:  {path / 'curve.png'}"
     console.print(lines, soft_wrap=True, markup=False, highlight=False)
+
+
+def _program() -> str:
+    """How this program was called, so that what it says can be pasted."""
+    called = Path(sys.argv[0])
+    if shutil.which("r2r2") or called.name not in ("r2r2", "__main__.py"):
+        return "r2r2"
+    return "python -m r2r2" if called.name == "__main__.py" else sys.argv[0]
 
 
 def _use_this_folder() -> None:

@@ -30,7 +30,8 @@ OWN = {
 
 HELP = """usage: r2r2 train [--name value]...
 
-Train a fleet: every seed of every task in one compiled program. Without any: --quick.
+Train a fleet: every seed of every task in one compiled program. Without any
+(but --out and --overwrite): --quick.
 A field may be given by the end of its name where that is unique, as below, or in full:
 --lambda-rr is --agent.representation.lambda-rr. A TOML file takes the same names.
 """
@@ -52,7 +53,7 @@ def parse_train(argv: Sequence[str]) -> TrainCommand:
     fields = texts(options, OWN | _table(agent_name(*layers)))
     config = resolve(*layers, {p: v for p, v in fields.items() if p not in OWN})
     out = Path(own["out"]) if "out" in own else None
-    return TrainCommand(config, out, own.get("overwrite", False), _quick(own, argv))
+    return TrainCommand(config, out, own.get("overwrite", False), _quick(own, options))
 
 
 def train_help(argv: Sequence[str]) -> str:
@@ -86,8 +87,10 @@ def _layers(options: Sequence[Option]) -> tuple[Mapping[str, Any], ...]:
     )
 
 
-def _quick(own: Mapping[str, Any], given: Sequence[object]) -> bool:
-    return bool(own.get("quick", not given))
+def _quick(own: Mapping[str, Any], options: Sequence[Option]) -> bool:
+    """Whether the preset was asked for, or nothing that says what to train."""
+    bare = all(name in ("out", "overwrite", "no_overwrite") for name, _ in options)
+    return bool(own.get("quick", bare))
 
 
 def _table(agent: str) -> dict[str, Leaf]:
