@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refused_weights import refusal_of
 
 from r2r2.config.refusal import Refusal
 from r2r2.record.weights import load_weights, save_weights
@@ -52,14 +53,6 @@ NAMES = [
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "weights.npz"
-
-
-def refusal_of(path, like):
-    with pytest.raises(Refusal) as refusal:
-        load_weights(path, like)
-    start = f"weights are '{path}', which "
-    assert str(refusal.value).startswith(start)
-    return str(refusal.value).removeprefix(start)
 
 
 def test_arrays_are_called_by_their_place_and_numpy_can_read_them(path):

@@ -5,22 +5,12 @@ import zipfile
 
 import numpy as np
 import pytest
-
-from r2r2.config.refusal import Refusal
-from r2r2.record.weights import load_weights
+from refused_weights import refusal_of
 
 
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "weights.npz"
-
-
-def refusal_of(path, like):
-    with pytest.raises(Refusal) as refusal:
-        load_weights(path, like)
-    start = f"weights are '{path}', which "
-    assert str(refusal.value).startswith(start)
-    return str(refusal.value).removeprefix(start)
 
 
 class Bomb:

@@ -77,7 +77,12 @@ class Assessment:
 
 @dataclasses.dataclass(frozen=True)
 class TD7Config:
-    """TD7 (Fujimoto et al., 2023), plain or with R2R2 on its encoder."""
+    """TD7 (Fujimoto et al., 2023), plain or with R2R2 on its encoder.
+
+    Example:
+        >>> TD7Config(width=64).representation.lambda_rr
+        0.0
+    """
 
     name: str = "td7"
     width: int = option(256, "units of every hidden layer", at_least(1))

@@ -79,8 +79,13 @@ def train(
             the loop.
 
     Example:
-        from r2r2 import resolve, train
-        result = train(resolve({"env": "Hopper-v5", "seeds": 5, "utd": 20}))
+        >>> import tempfile
+        >>> from r2r2 import resolve
+        >>> config = resolve({"env": "Pendulum-v1", "seeds": 2, "steps": 10})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = train(config, Path(folder) / "run")
+        >>> [member.name for member in result.members]
+        ['Pendulum-v1_s0', 'Pendulum-v1_s1']
     """
     config = settle(config)
     members = members_of(config)

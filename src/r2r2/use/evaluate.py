@@ -43,6 +43,16 @@ def evaluate_run(
 
     Raises:
         Refusal: the folder is no finished run, or has no such member.
+
+    Example:
+        >>> import tempfile
+        >>> from r2r2 import train
+        >>> config = resolve({"env": "Pendulum-v1", "steps": 10})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = train(config, Path(folder) / "run").folder.path
+        ...     found = evaluate_run(run, episodes=2)
+        >>> found.returns.shape
+        (1, 2)
     """
     if episodes < 1:
         raise Refusal(

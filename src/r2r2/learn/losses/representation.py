@@ -27,6 +27,10 @@ def self_prediction(predicted: Array, target: Array) -> Array:
     Args:
         predicted: the latent model's prediction, [N, d].
         target: the latent of the next observation, [N, d]; no gradient reaches it.
+
+    Example:
+        >>> float(self_prediction(jnp.array([[1.0, 2.0]]), jnp.zeros((1, 2))))
+        2.5
     """
     return jnp.mean((predicted - jax.lax.stop_gradient(target)) ** 2)
 
@@ -42,6 +46,11 @@ def redundancy(z: Array, zero_centred: bool = False) -> Array:
     Args:
         z: latents, [N, d].
         zero_centred: the paper's ablation; subtracts the batch mean first.
+
+    Example:
+        >>> z = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        >>> float(redundancy(z)), float(redundancy(z, zero_centred=True))
+        (484.0, 16.0)
     """
     batch, dim = _sizes(z)
     if zero_centred:
@@ -59,6 +68,12 @@ def variance_hinge(z: Array, threshold: float = 1.0) -> Array:
     Args:
         z: latents, [N, d].
         threshold: v_th; on the unit sphere the hinge never closes at 1.
+
+    A feature that is constant over the batch counts in full but has no gradient.
+
+    Example:
+        >>> float(variance_hinge(jnp.array([[0.0, 5.0], [4.0, 5.0]])))
+        0.5
     """
     return jnp.mean(jax.nn.relu(threshold - deviation(z)))
 
@@ -86,6 +101,13 @@ def representation_loss(
         weights: the lambdas and the ablations; static.
         z: latents of the batch's observations, [N, d], with gradient.
         prediction: L_SPL in the host agent's own reduction.
+
+    Example:
+        >>> z = jnp.array([[0.0, 5.0], [4.0, 5.0]])
+        >>> weights = Representation(lambda_var=0.1)
+        >>> total, terms = representation_loss(weights, z, jnp.asarray(2.0))
+        >>> round(float(total), 3), sorted(terms)
+        (2.05, ['spl', 'variance'])
     """
     total, terms = jnp.zeros_like(prediction), dict[str, Array]()
     if weights.lambda_spl:
