@@ -76,3 +76,18 @@ def test_the_module_is_the_program(here):
     assert answer.stdout == ""
     sentence = "r2r2: steps is '0'; allowed is a whole number from 1 to 2147483647\n"
     assert answer.stderr == sentence
+
+
+@pytest.mark.parametrize(
+    ("called", "found", "said"),
+    [
+        (".venv/bin/r2r2", None, ".venv/bin/r2r2"),
+        (".venv/bin/r2r2", "bin/r2r2", "r2r2"),
+        ("site-packages/r2r2/__main__.py", None, "python -m r2r2"),
+        ("site-packages/pytest/__main__.py", None, "r2r2"),
+    ],
+)
+def test_what_it_says_to_do_next_can_be_pasted(monkeypatch, called, found, said):
+    monkeypatch.setattr(sys, "argv", [called, "train"])
+    monkeypatch.setattr(cli.shutil, "which", lambda _: found)
+    assert cli._program() == said

@@ -231,9 +231,11 @@ def _next_steps(console: Console, path: Path) -> None:
 def _program() -> str:
     """How this program was called, so that what it says can be pasted."""
     called = Path(sys.argv[0])
-    if shutil.which("r2r2") or called.name not in ("r2r2", "__main__.py"):
+    if shutil.which("r2r2"):
         return "r2r2"
-    return "python -m r2r2" if called.name == "__main__.py" else sys.argv[0]
+    if called.parts[-2:] == ("r2r2", "__main__.py"):
+        return "python -m r2r2"
+    return sys.argv[0] if called.name == "r2r2" else "r2r2"
 
 
 def _use_this_folder() -> None:
