@@ -1,5 +1,14 @@
+import os
+
+import hypothesis
 import jax
 import pytest
+
+# Examples wait for the compiler and for other tests: their time says nothing.
+hypothesis.settings.register_profile(
+    "r2r2", deadline=None, derandomize="CI" in os.environ
+)
+hypothesis.settings.load_profile("r2r2")
 
 
 @pytest.fixture(autouse=True)
