@@ -121,11 +121,8 @@ def _train(config: RunConfig, command: TrainCommand, path: Path, bar: Bar) -> Re
     try:
         return train(config, command.out, command.overwrite, bar)
     except KeyboardInterrupt:
-        print(
-            f"r2r2: '{path}' is left unfinished; the same command with --overwrite "
-            "starts it again",
-            file=sys.stderr,
-        )
+        advice = "the same command with --overwrite starts it again"
+        print(f"r2r2: '{path}' is left unfinished; {advice}", file=sys.stderr)
         raise
 
 
