@@ -1,5 +1,8 @@
 """What `import r2r2` offers is documented, each with an example that runs."""
 
+import subprocess
+import sys
+
 import r2r2
 
 
@@ -15,3 +18,10 @@ def test_the_version_is_the_packages():
     from importlib.metadata import version
 
     assert r2r2.__version__ == version("r2r2")
+
+
+def test_environments_do_without_jax():
+    code = "import sys, r2r2.envs.make; print('jax' in sys.modules)"
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert said.stdout == "False\n"

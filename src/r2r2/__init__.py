@@ -13,20 +13,46 @@ A run, in the order in which data passes through the package:
     use       the command line
 """
 
-from r2r2.config.agents import AGENTS, R2R2, Representation, TD7Config, agent_config
-from r2r2.config.refusal import Refusal
-from r2r2.config.resolve import resolve
-from r2r2.config.run import RunConfig
-from r2r2.learn.losses.representation import (
-    redundancy,
-    representation_loss,
-    self_prediction,
-    variance_hinge,
-)
-from r2r2.run.start import train
-from r2r2.use.evaluate import evaluate_run
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from r2r2.config.agents import AGENTS, R2R2, Representation, TD7Config, agent_config
+    from r2r2.config.refusal import Refusal
+    from r2r2.config.resolve import resolve
+    from r2r2.config.run import RunConfig
+    from r2r2.learn.losses.representation import (
+        redundancy,
+        representation_loss,
+        self_prediction,
+        variance_hinge,
+    )
+    from r2r2.run.start import train
+    from r2r2.use.evaluate import evaluate_run
 
 __version__ = "0.1.0"
+
+# Imported when first asked for: a worker process steps environments without JAX.
+_HOMES = {
+    "r2r2.config.agents": (
+        "AGENTS",
+        "R2R2",
+        "Representation",
+        "TD7Config",
+        "agent_config",
+    ),
+    "r2r2.config.refusal": ("Refusal",),
+    "r2r2.config.resolve": ("resolve",),
+    "r2r2.config.run": ("RunConfig",),
+    "r2r2.learn.losses.representation": (
+        "redundancy",
+        "representation_loss",
+        "self_prediction",
+        "variance_hinge",
+    ),
+    "r2r2.run.start": ("train",),
+    "r2r2.use.evaluate": ("evaluate_run",),
+}
 
 __all__ = [
     "AGENTS",
@@ -44,3 +70,14 @@ __all__ = [
     "train",
     "variance_hinge",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'r2r2' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -10,33 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from r2r2.config.text import safe_name
-
 Array = jax.Array
-
-
-class Spec(NamedTuple):
-    """Sizes of a task: a flat observation and an action in [-1, 1]."""
-
-    obs_dim: int
-    action_dim: int
-
-
-class Member(NamedTuple):
-    """One slot of a fleet: a task and a seed.
-
-    Example:
-        >>> Member("Hopper-v5", 3).name
-        'Hopper-v5_s3'
-    """
-
-    task: str
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """The member's folder inside a run."""
-        return f"{safe_name(self.task)}_s{self.seed}"
 
 
 class Batch(NamedTuple):

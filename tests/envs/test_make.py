@@ -7,8 +7,8 @@ import pytest
 import scripted  # noqa: F401, registers its tasks
 
 from r2r2.config.refusal import Refusal
-from r2r2.core import Spec
 from r2r2.envs.make import episode_seed, make_env, spec_of
+from r2r2.envs.members import Spec
 from r2r2.envs.suites import PAPER_TASKS
 
 

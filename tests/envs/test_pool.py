@@ -3,8 +3,8 @@ import pytest
 from gymnasium.error import ResetNeeded
 
 from r2r2.config.refusal import Refusal
-from r2r2.core import Member, Spec
 from r2r2.envs.make import make_env
+from r2r2.envs.members import Member, Spec
 from r2r2.envs.pool import EnvPool
 
 COUNT = Member("scripted:Count-v0", 0)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from r2r2.config.agents import Adam, Representation, TD7Config
-from r2r2.core import Spec
+from r2r2.envs.members import Spec
 from r2r2.learn.agents.td7 import TD7State, init
 
 FOLDER = Path(os.environ.get("R2R2_GOLDEN") or Path(__file__).parent / "data")

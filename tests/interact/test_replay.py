@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from r2r2.core import Spec
+from r2r2.envs.members import Spec
 from r2r2.interact import replay as ring
 from r2r2.interact import sumtree
 

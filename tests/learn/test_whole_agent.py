@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from r2r2.config.agents import AGENTS, Representation, agent_config
-from r2r2.core import Spec
+from r2r2.envs.members import Spec
 from r2r2.interact.rollout import Seen
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call

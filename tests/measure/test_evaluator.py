@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.core import Member
+from r2r2.envs.members import Member
 from r2r2.measure.evaluate import Evaluator
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r2r2.config.refusal import Refusal
-from r2r2.core import Member
+from r2r2.envs.members import Member
 from r2r2.record.manifest import (
     FORMAT,
     Manifest,

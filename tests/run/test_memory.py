@@ -4,7 +4,7 @@ import pytest
 
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import resolve
-from r2r2.core import Spec
+from r2r2.envs.members import Spec
 from r2r2.interact import replay as ring
 from r2r2.run.memory import check_fits, device_bytes, replay_rows, row_bytes
 

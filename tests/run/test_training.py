@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from r2r2 import resolve, train
-from r2r2.core import Member
+from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool
 from r2r2.record.evaluations import read_evaluations
 from r2r2.record.events import read_events

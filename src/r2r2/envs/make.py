@@ -11,8 +11,8 @@ from gymnasium.spaces import Box, Space
 from gymnasium.wrappers import RescaleAction
 
 from r2r2.config.refusal import Refusal, did_you_mean
-from r2r2.core import Spec
 from r2r2.envs.dmc import DMCEnv
+from r2r2.envs.members import Spec
 from r2r2.envs.quiet import quiet
 from r2r2.envs.suites import dmc_parts, suite_of
 from r2r2.envs.wrappers import ActionRepeat

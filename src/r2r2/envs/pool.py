@@ -8,8 +8,8 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from r2r2.config.refusal import Refusal
-from r2r2.core import Member, Spec
 from r2r2.envs.make import make_env, spec_of
+from r2r2.envs.members import Member, Spec
 
 
 class Step(NamedTuple):

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from r2r2.core import Array, Batch, Spec
+from r2r2.core import Array, Batch
+from r2r2.envs.members import Spec
 from r2r2.interact import sumtree
 from r2r2.interact.sumtree import SumTree
 

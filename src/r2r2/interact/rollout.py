@@ -36,7 +36,7 @@ class Rollout:
     The reset of episode `index` is seeded by (seed, index) alone.
 
     Example:
-        >>> from r2r2.core import Member
+        >>> from r2r2.envs.members import Member
         >>> pool = EnvPool([Member("Pendulum-v1", 0)], action_repeat=1)
         >>> rollout = Rollout(pool)
         >>> seen, ended = rollout.step([0], np.zeros((1, 1)))

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.core import Agent, Array, Spec
+from r2r2.core import Agent, Array
+from r2r2.envs.members import Spec
 from r2r2.interact import replay as ring
 from r2r2.interact.keys import Purpose, member_key, step_key
 from r2r2.interact.replay import Experience, Priorities, Replay, Rows

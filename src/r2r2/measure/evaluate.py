@@ -7,8 +7,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.core import Agent, Member
+from r2r2.core import Agent
 from r2r2.envs.make import episode_seed
+from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool
 
 # Environments of an evaluation, at most: a dog takes 85 MB and a third of a second.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from r2r2.config.resolve import defaults
 from r2r2.config.run import RunConfig
 from r2r2.config.text import experiment_name
-from r2r2.core import Member
+from r2r2.envs.members import Member
 from r2r2.envs.suites import default_action_repeat
 from r2r2.interact.rollout import Episode
 from r2r2.measure.evaluate import deviation

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from r2r2.config.refusal import Refusal
 from r2r2.config.run import RunConfig
-from r2r2.core import Spec
+from r2r2.envs.members import Spec
 from r2r2.interact.replay import FANOUT
 from r2r2.learn.agents.make import make_agent
 

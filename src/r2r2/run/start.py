@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from r2r2.config.resolve import checked, defaults, with_action_repeat
 from r2r2.config.run import RunConfig
 from r2r2.config.text import changed_fields, run_name, to_toml
-from r2r2.core import Member
+from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool
 from r2r2.envs.suites import default_action_repeat
 from r2r2.record.evaluations import read_evaluations

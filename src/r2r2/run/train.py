@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.config.run import RunConfig
-from r2r2.core import Member
+from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool
 from r2r2.interact.rollout import Rollout
 from r2r2.interact.schedule import Schedule

@@ -13,8 +13,9 @@ from r2r2.config.refusal import Refusal, did_you_mean
 from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig
 from r2r2.config.text import parse_toml
-from r2r2.core import Agent, Member
+from r2r2.core import Agent
 from r2r2.envs.make import make_env, spec_of
+from r2r2.envs.members import Member
 from r2r2.learn.agents.make import make_agent
 from r2r2.measure.evaluate import Evaluator
 from r2r2.record.folder import RunFolder, open_run

@@ -1,7 +1,8 @@
 """From an agent's config to the agent."""
 
 from r2r2.config.agents import AgentConfig
-from r2r2.core import Agent, Spec
+from r2r2.core import Agent
+from r2r2.envs.members import Spec
 from r2r2.learn.agents.td7 import td7
 
 

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.config.agents import TD7Config
-from r2r2.core import Agent, Array, Batch, Metric, Spec, Update
+from r2r2.core import Agent, Array, Batch, Metric, Update
+from r2r2.envs.members import Spec
 from r2r2.learn.losses.policy import deterministic_policy_loss
 from r2r2.learn.losses.representation import representation_loss, self_prediction
 from r2r2.learn.losses.value import lap_huber, lap_priority, td_target

@@ -6,7 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from r2r2.core import Array, Spec
+from r2r2.core import Array
+from r2r2.envs.members import Spec
 from r2r2.learn.networks.basic import Linear, avg_l1_norm, linears
 
 
