@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from r2r2.run.start import train
     from r2r2.use.evaluate import evaluate_run
+    from r2r2.use.video import record_video
 
 __version__ = "0.1.0"
 
@@ -52,6 +53,7 @@ _HOMES = {
     ),
     "r2r2.run.start": ("train",),
     "r2r2.use.evaluate": ("evaluate_run",),
+    "r2r2.use.video": ("record_video",),
 }
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "TD7Config",
     "agent_config",
     "evaluate_run",
+    "record_video",
     "redundancy",
     "representation_loss",
     "resolve",

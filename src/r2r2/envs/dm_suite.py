@@ -10,6 +10,8 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from r2r2.envs.render import Physics
+
 
 class ArraySpec(Protocol):
     """The shape of an array, with its bounds where it has some."""
@@ -41,6 +43,11 @@ class Environment(Protocol):
     """A loaded task."""
 
     task: Task
+    physics: Physics
+
+    def control_timestep(self) -> float:
+        """Simulated seconds per step."""
+        ...
 
     def action_spec(self) -> ArraySpec:
         """Shape and bounds of the action."""

@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 
 from r2r2.envs.dm_suite import TimeStep, dm_suite, outdated
 from r2r2.envs.quiet import quiet
+from r2r2.envs.render import Camera, Frame
 
 Vector = NDArray[np.floating]
+
+EPISODE = 1000  # environment steps of every task but the refused lqr
 
 
 class DMCEnv(gymnasium.Env[Vector, Vector]):
@@ -25,10 +28,16 @@ class DMCEnv(gymnasium.Env[Vector, Vector]):
         ((5,), (1,))
     """
 
-    def __init__(self, domain: str, task: str):
+    def __init__(self, domain: str, task: str, render: bool = False):
         suite = dm_suite()
         with quiet():
             self._env = suite.load(domain, task)
+        self.render_mode = "rgb_array" if render else None
+        self.metadata = {
+            "render_modes": ["rgb_array"],
+            "render_fps": 1 / self._env.control_timestep(),
+        }
+        self._camera: Camera | None = None
         self._running = False
         action = self._env.action_spec()
         low, high = (
@@ -69,8 +78,19 @@ class DMCEnv(gymnasium.Env[Vector, Vector]):
         truncated = last and not terminated
         return _flat(timestep), float(timestep.reward), terminated, truncated, {}
 
+    def render(self) -> Frame | None:
+        """The scene as it stands, if it was built to be rendered."""
+        if self.render_mode is None:
+            return None
+        if self._camera is None:
+            self._camera = Camera(self._env.physics)
+        return self._camera.frame()
+
     def close(self) -> None:
-        """Frees the simulation."""
+        """Frees the simulation, and what draws it."""
+        if self._camera is not None:
+            self._camera.close()
+            self._camera = None
         self._env.close()
 
 

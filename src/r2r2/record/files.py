@@ -3,33 +3,43 @@
 import contextlib
 import os
 import secrets
+from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
 
 from r2r2.config.refusal import Refusal
 
 
-def write_whole(path: Path, data: bytes | str) -> None:
-    """Writes a file so that a reader, or a crash, sees the old or the new one whole.
+@contextlib.contextmanager
+def replacing(path: Path) -> Generator[Path]:
+    """A name to write to, which becomes `path` when all of it has been written.
 
-    Text is written as UTF-8. After an error the old file stands as it was.
-
-    Raises:
-        OSError: The disk is full, or the folder is missing or not writable.
+    After an error, or an interruption, the old file stands as it was.
     """
-    content = data.encode() if isinstance(data, str) else data
     # In the same folder, because a replacement is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def write_whole(path: Path, data: bytes | str) -> None:
+    """Writes a file so that a reader, or a crash, sees the old or the new one whole.
+
+    Text is written as UTF-8.
+
+    Raises:
+        OSError: The disk is full, or the folder is missing or not writable.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    with replacing(path) as temporary, temporary.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def open_lines(path: Path) -> BinaryIO:

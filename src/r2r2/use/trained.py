@@ -1,0 +1,56 @@
+"""What a run left behind, read back: its config, its members, their policies."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from r2r2.config.refusal import Refusal, did_you_mean
+from r2r2.config.resolve import resolve
+from r2r2.config.run import RunConfig
+from r2r2.config.text import parse_toml
+from r2r2.core import Agent
+from r2r2.envs.members import Member
+from r2r2.record.folder import RunFolder
+from r2r2.record.weights import load_weights
+from r2r2.run.train import members_of
+
+
+def config_of(folder: RunFolder) -> RunConfig:
+    """The config of a run, which must fit the rest of its folder."""
+    run, text = f"run is '{folder.path}', whose config.toml", folder.config_text()
+    try:
+        config = resolve(parse_toml(text))
+    except (ValueError, RecursionError) as error:
+        raise Refusal(f"{run} cannot be used: {error}") from None
+    if tuple(member.name for member in members_of(config)) != folder.members:
+        raise Refusal(f"{run} is of other members than its manifest.json")
+    return config
+
+
+def chosen(members: tuple[Member, ...], wanted: str | None) -> tuple[Member, ...]:
+    """The one member that is wanted, as `task:seed` or by its folder, or all."""
+    if wanted is None:
+        return members
+    found = tuple(m for m in members if wanted in (f"{m.task}:{m.seed}", m.name))
+    if not found:
+        names = [f"{m.task}:{m.seed}" for m in members]
+        near = did_you_mean(wanted, names, most=1)
+        raise Refusal(f"member is {wanted!r}; allowed are {', '.join(names)}{near}")
+    return found
+
+
+def policies_of(folder: RunFolder, agent: Agent, members: Sequence[Member]) -> Any:
+    """What evaluation uses of the members' final states, [S, ...]."""
+    like = jax.eval_shape(agent.init, jax.random.key(0))
+    loaded: list[Any] = []
+    for member in members:
+        path = folder.weights(member.name)
+        if not path.exists():
+            raise Refusal(
+                f"run is '{folder.path}', which has no final weights of {member.name}: "
+                "it did not finish"
+            )
+        loaded.append(agent.evaluated(load_weights(path, like)))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *loaded)
