@@ -43,6 +43,11 @@ class RunFolder(NamedTuple):
         """The picture of the learning curve."""
         return self.path / "curve.png"
 
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard's files, if the run was asked for some."""
+        return self.path / "tensorboard"
+
     def weights(self, member: str) -> Path:
         """The weights of one of the run's members."""
         if member not in self.members:

@@ -1,6 +1,5 @@
 """What a run writes down as it goes: events, points of the curve, weights."""
 
-import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -9,32 +8,42 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.config.resolve import defaults
 from r2r2.config.run import RunConfig
-from r2r2.config.text import experiment_name
 from r2r2.envs.members import Member
-from r2r2.envs.suites import default_action_repeat
 from r2r2.interact.rollout import Episode
 from r2r2.measure.evaluate import deviation
 from r2r2.record.evaluations import Row, append_evaluations
 from r2r2.record.events import EventLog, Steps, Value
 from r2r2.record.folder import RunFolder
+from r2r2.record.tensorboard import TensorBoard
 from r2r2.record.weights import save_weights
 
 Counts = tuple[int, int]  # decision steps, updates
 
 
 class Journal:
-    """The run's folder as training writes it."""
+    """The run's folder as training writes it, with TensorBoard's files if wanted.
 
-    def __init__(self, config: RunConfig, folder: RunFolder, members: Sequence[Member]):
+    Args:
+        config: the run.
+        folder: where it is written.
+        members: the fleet's.
+        name: what its curves are called in the table of evaluations.
+        tensorboard: whether to write TensorBoard's files too.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        members: Sequence[Member],
+        name: str,
+        tensorboard: bool = False,
+    ):
         self._config, self._folder, self._members = config, folder, tuple(members)
-        plain = dataclasses.replace(
-            defaults(config.agent.name),
-            action_repeat=default_action_repeat(config.env[0]),
-        )
-        self._name = experiment_name(config, plain)
+        self._name = name
         self._log = EventLog(folder.events)
+        self._board = TensorBoard(folder.tensorboard) if tensorboard else None
         self._points: list[list[float]] = [[] for _ in members]
         self._random: dict[str, list[float]] = {}
         self._logged = 0
@@ -49,7 +58,10 @@ class Journal:
     ) -> None:
         """Writes one event of a member, or of the whole run."""
         name = None if member is None else self._members[member].name
-        self._log.write(event, self._steps(counts), name, fields)
+        steps = self._steps(counts)
+        self._log.write(event, steps, name, fields)
+        if self._board is not None:
+            self._board.write(event, steps.env_step, name, fields or {})
 
     def episode(self, episode: Episode, counts: Counts, random: bool) -> None:
         """Writes one episode of training down; a random one is warm-up's."""
@@ -124,8 +136,10 @@ class Journal:
             save_weights(self._folder.weights(member.name), own)
 
     def close(self) -> None:
-        """Closes the log."""
+        """Closes the files."""
         self._log.close()
+        if self._board is not None:
+            self._board.close()
 
     def __enter__(self) -> Self:
         return self

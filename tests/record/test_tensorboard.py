@@ -1,0 +1,62 @@
+import importlib.util
+import math
+
+import numpy as np
+import pytest
+
+from boards import scalars
+from r2r2.config.refusal import Refusal
+from r2r2.record import tensorboard as subject
+from r2r2.record.tensorboard import TensorBoard
+
+
+def test_every_number_is_there_under_its_event_and_step(tmp_path):
+    board = TensorBoard(tmp_path / "board")
+    fields = {"return": np.float32(1.5), "length": 7, "random": True, "why": "x"}
+    board.write("episode", 2000, "a_s0", fields)
+    board.write("evaluation", 4000, "a_s0", {"mean": np.float64(2.5), "std": math.nan})
+    board.write("episode", 3000, "b_s1", {"return": -1.0, "truth": np.bool_(True)})
+    board.write("policy_checkpoint", 3000, "c_s0", {})
+    board.write("end", 9, None, {"owed": 3})
+    board.close()
+    board.close()
+    assert sorted(p.name for p in (tmp_path / "board").iterdir()) == [
+        *("a_s0", "b_s1", "run")
+    ]
+    *finite, last = scalars(tmp_path / "board" / "a_s0")
+    assert finite == [
+        (2000, "episode/return", 1.5),
+        (2000, "episode/length", 7.0),
+        (4000, "evaluation/mean", 2.5),
+    ]
+    assert last[:2] == (4000, "evaluation/std")
+    assert math.isnan(last[2])
+    assert scalars(tmp_path / "board" / "b_s1") == [(3000, "episode/return", -1.0)]
+    assert scalars(tmp_path / "board" / "run") == [(9, "end/owed", 3.0)]
+
+
+def test_numbers_reach_the_disk_while_the_run_goes_on(tmp_path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(subject.time, "monotonic", lambda: now)
+    board = TensorBoard(tmp_path)
+    board.write("a", 1, "m", {"x": 1})
+    now = subject.PERIOD + 1
+    board.write("a", 2, "m", {"x": 2})
+    assert [step for step, *_ in scalars(tmp_path / "m")] == [1, 2]
+    board.close()
+
+
+def test_without_the_library_it_is_refused_and_nothing_written(tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "tensorboardX" else find(name, *rest),
+    )
+    with pytest.raises(Refusal) as refusal:
+        TensorBoard(tmp_path / "board")
+    assert str(refusal.value) == (
+        "tensorboard is true, which needs tensorboardX; install it with "
+        "pip install 'r2r2[tensorboard]'"
+    )
+    assert list(tmp_path.iterdir()) == []
