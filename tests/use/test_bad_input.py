@@ -94,6 +94,8 @@ def odd_tasks(here, monkeypatch):
         ("--seeds 0", f"seeds is '0'; {SEEDS}"),
         ("--seeds 1001", f"seeds is '1001'; {SEEDS}"),
         ("--discount nan", "agent.discount is 'nan'; allowed is a number from 0 to 1"),
+        ("--workers -1", f"workers is '-1'; {WHOLE} 0 to 2147483647"),
+        ("--tensorboard 3", f"tensorboard is '3'; {TRUTH}"),
         ("--quick=3", f"quick is '3'; {TRUTH}"),
         ("--policy-checkpoints 3", f"agent.policy_checkpoints is '3'; {TRUTH}"),
         ("--out=", "out is ''; allowed is the name of a folder"),
@@ -172,7 +174,7 @@ def test_tasks_that_no_agent_can_use_are_refused(refusal, odd_tasks, task, why):
 
 def test_a_task_that_its_module_lacks_is_refused_with_a_near_one(refusal, odd_tasks):
     assert refusal("train", "--env", "odd_tasks:OddDct-v0") == (
-        "env is 'odd_tasks:OddDct-v0', but 'odd_tasks' registers no 'OddDct-v0'; "
+        "env is 'odd_tasks:OddDct-v0', but 'odd_tasks' has no task, class or function 'OddDct-v0'; "
         "did you mean 'OddDict-v0'?"
     )
 
@@ -250,8 +252,27 @@ def test_replay_that_does_not_fit_is_refused(refusal):
         ("eval a --episodes 0", f"episodes is '0'; {WHOLE} 1 to 2147483647"),
         ("eval a --episodes", f"episodes is ''; {WHOLE} 1 to 2147483647"),
         ("eval a --episodes many", f"episodes is 'many'; {WHOLE} 1 to 2147483647"),
-        ("eval a --episods 3", "'episods' is not a field; did you mean 'episodes'?"),
+        (
+            "eval a --episods 3",
+            "'episods' is not a field; did you mean 'episodes' or 'video_episodes'?",
+        ),
+        ("eval a --workers x", f"workers is 'x'; {WHOLE} 0 to 2147483647"),
+        ("eval a --video", "video is ''; allowed is the name of a file"),
+        ("eval a --video a.gif", "video is 'a.gif', which does not end in .mp4"),
+        (
+            "eval a --video b/a.mp4",
+            "video is 'b/a.mp4', which is in a folder that does not exist, 'b'",
+        ),
+        (
+            "eval a --video-episodes 2",
+            "video_episodes is 2, but there is no --video",
+        ),
+        (
+            "eval a --video a.mp4 --video-episodes 0",
+            f"video_episodes is '0'; {WHOLE} 1 to 2147483647",
+        ),
         ("eval nowhere", "run is 'nowhere', which does not exist"),
+        ("eval nowhere --video a.mp4", "run is 'nowhere', which does not exist"),
     ],
 )
 def test_other_commands_refuse(refusal, argv, sentence):

@@ -8,6 +8,8 @@ from r2r2.run.train import Progress
 from r2r2.use import bar as subject
 from r2r2.use.bar import Bar, Pace, spread
 
+TASKS = ["walk"] * 2
+
 NAN = float("nan")
 
 
@@ -35,7 +37,46 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def console():
+    """Where a log is kept: no terminal."""
     return Console(file=io.StringIO(), width=100)
+
+
+@pytest.fixture
+def terminal():
+    return Console(file=io.StringIO(), width=80, force_terminal=True)
+
+
+@pytest.fixture(autouse=True)
+def weight(monkeypatch):
+    """What the run weighs, in bytes."""
+    found = {"resident": 1_234_000_000, "on_device": None}
+    monkeypatch.setattr(subject, "resident", lambda: found["resident"])
+    monkeypatch.setattr(subject, "on_device", lambda: found["on_device"])
+    return found
+
+
+def show(bar, clock, turns):
+    """Shows a bar the turns of a run, at their times."""
+    for clock.now, turn in turns:
+        bar(turn)
+
+
+def interrupt(bar, clock, turns):
+    """Shows a bar the turns of a run, and then stops the run."""
+    with bar:
+        show(bar, clock, turns)
+        raise KeyboardInterrupt
+
+
+def written(console):
+    return console.file.getvalue().splitlines()
+
+
+def on_screen(bar):
+    """The lines that a terminal of 80 columns shows below the evaluations."""
+    plain = Console(file=io.StringIO(), width=80)
+    plain.print(bar._view())
+    return [line.rstrip() for line in plain.file.getvalue().splitlines()]
 
 
 def test_warm_up_gives_no_estimate():
@@ -67,63 +108,117 @@ def test_returns_are_summed_up():
     assert spread(np.array([1.0, NAN, 4.0])) == "2.5 (1.0 to 4.0 over 2)"
 
 
-def test_a_run_that_was_refused_has_no_bar(console):
-    with pytest.raises(ZeroDivisionError), Bar(10, console, "the opening"):
-        raise ZeroDivisionError
-    assert console.file.getvalue() == ""
+def test_a_run_that_was_refused_has_no_bar(console, terminal):
+    for where in (console, terminal):
+        with pytest.raises(ZeroDivisionError), Bar(10, TASKS, where, "the opening"):
+            raise ZeroDivisionError
+        assert where.file.getvalue() == ""
 
 
-def test_a_bar_opens_at_the_first_call_and_ends_with_the_last_return(console, clock):
-    with Bar(1000, console, "the opening") as bar:
+def test_without_a_terminal_lines_come_now_and_then(console, clock):
+    with Bar(1000, TASKS, console, "the opening") as bar:
         assert console.file.getvalue() == ""
-        bar(progress(0, 0, warm=False))
-        bar(progress(500, 0))
-        bar(progress(500, 10, (1.0, 3.0)))
-        bar(progress(1000, 20, (5.0, 7.0)))
-    lines = console.file.getvalue().split("\n")
-    assert lines[0] == "the opening"
-    assert (
-        lines[1].split() == "decision step 500 return 2.0 (1.0 to 3.0 over 2)".split()
-    )
-    assert (
-        lines[2].split() == "decision step 1,000 return 6.0 (5.0 to 7.0 over 2)".split()
-    )
-    assert lines[3].startswith("done ")
-    assert "1000/1000" in lines[3]
-    assert "return 6.0 (5.0 to 7.0 over 2)" in lines[3]
-
-
-def interrupt(bar, clock, turns):
-    """Shows a bar the turns of a run, at their times, and then stops the run."""
-    with bar:
-        for clock.now, turn in turns:
-            bar(turn)
-        raise KeyboardInterrupt
-
-
-def test_a_bar_stops_where_its_run_did(console, clock):
-    turns = [(0, progress(0, 0, warm=False)), (1, progress(500, 0, warm=False))]
-    with pytest.raises(KeyboardInterrupt):
-        interrupt(Bar(10_000, console), clock, turns)
-    last = console.file.getvalue().rstrip().split("\n")[-1]
-    assert last.startswith("warm-up ")
-    assert "500/10000 ETA - return -" in last
-
-
-def test_a_bar_shows_the_time_to_go(console, clock):
-    turns = [
-        (10, progress(900, 0)),
-        (20, progress(1000, 9)),
-        (50, progress(1100, 109)),  # 100 steps in 30 s; 9900 to go: 2970 s
-        (50.1, progress(1200, 209)),  # too soon to be drawn
+        turns = [(t, progress(t, 0, warm=False)) for t in range(150)]
+        show(bar, clock, turns)
+        clock.now = 151
+        bar(progress(500, 0, (1.0, 3.0)))
+        clock.now = 190
+        bar(progress(1000, 600, (5.0, 7.0)))
+        clock.now = 200
+    assert written(console) == [
+        "the opening",
+        "  warm-up 60/1,000 6% ETA -, 2.0 steps/s, 0.0 updates/s, memory 1.2 GB",
+        "  warm-up 120/1,000 12% ETA -, 2.0 steps/s, 0.0 updates/s, memory 1.2 GB",
+        "  decision step       500  return 2.0 (1.0 to 3.0 over 2)",
+        "  decision step     1,000  return 6.0 (5.0 to 7.0 over 2)",
+        # 880 steps and 600 updates of both in 70 s
+        "  training 1,000/1,000 100% ETA -, 25 steps/s, 17 updates/s, memory 1.2 GB",
+        "  done 1,000/1,000 100% in 3:20, 10 steps/s, 6.0 updates/s, memory 1.2 GB",
     ]
-    with pytest.raises(KeyboardInterrupt):
-        interrupt(Bar(11_000, console), clock, turns)
-    last = console.file.getvalue().rstrip().split("\n")[-1]
-    assert last.startswith("training ")
-    assert "1100/11000 ETA 49:30 return -" in last
 
 
-def test_hours_are_shown_as_such():
-    assert subject._clock(3661.4) == "1:01:01"
-    assert subject._clock(0) == "0:00"
+def test_a_log_has_no_control_characters(console, clock):
+    with Bar(1000, TASKS, console) as bar:
+        show(bar, clock, [(t, progress(t, t, (1.0, 2.0))) for t in range(0, 300, 7)])
+    assert all(c == "\n" or c.isprintable() for c in console.file.getvalue())
+
+
+def test_a_terminal_shows_how_far_how_well_how_fast_and_how_large(terminal, clock):
+    with Bar(2000, TASKS, terminal, "the opening") as bar:
+        show(bar, clock, [(0, progress(0, 0, warm=False))])
+        first, second = on_screen(bar)
+        assert first.split() == "warm-up 0/2,000 0% ETA -".split()
+        assert second == "speed    -, memory 1.2 GB"
+        turns = [
+            (10, progress(900, 0)),
+            (20, progress(1000, 9)),
+            (50, progress(1100, 109, (1.0, 3.0))),  # 100 steps in 30 s; 900 to go
+            (50.1, progress(1200, 209)._replace(point=1100)),  # too soon to be drawn
+        ]
+        show(bar, clock, turns)
+        lines = on_screen(bar)
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[0].startswith("training ━")
+    assert lines[0].endswith(" 1,100/2,000 55% ETA 4:30")
+    assert lines[1:] == [
+        "return   2.0 (1.0 to 3.0 over 2) at step 1,100",
+        # of both in the last 30 s: 200 steps, 200 updates
+        "speed    6.7 steps/s, 6.7 updates/s, memory 1.2 GB",
+    ]
+
+
+def test_speed_is_that_of_the_last_seconds(terminal, clock):
+    with Bar(10_000, TASKS, terminal) as bar:
+        show(bar, clock, [(t, progress(100 * t, 0)) for t in range(11)])
+        assert "200 steps/s" in on_screen(bar)[-1]
+        show(bar, clock, [(t, progress(1000, 5 * (t - 10))) for t in range(11, 61)])
+        # Nothing was collected since, and the first ten seconds are forgotten.
+        assert on_screen(bar)[-1].startswith("speed    0.0 steps/s, 10 updates/s,")
+
+
+def test_tasks_are_not_mixed(terminal, console, clock):
+    for where in (terminal, console):
+        with Bar(1000, ["dog-run", "dog-stand"], where) as bar:
+            show(bar, clock, [(0, progress(0, 0)), (70, progress(500, 9, (1.0, 3.0)))])
+            assert on_screen(bar)[1:4] == [
+                "return   at step 500",
+                "  dog-run   1.0",
+                "  dog-stand 3.0",
+            ]
+        clock.now = 0.0
+    assert "  decision step       500  dog-stand: return 3.0" in written(console)
+
+
+def test_memory_is_that_of_the_device_too(terminal, clock, weight):
+    weight["on_device"] = 23_400_000_000
+    with Bar(1000, TASKS, terminal) as bar:
+        show(bar, clock, [(0, progress(0, 0))])
+        assert on_screen(bar)[-1] == "speed    -, memory 1.2 GB, device 23.4 GB"
+
+
+def test_memory_that_nobody_tells_is_not_shown(terminal, clock, weight):
+    weight["resident"] = None
+    with Bar(1000, TASKS, terminal) as bar:
+        show(bar, clock, [(0, progress(0, 0))])
+        assert on_screen(bar)[-1] == "speed    -"
+
+
+def test_the_end_sums_up_the_whole_run(terminal, clock):
+    with Bar(1000, TASKS, terminal) as bar:
+        turns = [(0, progress(0, 0)), (100, progress(1000, 800, (1.0, 3.0)))]
+        show(bar, clock, turns)
+    first, second = on_screen(bar)
+    assert first.startswith("done     ━")
+    assert first.endswith("━ 1,000/1,000 100% in 1:40")
+    assert second == "average  20 steps/s, 16 updates/s, memory 1.2 GB"
+
+
+def test_a_bar_stops_where_its_run_did(terminal, console, clock):
+    turns = [(0, progress(0, 0, warm=False)), (61, progress(500, 0, warm=False))]
+    for where in (terminal, console):
+        bar = Bar(10_000, TASKS, where)
+        with pytest.raises(KeyboardInterrupt):
+            interrupt(bar, clock, turns)
+        assert on_screen(bar)[0].startswith("warm-up ")
+        assert "done" not in where.file.getvalue()
+    assert written(console)[-1].startswith("  warm-up 500/10,000 5% ETA -, 16 steps/s")

@@ -5,8 +5,9 @@ import pytest
 
 import r2r2 as package
 from r2r2.config.agents import AGENTS
+from r2r2.envs.failure import EnvFailure
 from r2r2.envs.suites import PAPER_TASKS, known_tasks
-from r2r2.use import cli
+from r2r2.use import process, train_command
 
 
 @pytest.mark.parametrize("argv", [[], ["--help"], ["-h"], ["help"]])
@@ -29,6 +30,9 @@ def test_the_version_is_the_packages(r2r2):
         ("train --steps -h", "--steps X"),
         ("eval --help", "--episodes X                episodes per member [10]"),
         ("eval somewhere -h", "--member X"),
+        ("eval -h", "--video X"),
+        ("train -h", "step environments; 0: all in this one [one per core]"),
+        ("train -h", "--[no-]tensorboard"),
         ("list --help", "usage: r2r2 list agents|envs"),
     ],
 )
@@ -59,12 +63,21 @@ def test_an_interruption_is_said_without_a_traceback(r2r2, monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "parse_train", interrupt)
+    monkeypatch.setattr(train_command, "parse_train", interrupt)
     assert r2r2("train", "--steps", "3") == (130, "", "r2r2: interrupted\n")
 
 
+def test_an_environment_that_fails_is_told_with_its_traceback(r2r2, monkeypatch):
+    def fail(_):
+        raise EnvFailure("Arm-v0 of member 3 broke.\nTraceback:\n  arm.py")
+
+    monkeypatch.setattr(train_command, "parse_train", fail)
+    said = "r2r2: Arm-v0 of member 3 broke.\nTraceback:\n  arm.py\n"
+    assert r2r2("train", "--steps", "3") == (1, "", said)
+
+
 def test_a_mistake_of_the_program_is_not_dressed_up_as_the_users(r2r2, monkeypatch):
-    monkeypatch.setattr(cli, "parse_train", lambda _: 1 / 0)
+    monkeypatch.setattr(train_command, "parse_train", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         r2r2("train", "--steps", "3")
 
@@ -89,5 +102,5 @@ def test_the_module_is_the_program(here):
 )
 def test_what_it_says_to_do_next_can_be_pasted(monkeypatch, called, found, said):
     monkeypatch.setattr(sys, "argv", [called, "train"])
-    monkeypatch.setattr(cli.shutil, "which", lambda _: found)
-    assert cli._program() == said
+    monkeypatch.setattr(process.shutil, "which", lambda _: found)
+    assert process.program() == said

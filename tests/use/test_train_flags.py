@@ -7,6 +7,7 @@ from r2r2.config.fields import leaves
 from r2r2.config.presets import QUICK
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import defaults, resolve
+from r2r2.run.start import How
 from r2r2.use.flags import OWN, parse_train, train_help
 
 
@@ -20,12 +21,12 @@ def file(tmp_path):
 def test_nothing_is_the_quick_preset():
     assert parse_train([]) == parse_train(["--quick"])
     command = parse_train([])
-    assert command == (resolve(QUICK), None, False, True)
+    assert command == (resolve(QUICK), None, How(), True)
 
 
 def test_anything_else_is_not():
     command = parse_train(["--env", "Hopper-v5"])
-    assert command == (resolve({"env": "Hopper-v5"}), None, False, False)
+    assert command == (resolve({"env": "Hopper-v5"}), None, How(), False)
     with pytest.raises(Refusal, match="env is missing"):
         parse_train(["--no-quick"])
 
@@ -74,8 +75,24 @@ def test_truth_values(flag, on):
 
 def test_where_a_run_goes_and_whether_it_may_overwrite():
     command = parse_train(["--env=A-v0", "--out", "my_run-1", "--overwrite"])
-    assert (command.out, command.overwrite) == (Path("my_run-1"), True)
-    assert not parse_train(["--env=A-v0", "--no-overwrite"]).overwrite
+    assert (command.out, command.how) == (Path("my_run-1"), How(overwrite=True))
+    assert not parse_train(["--env=A-v0", "--no-overwrite"]).how.overwrite
+
+
+@pytest.mark.parametrize(
+    ("flags", "how"),
+    [
+        (["--tensorboard"], How(tensorboard=True)),
+        (["--no-tensorboard"], How()),
+        (["--workers", "0"], How(workers=0)),
+        (["--workers=3", "--tensorboard"], How(tensorboard=True, workers=3)),
+    ],
+)
+def test_how_a_run_is_carried_out_is_no_field_of_its_config(flags, how):
+    command = parse_train(["--env=A-v0", *flags])
+    assert command.how == how
+    assert command.config == parse_train(["--env=A-v0"]).config
+    assert parse_train(flags).quick
 
 
 @pytest.mark.parametrize("agent", AGENTS)

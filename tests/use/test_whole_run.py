@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from tiny import train_tiny
 
+from boards import scalars
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import resolve
 from r2r2.config.text import parse_toml, to_toml
 from r2r2.record.evaluations import read_evaluations
 from r2r2.run import start
-from r2r2.run.start import settle
-from r2r2.use import cli
+from r2r2.run.start import How, settle
+from r2r2.use import train_command
 from r2r2.use.evaluate import evaluate_run
 from r2r2.use.flags import parse_train
 
@@ -164,12 +165,16 @@ def test_a_run_is_overwritten_when_asked(r2r2, run):
 
 def test_a_finished_run_is_overwritten_too(r2r2, run, monkeypatch):
     asked = []
-    monkeypatch.setattr(cli, "train", lambda *given: asked.append(given) or 1 / 0)
+    monkeypatch.setattr(
+        train_command,
+        "train",
+        lambda *given, **how: asked.append((given, how)) or 1 / 0,
+    )
     with pytest.raises(ZeroDivisionError):
-        r2r2(*train_tiny(run), "--overwrite")
-    ((config, out, overwrite, _),) = asked
+        r2r2(*train_tiny(run), "--overwrite", "--workers=1", "--tensorboard")
+    (((config, out), given),) = asked
     assert (to_toml(config), out) == ((run / "config.toml").read_text(), run)
-    assert overwrite
+    assert given["how"] == How(overwrite=True, tensorboard=True, workers=1)
 
 
 def test_a_run_is_announced_before_anything_is_compiled(r2r2, here, monkeypatch):
@@ -183,7 +188,7 @@ def test_a_run_is_announced_before_anything_is_compiled(r2r2, here, monkeypatch)
     lines = out.splitlines()
     assert lines[0] == "td7+r2r2 on Pendulum-v1, UTD 1, seeds 0,3"
     assert lines[1].endswith(f", run folder runs/{folder.name}")
-    assert lines[2].startswith("warm-up ")
+    assert len(lines) == 2
     assert re.fullmatch(r"td7\+r2r2_Pendulum-v1_utd1_[0-9a-f]{8}", folder.name)
     assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == MEMBERS
 
@@ -219,4 +224,26 @@ def test_evaluating_changes_nothing_in_the_run(r2r2, run, here):
     before = content(run)
     assert r2r2("eval", run, "--episodes", "1").code == 0
     assert content(run) == before
+    assert list(here.iterdir()) == []
+
+
+def test_a_run_has_a_board_of_every_member_if_wanted(r2r2, here):
+    fields = {"steps": "200", "warmup": "300", "eval_every": "100"}
+    argv = train_tiny(here / "run", **fields)
+    assert r2r2(*argv, "--tensorboard", "--workers=0").code == 0
+    for member in MEMBERS:
+        found = scalars(here / "run" / "tensorboard" / member)
+        assert [(step, name) for step, name, _ in found if "mean" in name] == [
+            *((100, "evaluation/mean"), (200, "evaluation/mean"))
+        ]
+        assert (200, "episode/length", 200.0) in found
+
+
+def test_a_board_that_cannot_be_written_is_refused_before_anything_is(
+    r2r2, here, monkeypatch
+):
+    monkeypatch.setattr("r2r2.record.tensorboard.LIBRARY", "no_such_library")
+    code, out, err = r2r2(*train_tiny(here / "run"), "--tensorboard")
+    assert (code, out) == (2, "")
+    assert err.startswith("r2r2: tensorboard is true, which needs no_such_library;")
     assert list(here.iterdir()) == []

@@ -1,14 +1,25 @@
-"""The progress bar of training, and what is said when it is done."""
+"""The live view of training: how far, how well, how fast, and in how much memory."""
 
 import time
-from typing import Self
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from r2r2.run import train
+from r2r2.use.footprint import on_device, resident
+
+REDRAW = 0.2  # seconds between redraws, at least
+WINDOW = 30.0  # seconds over which speed is measured: bursts and steps alternate
+WEIGH = 2.0  # seconds between measurements of memory
+LINE = 60.0  # seconds between lines where there is no terminal to redraw
 
 
 class Pace:
@@ -36,72 +47,161 @@ class Pace:
         return rate * (self._steps - decisions)
 
 
+class Mark(NamedTuple):
+    """How far the whole fleet was at a time."""
+
+    now: float
+    decisions: float
+    updates: float
+
+    def speed_since(self, before: "Mark") -> str:
+        """Steps and updates per second of the whole fleet, if a second has passed."""
+        seconds = self.now - before.now
+        if seconds < 1:
+            return "-"
+        steps = (self.decisions - before.decisions) / seconds
+        updates = (self.updates - before.updates) / seconds
+        return f"{_rate(steps)} steps/s, {_rate(updates)} updates/s"
+
+
 class Bar:
     """Shows a run as it goes; use it as a context and as the run's watcher.
 
-    Nothing is shown before the first call: a run that is refused has no bar.
+    Nothing is shown before the first call: a run that is refused has no bar. Where the
+    output is no terminal there are plain lines, one a minute and one per evaluation.
+
+    Args:
+        steps: decision steps of every member.
+        tasks: the members' tasks, whose returns are not to be mixed.
+        console: where to show it.
+        opening: what to say first.
     """
 
-    def __init__(self, steps: int, console: Console, opening: str = ""):
+    def __init__(
+        self, steps: int, tasks: Sequence[str], console: Console, opening: str = ""
+    ):
         self._console, self._steps, self._opening = console, steps, opening
-        self._started = False
+        self._tasks = np.array(tasks)
+        self._live = Live(console=console, auto_refresh=False)
         self._pace = Pace(steps)
-        self._shown = -np.inf
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[eta]}"),
-            TextColumn("return {task.fields[score]}"),
-            console=console,
-        )
-        self._task: TaskID = self._bar.add_task(
-            "warm-up", total=steps, eta="", score="-"
-        )
-        self._point, self._score = 0, "-"
+        self._marks: deque[Mark] = deque()  # the oldest is where the window begins
+        self._first: Mark | None = None
+        self._latest: train.Progress | None = None
+        self._shown = self._weighed = -np.inf
+        self._stage, self._at, self._when, self._memory = "warm-up", 0, "ETA -", ""
+        self._point, self._returns = 0, np.full(len(tasks), np.nan)
 
     def __call__(self, progress: train.Progress) -> None:
         """Takes in one turn of the loop; redraws a few times a second at most."""
-        if not self._started:
-            self._start()
-        if progress.point != self._point:
-            self._point, self._score = progress.point, spread(progress.returns)
-            line = f"  decision step {progress.point:>9,}  return {self._score}"
-            self._console.print(line, highlight=False)
         now = time.monotonic()
-        if now - self._shown < 0.2:
+        self._latest = progress
+        if self._first is None:
+            self._first = _mark(now, progress)
+            self._open(self._first)
+        if progress.point != self._point:
+            self._point, self._returns = progress.point, progress.returns
+            self._say_point()
+        if now - self._shown < (REDRAW if self._console.is_terminal else LINE):
             return
         self._shown = now
-        decisions = float(progress.decisions.mean())
-        left = self._pace.remaining(decisions, float(progress.updates.min()), now)
-        self._bar.update(
-            self._task,
-            completed=int(decisions),
-            description="training" if progress.warm.all() else "warm-up",
-            eta="ETA -" if left is None else f"ETA {_clock(left)}",
-            score=self._score,
-        )
+        self._take(_mark(now, progress), progress)
+        self._weigh(now)
+        self._draw()
 
-    def _start(self) -> None:
-        self._started = True
+    def _open(self, first: Mark) -> None:
         self._console.print(self._opening, soft_wrap=True)
-        self._bar.start()
+        self._marks.append(first)
+        if self._console.is_terminal:
+            self._live.start()
+        else:
+            self._shown = first.now  # at the start a line would say nothing
+
+    def _take(self, mark: Mark, progress: train.Progress) -> None:
+        self._marks.append(mark)
+        while len(self._marks) > 2 and self._marks[1].now <= mark.now - WINDOW:
+            self._marks.popleft()
+        decisions = float(progress.decisions.mean())
+        self._stage = "training" if progress.warm.all() else "warm-up"
+        self._at = int(decisions)
+        updates = float(progress.updates.min())
+        left = self._pace.remaining(decisions, updates, mark.now)
+        self._when = "ETA -" if left is None else f"ETA {clock(left)}"
+
+    def _draw(self) -> None:
+        if self._console.is_terminal:
+            self._live.update(self._view(), refresh=True)
+        else:
+            self._say(f"  {self._stage} {self._far()}, {self._speed()}")
+
+    def _weigh(self, now: float) -> None:
+        if now - self._weighed < WEIGH:
+            return
+        self._weighed = now
+        found = {"memory": resident(), "device": on_device()}
+        parts = [f"{name} {_size(x)}" for name, x in found.items() if x is not None]
+        self._memory = ", ".join(["", *parts])
+
+    def _view(self) -> Group:
+        bar = Table.grid(expand=True, padding=(0, 1))
+        bar.add_column(width=8)
+        bar.add_column(ratio=1)
+        bar.add_column(justify="right", no_wrap=True)
+        bar.add_row(self._stage, ProgressBar(self._steps, self._at), self._far())
+        which = "average" if self._stage == "done" else "speed"
+        lines = [*self._spreads(), f"{which:8} {self._speed()}"]
+        cut = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
+        return Group(bar, *cut)
+
+    def _far(self) -> str:
+        share = 100 * self._at // self._steps
+        return f"{self._at:,}/{self._steps:,} {share}% {self._when}"
+
+    def _speed(self) -> str:
+        """Speed over the window, which is the whole run at its end, and memory."""
+        return self._marks[-1].speed_since(self._marks[0]) + self._memory
+
+    def _spreads(self) -> Iterator[str]:
+        """A line of returns for every task, once there are some."""
+        if not self._point or self._stage == "done":
+            return
+        when = f" at step {self._point:,}"
+        names = dict.fromkeys(self._tasks)
+        if len(names) == 1:
+            yield f"return   {spread(self._returns)}{when}"
+            return
+        yield f"return  {when}"
+        width = max(map(len, names))
+        for name in names:
+            own = spread(self._returns[self._tasks == name])
+            yield f"  {name:{width}} {own}"
+
+    def _say_point(self) -> None:
+        names = list(dict.fromkeys(self._tasks))
+        for name in names:
+            own = spread(self._returns[self._tasks == name])
+            whose = f"{name}: " if len(names) > 1 else ""
+            self._say(f"  decision step {self._point:>9,}  {whose}return {own}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if not self._started:
+        if self._first is None or self._latest is None:
             return
         if error is None:
-            self._bar.update(
-                self._task,
-                completed=self._steps,
-                description="done",
-                eta="",
-                score=self._score,
-            )
-        self._bar.stop()
+            now = time.monotonic()
+            self._marks = deque([self._first, _mark(now, self._latest)])
+            self._stage, self._at = "done", self._steps
+            self._when = f"in {clock(now - self._first.now)}"
+            self._draw()
+        self._live.stop()
+
+
+def _mark(now: float, progress: train.Progress) -> Mark:
+    return Mark(now, float(progress.decisions.sum()), float(progress.updates.sum()))
 
 
 def spread(returns: NDArray[np.float64]) -> str:
@@ -121,7 +221,21 @@ def spread(returns: NDArray[np.float64]) -> str:
     )
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds.
+
+    Example:
+        >>> clock(3661.4), clock(75)
+        ('1:01:01', '1:15')
+    """
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

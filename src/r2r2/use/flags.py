@@ -6,15 +6,24 @@ from typing import Any, NamedTuple
 
 from r2r2.config.agents import AGENTS
 from r2r2.config.fields import Leaf, leaves, parse
-from r2r2.config.options import ANY, Range
+from r2r2.config.options import ANY, Range, at_least
 from r2r2.config.presets import QUICK
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import DEFAULT_AGENT, agent_name, defaults, resolve
 from r2r2.config.run import RunConfig
 from r2r2.config.text import read_toml
+from r2r2.run.start import How
 from r2r2.use.words import HELP_TOKENS, Option, fields_help, split, texts
 
 FILE, FOLDER = Range("the name of a file", bool), Range("the name of a folder", bool)
+
+WORKERS = Leaf(
+    "workers",
+    int,
+    "one per core",
+    "processes that step environments; 0: all in this one",
+    at_least(0),
+)
 
 # The options that are no fields of the config.
 OWN = {
@@ -25,13 +34,18 @@ OWN = {
         Leaf("agent", str, DEFAULT_AGENT, ", ".join(AGENTS), ANY),
         Leaf("out", str, "runs/<name>", "the run's folder", FOLDER),
         Leaf("overwrite", bool, False, "delete a run that is there already", ANY),
+        Leaf("tensorboard", bool, False, "write TensorBoard's event files too", ANY),
+        WORKERS,
     )
 }
+
+# Those that do not say what to train.
+ASIDE = ("out", *How._fields)
 
 HELP = """usage: r2r2 train [--name value]...
 
 Train a fleet: every seed of every task in one compiled program. Without any
-(but --out and --overwrite): --quick.
+(but --out, --overwrite, --tensorboard and --workers): --quick.
 A field may be given by the end of its name where that is unique, as below, or in full:
 --lambda-rr is --agent.representation.lambda-rr. A TOML file takes the same names.
 """
@@ -42,7 +56,7 @@ class TrainCommand(NamedTuple):
 
     config: RunConfig
     out: Path | None
-    overwrite: bool
+    how: How
     quick: bool
 
 
@@ -53,7 +67,8 @@ def parse_train(argv: Sequence[str]) -> TrainCommand:
     fields = texts(options, OWN | _table(agent_name(*layers)))
     config = resolve(*layers, {p: v for p, v in fields.items() if p not in OWN})
     out = Path(own["out"]) if "out" in own else None
-    return TrainCommand(config, out, own.get("overwrite", False), _quick(own, options))
+    how = How(**{name: own[name] for name in How._fields if name in own})
+    return TrainCommand(config, out, how, _quick(own, options))
 
 
 def train_help(argv: Sequence[str]) -> str:
@@ -89,7 +104,7 @@ def _layers(options: Sequence[Option]) -> tuple[Mapping[str, Any], ...]:
 
 def _quick(own: Mapping[str, Any], options: Sequence[Option]) -> bool:
     """Whether the preset was asked for, or nothing that says what to train."""
-    bare = all(name in ("out", "overwrite", "no_overwrite") for name, _ in options)
+    bare = all(name.removeprefix("no_") in ASIDE for name, _ in options)
     return bool(own.get("quick", bare))
 
 

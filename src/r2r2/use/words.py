@@ -49,6 +49,15 @@ def split(argv: Sequence[str]) -> Words:
     return Words(tuple(options), tuple(alone))
 
 
+def only(alone: Sequence[str], name: str, allowed: str) -> str:
+    """The one word that stands alone; it has a name and what is allowed for it."""
+    if not alone:
+        raise Refusal(f"{name} is missing; allowed is {allowed}")
+    if len(alone) > 1:
+        raise Refusal(f"{name} is {' '.join(alone)!r}; allowed is one: {allowed}")
+    return alone[0]
+
+
 def wants_help(argv: Sequence[str]) -> bool:
     """Whether a command line asks for help, at any place."""
     return any(token in HELP_TOKENS for token in argv)
