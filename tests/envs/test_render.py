@@ -146,3 +146,21 @@ env.close()
     command = [sys.executable, "-W", "ignore", "-c", code]
     said = subprocess.run(command, capture_output=True, text=True, env=plain)
     assert (said.stdout, said.stderr) == ("(16, 24, 3)\n", "")
+
+
+def test_a_back_end_that_dm_control_cannot_import_is_refused():
+    code = """
+from r2r2.envs.make import make_env
+try:
+    make_env("cartpole-swingup", 1)
+except ValueError as error:
+    print(type(error).__name__, error)
+"""
+    environ = os.environ | {"MUJOCO_GL": "wgl"}
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, capture_output=True, text=True, env=environ)
+    assert said.stderr == ""
+    assert said.stdout.startswith(
+        "Refusal MUJOCO_GL is 'wgl', with which dm_control cannot be imported ("
+    )
+    assert said.stdout.endswith("); unset it, or install what it needs\n")

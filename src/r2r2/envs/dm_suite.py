@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib
+import os
 import warnings
 from collections.abc import Generator, Mapping
 from typing import Protocol, cast
@@ -10,7 +11,8 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from r2r2.envs.render import Physics
+from r2r2.config.refusal import Refusal
+from r2r2.envs.render import VARIABLE, Physics
 
 
 class ArraySpec(Protocol):
@@ -84,11 +86,23 @@ class DMSuite(Protocol):
 def dm_suite() -> DMSuite:
     """Imports `dm_control.suite` when it is first needed.
 
-    The import tries to open a display and warns where there is none.
+    The import tries to open a display and warns where there is none. What the user
+    has set for rendering is loaded there and then, and may not be there.
+
+    Raises:
+        Refusal: MUJOCO_GL is set, and dm_control cannot be imported with it.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return cast(DMSuite, importlib.import_module("dm_control.suite"))
+        try:
+            return cast(DMSuite, importlib.import_module("dm_control.suite"))
+        except Exception as error:
+            if not (wanted := os.environ.get(VARIABLE)):
+                raise
+            raise Refusal(
+                f"{VARIABLE} is {wanted!r}, with which dm_control cannot be imported "
+                f"({type(error).__name__}: {error}); unset it, or install what it needs"
+            ) from error
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from typing import Self
 
@@ -65,7 +66,10 @@ class Film:
     def _first(self) -> Frame:
         """The first picture, which shows whether there can be any."""
         try:
-            return self._checked(self._env.render())
+            with warnings.catch_warnings():
+                # It warns that there is no display, and then fails.
+                warnings.filterwarnings("ignore", module="glfw")
+                return self._checked(self._env.render())
         except Refusal:
             raise
         except Exception as error:

@@ -103,8 +103,10 @@ def _stage(task: str, config: RunConfig, env: Source | Env | None) -> Env:
             return adapted(task, Lent(env), config.action_repeat)
         return adapted(task, env(render_mode="rgb_array"), config.action_repeat)
     except (Refusal, TypeError) as error:
-        said = error if isinstance(error, Refusal) else f"env is {task!r}: {error}"
+        if "render_mode" not in str(error):
+            raise
         needs = "a video needs an environment with the render mode 'rgb_array'"
+        said = error if isinstance(error, Refusal) else f"env is {task!r}: {error}"
         raise Refusal(f"{said}; {needs}") from None
 
 
