@@ -174,8 +174,8 @@ def test_tasks_that_no_agent_can_use_are_refused(refusal, odd_tasks, task, why):
 
 def test_a_task_that_its_module_lacks_is_refused_with_a_near_one(refusal, odd_tasks):
     assert refusal("train", "--env", "odd_tasks:OddDct-v0") == (
-        "env is 'odd_tasks:OddDct-v0', but 'odd_tasks' has no task, class or function 'OddDct-v0'; "
-        "did you mean 'OddDict-v0'?"
+        "env is 'odd_tasks:OddDct-v0', but 'odd_tasks' has no task, class or function "
+        "'OddDct-v0'; did you mean 'OddDict-v0'?"
     )
 
 

@@ -1,4 +1,5 @@
 import io
+import re
 
 import numpy as np
 import pytest
@@ -165,6 +166,20 @@ def test_a_terminal_shows_how_far_how_well_how_fast_and_how_large(terminal, cloc
         # of both in the last 30 s: 200 steps, 200 updates
         "speed    6.7 steps/s, 6.7 updates/s, memory 1.2 GB",
     ]
+
+
+def test_the_opening_breaks_between_words_on_a_screen_and_not_in_a_log(
+    terminal, console, clock
+):
+    opening = "changed: " + ", ".join(f"field_{n}=0.0001" for n in range(9))
+    for where in (terminal, console):
+        with Bar(1000, TASKS, where, opening) as bar:
+            show(bar, clock, [(0, progress(0, 0))])
+    assert written(console)[0] == opening
+    first, second, *_ = re.sub(r"\x1b\[[\d;?]*\w", "", terminal.file.getvalue()).split(
+        "\n"
+    )
+    assert f"{first} {second}".split() == opening.split()
 
 
 def test_speed_is_that_of_the_last_seconds(terminal, clock):

@@ -109,9 +109,10 @@ class Bar:
         self._draw()
 
     def _open(self, first: Mark) -> None:
-        self._console.print(self._opening, soft_wrap=True)
+        shown = self._console.is_terminal
+        self._console.print(self._opening, soft_wrap=not shown)
         self._marks.append(first)
-        if self._console.is_terminal:
+        if shown:
             self._live.start()
         else:
             self._shown = first.now  # at the start a line would say nothing
