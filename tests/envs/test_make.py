@@ -101,7 +101,10 @@ BOUNDS = "supported are bounds of at most 1e+06, the low below the high"
         ),
         ("FlatAction", f"whose action 1 goes from -0 to 0; {BOUNDS}"),
         ("Needy", "which cannot be built: armlib is not installed"),
-        ("Cuont", "but 'scripted' registers no 'Cuont-v0'; did you mean 'Count-v0'?"),
+        (
+            "Cuont",
+            "has no task, class or function 'Cuont-v0'; did you mean 'Count-v0'?",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(task, sentence):
@@ -122,7 +125,7 @@ def test_what_cannot_be_used_is_refused(task, sentence):
             " (ModuleNotFoundError: No module named 'no')",
         ),
         (":Arm-v0", "but importing '' failed (ValueError: Empty module name)"),
-        ("json:Arm-v0", "but 'json' registers no 'Arm-v0'"),
+        ("json:Arm-v0", "but 'json' has no task, class or function 'Arm-v0'"),
     ],
 )
 def test_what_is_not_ours_is_refused(task, sentence):

@@ -1,103 +1,138 @@
+"""Environments in this process and in workers: the same steps, the same faults."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import gymnasium
 import numpy as np
 import pytest
+import scripted
 from gymnasium.error import ResetNeeded
 
 from r2r2.config.refusal import Refusal
+from r2r2.envs.failure import EnvFailure
 from r2r2.envs.make import make_env
 from r2r2.envs.members import Member, Spec
-from r2r2.envs.pool import EnvPool
+from r2r2.envs.pool import EnvPool, Place, Turn, crew_size
+from r2r2.envs.slots import NO_EPISODE
+from r2r2.envs.troupe import Recipe
 
 COUNT = Member("scripted:Count-v0", 0)
 TERMINATES = Member("scripted:Terminates-v0", 1)
 ZEROS = np.zeros((2, 2))
+NONE = [NO_EPISODE, NO_EPISODE]
 
 
-@pytest.fixture
-def pool():
-    with EnvPool([COUNT, TERMINATES], action_repeat=2) as pool:
-        pool.starts = [pool.reset(0, seed=5)[0], pool.reset(1, seed=6)[0]]
+def place(member, repeat=1, source=None):
+    return Place(member, Recipe(member.task, repeat, source), "training")
+
+
+# All here; all in workers; the first here and the second in a worker.
+PATHS = {"here": (0, 0), "workers": (2, 0), "both": (2, 1)}
+
+
+@pytest.fixture(params=PATHS.values(), ids=PATHS)
+def pool(request):
+    workers, here = request.param
+    places = [place(member, repeat=2) for member in (COUNT, TERMINATES)]
+    with EnvPool(places, workers, here) as pool:
+        pool.starts = pool.reset([0, 1], [5, 6])[:, 0]
         yield pool
 
 
-def test_members_and_sizes(pool):
-    assert pool.members == (COUNT, TERMINATES)
+def test_sizes(pool):
     assert pool.spec == Spec(obs_dim=4, action_dim=2)
 
 
-def test_reset_gives_the_members_own_start(pool):
-    for index, seed in [(0, 5), (1, 6)]:
-        alone = make_env(pool.members[index].task, 2).reset(seed=seed)[0]
-        np.testing.assert_array_equal(pool.reset(index, seed), alone)
+def test_reset_gives_the_slots_own_start(pool):
+    for slot, seed in [(0, 5), (1, 6)]:
+        alone = make_env(pool.places[slot].member.task, 2).reset(seed=seed)[0]
+        np.testing.assert_array_equal(pool.reset([slot], [seed]), [alone])
     assert pool.starts[0] != pool.starts[1]
 
 
 def test_a_step_of_all(pool):
-    step = pool.step(np.array([[1.0, 1.0], [-1.0, -1.0]]))
+    step = pool.step(Turn([0, 1], np.array([[1.0, 1.0], [-1.0, -1.0]]), NONE))
     first, second = pool.starts
-    np.testing.assert_allclose(step.obs, [[first, 2, 1, 10], [second, 2, -3, 0]])
+    np.testing.assert_allclose(step.reached, [[first, 2, 1, 10], [second, 2, -3, 0]])
+    np.testing.assert_array_equal(step.obs, step.reached)
     np.testing.assert_array_equal(step.reward, [5, 5])
-    assert not step.terminated.any()
-    assert not step.truncated.any()
-    assert [column.dtype for column in step] == [np.float64, np.float64, bool, bool]
+    assert not step.ended.any()
+    kinds = [np.float64, np.float64, bool, bool, np.float64]
+    assert [column.dtype for column in step] == kinds
 
 
-def test_an_end_shows_the_observation_it_ended_in(pool):
-    pool.step(ZEROS)
-    step = pool.step(ZEROS)
-    np.testing.assert_array_equal(step.obs[:, :2], np.c_[pool.starts, [4, 3]])
+def test_an_end_shows_where_it_ended_and_where_the_next_episode_begins(pool):
+    pool.step(Turn([0, 1], ZEROS, [7, 8]))
+    step = pool.step(Turn([0, 1], ZEROS, [7, 8]))
+    np.testing.assert_array_equal(step.reached[:, :2], np.c_[pool.starts, [4, 3]])
     np.testing.assert_array_equal(step.reward, [25, 9])
     np.testing.assert_array_equal(step.terminated, [False, True])
     np.testing.assert_array_equal(step.truncated, [False, False])
+    np.testing.assert_array_equal(step.obs[0], step.reached[0])
+    begun = make_env(TERMINATES.task, 2).reset(seed=8)[0]
+    np.testing.assert_array_equal(step.obs[1], begun)
+    # The new episode runs: its first step is number 2, of two repeats.
+    after = pool.step(Turn([1], ZEROS[:1], [9]))
+    np.testing.assert_array_equal(after.reached[:, :2], [[begun[0], 2]])
 
 
 def test_a_time_limit_is_no_termination(pool):
     for _ in range(4):
-        step = pool.step(ZEROS[:1], indices=[0])
-    np.testing.assert_array_equal(step.obs[:, 1], [7])
+        step = pool.step(Turn([0], ZEROS[:1], [NO_EPISODE]))
+    np.testing.assert_array_equal(step.reached[:, 1], [7])
     np.testing.assert_array_equal(step.terminated, [False])
     np.testing.assert_array_equal(step.truncated, [True])
 
 
-def test_rows_follow_the_indices(pool):
-    pool.step(ZEROS[:1], indices=[1])
-    step = pool.step(np.array([[1.0, 1.0], [-1.0, -1.0]]), indices=[1, 0])
+def test_rows_follow_the_slots(pool):
+    pool.step(Turn([1], ZEROS[:1], [NO_EPISODE]))
+    step = pool.step(Turn([1, 0], np.array([[1.0, 1.0], [-1.0, -1.0]]), NONE))
     second_then_first = [[pool.starts[1], 3, 1, 10], [pool.starts[0], 2, -3, 0]]
-    np.testing.assert_allclose(step.obs, second_then_first)
+    np.testing.assert_allclose(step.reached, second_then_first)
     np.testing.assert_array_equal(step.reward, [9, 5])
     np.testing.assert_array_equal(step.terminated, [True, False])
 
 
 def test_what_was_returned_does_not_change(pool):
-    start = pool.reset(0, seed=5)
-    first = pool.step(ZEROS)
+    start = pool.reset([0], [5])
+    first = pool.step(Turn([0, 1], ZEROS, NONE))
     kept = [column.copy() for column in first]
-    pool.step(np.ones((2, 2)))
+    pool.step(Turn([0, 1], np.ones((2, 2)), NONE))
     for column, copy in zip(first, kept, strict=True):
         np.testing.assert_array_equal(column, copy)
-    assert start[1] == 0
+    assert start[0, 1] == 0
 
 
-def test_a_member_is_not_stepped_past_its_end(pool):
-    pool.step(ZEROS)
-    pool.step(ZEROS)
+def test_no_slot_is_stepped_past_its_end(pool):
+    pool.step(Turn([0, 1], ZEROS, NONE))
+    pool.step(Turn([0, 1], ZEROS, NONE))
     with pytest.raises(ResetNeeded, match=r"\[1\]"):
-        pool.step(ZEROS)
-    pool.reset(1, seed=6)
-    step = pool.step(ZEROS)
+        pool.step(Turn([0, 1], ZEROS, NONE))
+    pool.reset([1], [6])
+    step = pool.step(Turn([0, 1], ZEROS, NONE))
     # The refused step moved nobody: the first is at 6, the second at 2.
-    np.testing.assert_array_equal(step.obs[:, 1], [6, 2])
+    np.testing.assert_array_equal(step.reached[:, 1], [6, 2])
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 1), (2,), (3, 2)])
-def test_actions_of_another_shape(pool, shape):
-    with pytest.raises(ValueError, match=r"needed is \(2, 2\)"):
-        pool.step(np.zeros(shape))
+def test_actions_of_another_shape(shape):
+    with EnvPool([place(COUNT), place(TERMINATES)], workers=0) as pool:
+        pool.reset([0, 1], [5, 6])
+        with pytest.raises(ValueError, match=r"needed is \(2, 2\)"):
+            pool.step(Turn([0, 1], np.zeros(shape), NONE))
 
 
 def test_members_of_other_sizes_are_refused():
     members = [Member("Hopper-v5", 0), Member("Hopper-v5", 1), Member("Pendulum-v1", 0)]
     with pytest.raises(Refusal) as refusal:
-        EnvPool(members, 1)
+        EnvPool(list(map(place, members)), workers=2)
     assert str(refusal.value) == (
         "env is 'Hopper-v5' (observation 11, action 3) and 'Pendulum-v1'"
         " (observation 3, action 1); tasks trained together must have the same sizes"
@@ -105,13 +140,172 @@ def test_members_of_other_sizes_are_refused():
 
 
 def test_single_precision_observations_become_double():
-    with EnvPool([Member("Pendulum-v1", 0)], 1) as pool:
-        assert pool.reset(0, seed=0).dtype == np.float64
-        assert pool.step(np.zeros((1, 1))).obs.dtype == np.float64
+    with EnvPool([place(Member("Pendulum-v1", 0))], workers=0) as pool:
+        assert pool.reset([0], [0]).dtype == np.float64
+        step = pool.step(Turn([0], np.zeros((1, 1)), [0]))
+        assert step.reached.dtype == np.float64
 
 
 def test_close_frees_every_environment_once():
-    with EnvPool([COUNT, TERMINATES], 1) as pool:
-        inside = [env.unwrapped for env in pool._envs]
+    with EnvPool([place(COUNT), place(TERMINATES)], workers=0) as pool:
+        pool.reset([0, 1], [5, 6])
+        inside = [pool._troupe.env(slot).unwrapped for slot in (0, 1)]
     pool.close()
     assert [env.closed for env in inside] == [1, 1]
+
+
+def test_physics_is_the_same_in_a_worker_to_the_bit():
+    members = [Member("Hopper-v5", seed) for seed in range(3)]
+    actions = np.random.default_rng(0).uniform(-1, 1, (60, 3, 3))
+    found = []
+    for workers in (0, 2):
+        with EnvPool(list(map(place, members)), workers) as pool:
+            pool.reset(range(3), [1, 2, 3])
+            steps = [pool.step(Turn(range(3), a, [4, 5, 6])) for a in actions]
+        found.append([np.stack(column) for column in zip(*steps, strict=True)])
+    for here, there in zip(*found, strict=True):
+        np.testing.assert_array_equal(here, there)
+    assert found[0][2].any()  # episodes ended and began on the way
+
+
+def test_there_are_never_more_workers_than_cores_or_slots():
+    cores = len(os.sched_getaffinity(0))
+    assert crew_size(None) == crew_size(10_000) == cores
+    assert crew_size(0) == 0
+    with pytest.raises(Refusal, match="workers is -1; allowed is a whole number"):
+        crew_size(-1)
+    with EnvPool([place(COUNT)], workers=5) as pool:
+        assert len(pool._workers) == 1
+
+
+def test_a_class_no_pickle_can_name_goes_to_a_worker():
+    class Local(scripted.Count):
+        def __init__(self):
+            super().__init__(terminates_at=2)
+
+    with EnvPool([place(Member("mine", 0), source=Local)], workers=1) as pool:
+        pool.reset([0], [0])
+        pool.step(Turn([0], ZEROS[:1], [NO_EPISODE]))
+        step = pool.step(Turn([0], ZEROS[:1], [NO_EPISODE]))
+    assert step.terminated.all()
+
+
+class Breaks(scripted.Count):
+    """Raises, or kills its process, at step 3."""
+
+    def __init__(self, deadly=False):
+        super().__init__()
+        self.deadly = deadly
+
+    def step(self, action):
+        if self.obs[1] == 2 and self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.obs[1] == 2:
+            raise RuntimeError("the arm fell off")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_environment_that_raises_is_named_with_its_traceback(workers):
+    places = [place(COUNT), place(Member("arm", 7), source=Breaks)]
+    with EnvPool(places, workers) as pool:
+        pool.reset([0, 1], [0, 0])
+        for _ in range(2):
+            pool.step(Turn([0, 1], ZEROS, NONE))
+        with pytest.raises(EnvFailure) as failure:
+            pool.step(Turn([0, 1], ZEROS, NONE))
+    text = str(failure.value)
+    assert text.startswith("arm of member arm_s7 failed at its training step 3: Trace")
+    assert text.endswith("RuntimeError: the arm fell off")
+    assert "in step" in text
+
+
+def test_a_worker_that_dies_is_named_with_the_slot_it_was_at():
+    deadly = place(Member("arm", 7), source=lambda: Breaks(deadly=True))
+    with EnvPool([place(COUNT), deadly, place(TERMINATES)], workers=1) as pool:
+        pool.reset([0, 1], [0, 0])
+        for _ in range(2):
+            pool.step(Turn([0, 1], ZEROS, NONE))
+        with pytest.raises(EnvFailure) as failure:
+            pool.step(Turn([0, 1], ZEROS, NONE))
+    assert str(failure.value) == (
+        "arm of member arm_s7 failed at its training step 3: its worker process was"
+        " ended by signal SIGKILL"
+    )
+
+
+def test_a_worker_that_cannot_start_is_a_failure_too(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with EnvPool([place(COUNT)], workers=1) as pool, pytest.raises(EnvFailure) as told:
+        pool.reset([0], [0])
+    assert "left with exit code 1" in str(told.value)
+
+
+def children():
+    """The processes that have this one for a parent."""
+    mine = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return {int(pid) for file in mine for pid in file.read_text().split()}
+
+
+def test_a_hundred_pools_leave_nothing_behind():
+    def held():
+        gc.collect()
+        files = len(os.listdir("/proc/self/fd"))
+        return children(), files, set(os.listdir("/dev/shm"))
+
+    before = held()
+    for _ in range(100):
+        with EnvPool([place(COUNT), place(TERMINATES)], workers=1) as pool:
+            pool.reset([0, 1], [5, 6])
+            pool.step(Turn([0, 1], ZEROS, NONE))
+    del pool  # its memory lives as long as somebody can look at it
+    assert held() == before
+
+
+KILLED = """
+    import sys, time
+    import numpy as np
+    from r2r2.envs.members import Member
+    from r2r2.envs.pool import EnvPool, Place, Turn
+    from r2r2.envs.troupe import Recipe
+
+    member = Member("scripted:Count-v0", 0)
+    places = [Place(member, Recipe(member.task, 1), "training")] * 2
+    with EnvPool(places, workers=2) as pool:
+        pool.reset([0, 1], [0, 1])
+        print(*(w._process.pid for w in pool._workers), flush=True)
+        while True:
+            pool.step(Turn([0, 1], np.zeros((2, 2)), [1, 2]))
+"""
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_workers_leave_with_the_process_they_work_for(kind):
+    command = [sys.executable, "-c", textwrap.dedent(KILLED)]
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    shm = set(os.listdir("/dev/shm"))
+    main = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=here,
+        text=True,
+        process_group=0,
+    )
+    with main:
+        workers = list(map(int, main.stdout.readline().split()))
+        assert len(workers) == 2
+        os.killpg(main.pid, kind)
+        main.wait(timeout=20)
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in workers):
+        assert time.monotonic() < deadline, "a worker outlived its run"
+        time.sleep(0.05)
+    assert set(os.listdir("/dev/shm")) == shm
+
+
+def test_a_gymnasium_environment_is_not_needed_to_be_registered():
+    recipe = Recipe("scripted:Count", 1)
+    with EnvPool([Place(Member("scripted:Count", 0), recipe, "training")], 0) as pool:
+        assert pool.reset([0], [3]).shape == (1, 4)
+        assert isinstance(pool._troupe.env(0).unwrapped, gymnasium.Env)

@@ -1,9 +1,13 @@
+import gymnasium
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from r2r2.envs.make import episode_seed
 from r2r2.envs.members import Member
-from r2r2.measure.evaluate import Evaluator
+from r2r2.envs.pool import EnvPool
+from r2r2.envs.troupe import Recipe
+from r2r2.measure.evaluate import Evaluator, places_for, play_out
 
 
 class Hold:
@@ -17,45 +21,96 @@ class Hold:
 MEMBERS = (Member("Pendulum-v1", 0), Member("Pendulum-v1", 1))
 
 
+class Player:
+    """An evaluator with its pool, for evaluations that nothing goes on beside."""
+
+    def __init__(self, members=MEMBERS, episodes=3, purpose="evaluate", workers=0):
+        recipes = [Recipe(member.task, 1) for member in members]
+        places = places_for(members, recipes, episodes)
+        self.pool = EnvPool(places, workers)
+        slots = range(len(places))
+        self.evaluator = Evaluator(Hold, members, slots, episodes, purpose)
+
+    def returns(self, policies, members, first):
+        self.evaluator.begin(self.pool, members, policies, [first] * len(members))
+        found = play_out(self.evaluator, self.pool)
+        return np.stack([found[member] for member in members])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        self.pool.close()
+
+
 @pytest.fixture
-def evaluator():
-    made = Evaluator(Hold, MEMBERS, action_repeat=1, episodes=3)
-    yield made
-    made.close()
+def player():
+    with Player() as made:
+        yield made
 
 
-def test_returns_are_functions_of_policy_seed_and_index(evaluator):
+def test_returns_are_functions_of_policy_seed_and_index(player):
     policies = jnp.array([[0.0], [0.5]])
-    both = evaluator.returns(policies, [0, 1], first=0, purpose="evaluate")
+    both = player.returns(policies, [0, 1], first=0)
     assert both.shape == (2, 3)
     assert len(np.unique(both)) == 6
-    alone = evaluator.returns(policies, [1], first=0, purpose="evaluate")
+    alone = player.returns(policies, [1], first=0)
     np.testing.assert_array_equal(alone, both[1:])
-    later = evaluator.returns(policies, [1], first=1, purpose="evaluate")
+    later = player.returns(policies, [1], first=1)
     np.testing.assert_array_equal(later[0, :2], both[1, 1:])
-    other = evaluator.returns(policies, [1], first=0, purpose="eval-command")
-    assert not np.isin(other, both).any()
+    with Player(purpose="eval-command") as other:
+        assert not np.isin(other.returns(policies, [1], first=0), both).any()
 
 
-def test_the_policy_is_the_members_own(evaluator):
-    same = evaluator.returns(jnp.array([[0.0], [0.0]]), [0, 1], 0, "evaluate")
-    mixed = evaluator.returns(jnp.array([[0.0], [1.0]]), [0, 1], 0, "evaluate")
+def test_fewer_slots_than_episodes_give_the_same_returns(player, monkeypatch):
+    policies = jnp.array([[0.0], [0.5]])
+    monkeypatch.setattr("r2r2.measure.evaluate.SLOTS_PER_CORE", 2)
+    monkeypatch.setattr("r2r2.measure.evaluate.cores", lambda: 2)
+    with Player() as narrow:
+        assert len(narrow.pool.places) == 4
+        found = narrow.returns(policies, [0, 1], first=0)
+    np.testing.assert_array_equal(found, player.returns(policies, [0, 1], first=0))
+
+
+def test_workers_give_the_same_returns(player):
+    policies = jnp.array([[0.0], [0.5]])
+    with Player(workers=2) as away:
+        found = away.returns(policies, [0, 1], first=0)
+    np.testing.assert_array_equal(found, player.returns(policies, [0, 1], first=0))
+
+
+def test_all_episodes_are_played_at_once(player):
+    player.evaluator.begin(player.pool, [0, 1], jnp.zeros((2, 1)), [0, 0])
+    assert len(player.evaluator.turn().slots) == 6
+    play_out(player.evaluator, player.pool)
+
+
+def test_the_policy_is_the_members_own(player):
+    same = player.returns(jnp.array([[0.0], [0.0]]), [0, 1], 0)
+    mixed = player.returns(jnp.array([[0.0], [1.0]]), [0, 1], 0)
     np.testing.assert_array_equal(same[0], mixed[0])
     assert not np.isin(mixed[1], same[1]).any()
 
 
+def test_an_evaluation_under_way_keeps_the_policy_it_began_with(player):
+    evaluator, pool = player.evaluator, player.pool
+    expected = player.returns(jnp.array([[0.0], [0.5]]), [0, 1], first=0)
+    evaluator.begin(pool, [0], jnp.array([[0.0], [9.0]]), [0])
+    for _ in range(7):
+        assert not evaluator.take(pool.step(evaluator.turn()))
+    evaluator.begin(pool, [1], jnp.array([[9.0], [0.5]]), [0])
+    assert evaluator.busy == [0, 1]
+    found = play_out(evaluator, pool)
+    np.testing.assert_array_equal(np.stack([found[0], found[1]]), expected)
+
+
 def test_a_return_is_the_sum_of_rewards_to_the_end():
-    import gymnasium
-
-    from r2r2.envs.make import episode_seed
-
     env = gymnasium.make("Pendulum-v1")
     env.reset(seed=episode_seed(0, "evaluate", 0))
     total, over = 0.0, False
     while not over:
         _, reward, ended, cut, _ = env.step(np.zeros(1, np.float32))
         total, over = total + float(reward), ended or cut
-    evaluator = Evaluator(Hold, MEMBERS[:1], action_repeat=1, episodes=1)
-    found = evaluator.returns(jnp.zeros((1, 1)), [0], 0, "evaluate")
-    evaluator.close()
+    with Player(MEMBERS[:1], episodes=1) as player:
+        found = player.returns(jnp.zeros((1, 1)), [0], 0)
     assert found[0, 0] == pytest.approx(total, rel=1e-6)

@@ -1,20 +1,19 @@
 """The loop: who acts when, what is stored, how many updates are made."""
 
 import collections
+import contextlib
 
 import jax
 import numpy as np
 import pytest
 
 from r2r2 import resolve, train
-from r2r2.envs.members import Member
-from r2r2.envs.pool import EnvPool
 from r2r2.record.evaluations import read_evaluations
 from r2r2.record.events import read_events
 from r2r2.record.folder import create_run
 from r2r2.run.journal import Journal
-from r2r2.run.start import settle
-from r2r2.run.train import Training
+from r2r2.run.start import How, pool_of, settle
+from r2r2.run.train import Training, members_of
 
 TINY = {
     "agent.width": 8,
@@ -29,10 +28,23 @@ TINY = {
 }
 
 
-def run(tmp_path, name="run", **changes):
+def run(tmp_path, name="run", workers=0, own=None, **changes):
     config = resolve(TINY, {"env": "toys:Story-v0", **changes})
-    result = train(config, tmp_path / name)
+    result = train(config, tmp_path / name, env=own, how=How(workers=workers))
     return result, read_events(result.folder.events)
+
+
+@contextlib.contextmanager
+def prepared(config, path, workers=0):
+    """A training that is ready to run, for looking inside."""
+    config = settle(config)
+    members = members_of(config)
+    folder = create_run(path, "", [member.name for member in members], False)
+    with (
+        pool_of(config, members, None, How(workers=workers)) as pool,
+        Journal(config, folder, members, "name") as journal,
+    ):
+        yield Training(config, pool, journal), folder
 
 
 def named(events, kind, member=None):
@@ -171,15 +183,12 @@ def test_a_members_experience_is_its_own(tmp_path):
     assert [e["return"] for e in ours] != [e["return"] for e in neighbour]
 
 
-def test_what_is_stored_is_what_happened(tmp_path):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_stored_is_what_happened(tmp_path, workers):
     """Every live row of the ring is a transition of the story, and none is missing."""
-    config = settle(resolve(TINY, {"env": "toys:Story-v0", "seeds": 2, "utd": 2}))
-    members = [Member("toys:Story-v0", seed) for seed in (0, 1)]
-    folder = create_run(tmp_path / "run", "", [m.name for m in members], False)
-    with EnvPool(members, 1) as pool, Journal(config, folder, members) as journal:
-        training = Training(config, pool, journal)
+    config = resolve(TINY, {"env": "toys:Story-v0", "seeds": 2, "utd": 2})
+    with prepared(config, tmp_path / "run", workers) as (training, _):
         training.run(lambda _: None)
-        training.close()
     fleet = training._fleet
     rows, weights = fleet._rows, np.asarray(fleet._learners.priorities.tree.weights)
     for member in (0, 1):
@@ -211,12 +220,9 @@ class Watched:
             "steps": 90,
             **changes,
         }
-        self.config = settle(resolve(TINY, values))
-        members = [Member("toys:OwnPace-v0", seed) for seed in range(3)]
-        folder = create_run(tmp_path / "run", "", [m.name for m in members], False)
         self.calls, self.turns = [], 0
-        with EnvPool(members, 1) as pool, Journal(self.config, folder, members) as log:
-            self.training = Training(self.config, pool, log)
+        config = resolve(TINY, values)
+        with prepared(config, tmp_path / "run") as (self.training, folder):
             train_call = self.training._fleet.train
 
             def train_and_count(call, made):
@@ -225,7 +231,6 @@ class Watched:
 
             self.training._fleet.train = train_and_count
             self.training.run(self.look)
-            self.training.close()
         self.events = read_events(folder.events)
 
     def look(self, _) -> None:

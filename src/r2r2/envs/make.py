@@ -3,6 +3,8 @@
 import contextlib
 import importlib
 import zlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import gymnasium
@@ -18,16 +20,22 @@ from r2r2.envs.suites import dmc_parts, suite_of
 from r2r2.envs.wrappers import ActionRepeat
 
 Env = gymnasium.Env[Any, Any]
+Source = Callable[..., Env]  # an environment's class, or a function that builds one
 
 # Beyond this a bound stands for "none": lqr's 1e10, or the largest float32.
 LARGEST_BOUND = 1e6
 
 
-def make_env(task: str, action_repeat: int) -> Env:
+def make_env(task: str, action_repeat: int, render: bool = False) -> Env:
     """Builds a task as the agents see it.
 
     The task's time limit counts environment steps, inside the repeat. Nothing resets
     itself: the last observation of an episode is the one it ended in.
+
+    Args:
+        task: a Gymnasium id, `module:Id-v0`, `module:Class`, or a DMC domain-task.
+        action_repeat: environment steps per action.
+        render: whether `render` is to give pictures.
 
     Raises:
         Refusal: The task is unknown, cannot be built, or has no flat observation or
@@ -38,9 +46,19 @@ def make_env(task: str, action_repeat: int) -> Env:
         Spec(obs_dim=3, action_dim=1)
     """
     if suite_of(task) == "dmc":
-        env: Env = DMCEnv(*dmc_parts(task))
-    else:
-        env = _make_gymnasium(task)
+        return adapted(task, DMCEnv(*dmc_parts(task), render=render), action_repeat)
+    keywords = {"render_mode": "rgb_array"} if render else {}
+    return adapted(task, _make_gymnasium(task, keywords), action_repeat)
+
+
+def adapted(task: str, env: Any, action_repeat: int) -> Env:
+    """An environment as the agents see it, if it can be used; task is its name.
+
+    Raises:
+        Refusal: It has no flat observation or no bounded continuous action.
+    """
+    if not isinstance(env, gymnasium.Env):
+        raise Refusal(f"env is {task!r}, which is {env!r} and no gymnasium.Env")
     _check_action(task, env.action_space)
     _check_observation(task, env.observation_space)
     # Bounds of another type than the space's own would draw a warning.
@@ -76,32 +94,39 @@ def episode_seed(seed: int, purpose: str, index: int) -> int:
     return int(sequence.generate_state(1)[0])
 
 
-def _make_gymnasium(task: str) -> Env:
+def _make_gymnasium(task: str, keywords: dict[str, str]) -> Any:
     module, colon, name = task.rpartition(":")
-    if colon:
-        _register(task, module, name)
+    if not colon:
+        build: Source = partial(gymnasium.make, name, disable_env_checker=True)
+    else:
+        build = _found(task, module, name)
     # What a user's own package says while it is built is for the user to hear.
     silence = contextlib.nullcontext() if colon else quiet()
     try:
         with silence:
-            return gymnasium.make(name, disable_env_checker=True)
-    except (ImportError, gymnasium.error.Error) as error:
+            return build(**keywords)
+    except (ImportError, TypeError, gymnasium.error.Error) as error:
         reason = " ".join(str(error).split())
         raise Refusal(f"env is {task!r}, which cannot be built: {reason}") from error
 
 
-def _register(task: str, module: str, name: str) -> None:
-    """Imports the module that registers a task, as Gymnasium's `module:Id` asks."""
+def _found(task: str, module: str, name: str) -> Source:
+    """A registered id of a module or, where there is none, its class or function."""
     try:
-        importlib.import_module(module)
+        found = importlib.import_module(module)
     except Exception as error:
         raise Refusal(
             f"env is {task!r}, but importing {module!r} failed"
             f" ({type(error).__name__}: {error})"
         ) from error
-    if name not in gymnasium.registry:
-        near = did_you_mean(name, gymnasium.registry, most=1)
-        raise Refusal(f"env is {task!r}, but {module!r} registers no {name!r}{near}")
+    if name in gymnasium.registry:
+        return partial(gymnasium.make, name, disable_env_checker=True)
+    if callable(source := getattr(found, name, None)):
+        return cast(Source, source)
+    near = did_you_mean(name, gymnasium.registry, most=1)
+    raise Refusal(
+        f"env is {task!r}, but {module!r} has no task, class or function {name!r}{near}"
+    )
 
 
 def _check_action(task: str, space: Space[Any]) -> None:

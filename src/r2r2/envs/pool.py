@@ -1,95 +1,211 @@
-"""The environments of a fleet, one per member, stepped together."""
+"""The environments of a fleet: some in this process, the others in workers."""
 
+import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from r2r2.config.refusal import Refusal
-from r2r2.envs.make import make_env, spec_of
+from r2r2.envs.crew import Memory, Trouble, Worker
+from r2r2.envs.failure import EnvFailure, Raised
+from r2r2.envs.make import spec_of
 from r2r2.envs.members import Member, Spec
+from r2r2.envs.slots import slots_over
+from r2r2.envs.troupe import RESET, STEP, Recipe, Troupe
+
+
+class Place(NamedTuple):
+    """What one slot of a pool is for."""
+
+    member: Member
+    recipe: Recipe
+    purpose: str  # 'training' or 'evaluation'
 
 
 class Step(NamedTuple):
-    """What one step gave, a row for each member stepped."""
+    """What one step gave, a row for each slot stepped; the arrays are fresh."""
 
-    obs: NDArray[np.float64]  # [S, obs]; at an episode's end the one it ended in
-    reward: NDArray[np.float64]  # [S]
-    terminated: NDArray[np.bool_]  # [S]
-    truncated: NDArray[np.bool_]  # [S]; a time limit
+    reached: NDArray[np.float64]  # [K, obs]; at an episode's end the one it ended in
+    reward: NDArray[np.float64]  # [K]
+    terminated: NDArray[np.bool_]  # [K]
+    truncated: NDArray[np.bool_]  # [K]; a time limit
+    obs: NDArray[np.float64]  # [K, obs], acted on next
+
+    @property
+    def ended(self) -> NDArray[np.bool_]:
+        """Whose episode is over, [K]."""
+        return self.terminated | self.truncated
+
+    def part(self, begin: int, end: int) -> "Step":
+        """Some of the rows."""
+        return Step(*cast(Any, [column[begin:end] for column in self]))
+
+
+class Turn(NamedTuple):
+    """What some slots are to do."""
+
+    slots: Sequence[int]
+    actions: NDArray[np.floating]  # [K, action], in [-1, 1]
+    seeds: Sequence[int]  # of the episodes to begin where one ends, or NO_EPISODE
+
+
+def joined(turns: Sequence[Turn]) -> Turn:
+    """Several turns, of different slots, as one."""
+    return Turn(
+        slots=[slot for turn in turns for slot in turn.slots],
+        actions=np.concatenate([turn.actions for turn in turns]),
+        seeds=[seed for turn in turns for seed in turn.seeds],
+    )
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def crew_size(wanted: int | None) -> int:
+    """How many worker processes: so many as wanted, or one per core.
+
+    Example:
+        >>> crew_size(0), crew_size(None) == cores()
+        (0, True)
+    """
+    if wanted is None:
+        return cores()
+    if wanted < 0:
+        raise Refusal(f"workers is {wanted}; allowed is a whole number from 0 on")
+    return min(wanted, cores())
 
 
 class EnvPool:
-    """One environment per member; members differ in task and seed, not in sizes.
+    """An environment for each place, stepped together; all have the same sizes.
 
-    It never resets by itself: the caller does, with the seed it chose, so that every
-    episode is the caller's to name.
+    No episode begins but with a seed that the caller chose, so that every one is the
+    caller's to name. Environments are built when they are first reset.
+
+    Args:
+        places: what the slots are for.
+        workers: processes that step them, at most; 0: none.
+        here: how many of the first places are stepped in this process all the same.
 
     Raises:
         Refusal: A task cannot be used, or the tasks differ in their sizes.
 
     Example:
-        >>> with EnvPool([Member("Pendulum-v1", 0)], action_repeat=1) as pool:
-        ...     first = pool.reset(0, seed=7)
-        ...     pool.step(np.zeros((1, 1))).obs.shape
+        >>> member, recipe = Member("Pendulum-v1", 0), Recipe("Pendulum-v1", 1)
+        >>> with EnvPool([Place(member, recipe, "training")], workers=0) as pool:
+        ...     first = pool.reset([0], seeds=[7])
+        ...     pool.step(Turn([0], np.zeros((1, 1)), [8])).obs.shape
         (1, 3)
     """
 
-    def __init__(self, members: Sequence[Member], action_repeat: int):
-        self.members = tuple(members)
-        self._envs = [make_env(member.task, action_repeat) for member in self.members]
-        self._running = [False] * len(self._envs)
-        specs = {
-            member.task: spec_of(env)
-            for member, env in zip(self.members, self._envs, strict=True)
-        }
-        self.spec = _shared(specs)
+    def __init__(self, places: Sequence[Place], workers: int, here: int = 0):
+        self.places = tuple(places)
+        self._here = here if workers else len(self.places)
+        away = range(self._here, len(self.places))
+        recipes = {slot: place.recipe for slot, place in enumerate(self.places)}
+        self._troupe = Troupe({slot: recipes[slot] for slot in range(self._here)})
+        try:
+            self.spec = _shared(self._sizes(recipes))
+        except BaseException:
+            self._troupe.close()
+            raise
+        self._steps = np.zeros(len(self.places), dtype=int)
+        self._running = np.zeros(len(self.places), dtype=bool)
+        self._memory = Memory(len(self.places), self.spec)
+        self._rows = slots_over(self._memory.map, len(self.places), self.spec)
+        crew = min(workers, len(away))
+        self._home = {slot: place % crew for place, slot in enumerate(away)}
+        self._workers: list[Worker] = []
+        for number in range(crew):
+            own = {slot: recipes[slot] for slot in away[number::crew]}
+            self._workers.append(Worker(number, own, self._memory))
 
-    def reset(self, index: int, seed: int) -> NDArray[np.float64]:
-        """Starts an episode of one member and gives its first observation."""
-        obs, _ = self._envs[index].reset(seed=seed)
-        self._running[index] = True
-        return np.array(obs, dtype=np.float64)
+    def _sizes(self, recipes: dict[int, Recipe]) -> dict[str, Spec]:
+        """The sizes of each task, from one environment of each."""
+        sizes: dict[str, Spec] = {}
+        for slot, recipe in recipes.items():
+            if recipe.task in sizes:
+                continue
+            if slot < self._here:
+                sizes[recipe.task] = spec_of(self._troupe.env(slot))
+            else:
+                env = recipe.build()
+                sizes[recipe.task] = spec_of(env)
+                env.close()
+        return sizes
 
-    def step(
-        self, actions: NDArray[np.floating], indices: Sequence[int] | None = None
-    ) -> Step:
-        """Acts once in every member, or in those of `indices`; the arrays are fresh.
+    def reset(self, slots: Sequence[int], seeds: Sequence[int]) -> NDArray[np.float64]:
+        """Begins an episode in each slot; gives the first observations, [K, obs]."""
+        where = list(slots)
+        self._rows.seed[where] = seeds
+        self._run(RESET, where)
+        self._running[where] = True
+        return self._rows.obs[where]
 
-        Args:
-            actions: In [-1, 1], a row for each member stepped.
-            indices: The members to step, for when episodes end at different times.
+    def step(self, turn: Turn) -> Step:
+        """Acts once in each slot of a turn.
 
         Raises:
-            ResetNeeded: A member's episode is over.
+            ResetNeeded: A slot has no episode running; nothing was stepped then.
+            EnvFailure: An environment raised, or the process that steps it died.
         """
-        rows = range(len(self._envs)) if indices is None else indices
-        shape = (len(rows), self.spec.action_dim)
-        if actions.shape != shape:
-            raise ValueError(f"actions have shape {actions.shape}; needed is {shape}")
-        over = [index for index in rows if not self._running[index]]
-        if over:
-            raise ResetNeeded(f"members {over} have no episode running: reset them")
-        outcome = Step(
-            obs=np.empty((len(rows), self.spec.obs_dim)),
-            reward=np.empty(len(rows)),
-            terminated=np.empty(len(rows), dtype=np.bool_),
-            truncated=np.empty(len(rows), dtype=np.bool_),
+        where = list(turn.slots)
+        rows, shape = self._rows, (len(where), self.spec.action_dim)
+        if turn.actions.shape != shape:
+            raise ValueError(
+                f"actions have shape {turn.actions.shape}; needed is {shape}"
+            )
+        if not self._running[where].all():
+            over = [slot for slot in where if not self._running[slot]]
+            raise ResetNeeded(f"slots {over} have no episode running: reset them")
+        rows.action[where], rows.seed[where] = turn.actions, turn.seeds
+        self._steps[where] += 1
+        self._run(STEP, where)
+        names = Step._fields
+        step = Step(*(getattr(rows, name)[where] for name in names))
+        self._running[where] = ~step.ended | (rows.seed[where] >= 0)
+        return step
+
+    def _run(self, order: bytes, slots: list[int]) -> None:
+        shares: dict[int, list[int]] = {}
+        for slot in slots:
+            if slot >= self._here:
+                shares.setdefault(self._home[slot], []).append(slot)
+        for number, share in shares.items():
+            self._workers[number].start(order, share)
+        troubles = [self._run_here(order, [s for s in slots if s < self._here])]
+        # Every answer is read, so that none is taken for the next order's.
+        troubles += [self._workers[n].finish(self._rows.busy) for n in shares]
+        for trouble in filter(None, troubles):
+            raise self._failure(trouble)
+
+    def _run_here(self, order: bytes, slots: list[int]) -> Trouble | None:
+        try:
+            # The last cell of `busy` is no worker's where a slot is stepped here.
+            self._troupe.run(order, slots, self._rows, worker=-1)
+        except Raised as raised:
+            return Trouble(raised.slot, raised.story)
+        return None
+
+    def _failure(self, trouble: Trouble) -> EnvFailure:
+        place, step = self.places[trouble.slot], int(self._steps[trouble.slot])
+        return EnvFailure(
+            f"{place.member.task} of member {place.member.name} failed at its"
+            f" {place.purpose} step {step}: {trouble.story}"
         )
-        for row, index in enumerate(rows):
-            *parts, _ = self._envs[index].step(actions[row])
-            for column, part in zip(outcome, parts, strict=True):
-                column[row] = part
-            ended = outcome.terminated[row] or outcome.truncated[row]
-            self._running[index] = not ended
-        return outcome
 
     def close(self) -> None:
-        """Frees the environments; a second call does nothing."""
-        while self._envs:
-            self._envs.pop().close()
+        """Frees environments, processes and memory; a second call does nothing."""
+        for worker in self._workers:
+            worker.close()
+        self._troupe.close()
+        while self._workers:
+            self._workers.pop().join()
+        self._memory.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""The members' environments and where each of them stands in its episode."""
+"""Where each member stands in its episodes, and what its steps gave."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.envs.make import episode_seed
-from r2r2.envs.pool import EnvPool
+from r2r2.envs.members import Member
+from r2r2.envs.pool import Step, Turn
 
 
 class Episode(NamedTuple):
@@ -31,53 +32,62 @@ class Seen(NamedTuple):
 
 
 class Rollout:
-    """Steps members of a pool and begins their next episodes.
+    """Counts members through their episodes; member m has the pool's slot m.
 
     The reset of episode `index` is seeded by (seed, index) alone.
 
     Example:
-        >>> from r2r2.envs.members import Member
-        >>> pool = EnvPool([Member("Pendulum-v1", 0)], action_repeat=1)
-        >>> rollout = Rollout(pool)
-        >>> seen, ended = rollout.step([0], np.zeros((1, 1)))
+        >>> from r2r2.envs.pool import EnvPool, Place
+        >>> from r2r2.envs.troupe import Recipe
+        >>> one = Member("Pendulum-v1", 0)
+        >>> places = [Place(one, Recipe("Pendulum-v1", 1), "training")]
+        >>> with EnvPool(places, workers=0) as pool:
+        ...     rollout = Rollout([one])
+        ...     rollout.obs = pool.reset([0], rollout.seeds)
+        ...     turn = rollout.turn([0], np.zeros((1, 1)))
+        ...     seen, ended = rollout.take([0], turn, pool.step(turn))
         >>> rollout.steps.tolist(), ended
         ([1], [])
     """
 
-    def __init__(self, pool: EnvPool):
-        size = len(pool.members)
-        self._pool = pool
+    def __init__(self, members: Sequence[Member]):
+        size = len(members)
+        self._members = tuple(members)
+        self.obs = np.zeros((size, 0))  # [S, obs], acted on next
         self.steps = np.zeros(size, dtype=int)  # decision steps made, [S]
         self._episode = np.zeros(size, dtype=int)
         self._length = np.zeros(size, dtype=int)
         self._total = np.zeros(size)
-        self.obs = np.stack([self._reset(member) for member in range(size)])
+        self.seeds = [self._seed(member, 0) for member in range(size)]
+        self._next_seeds = [self._seed(member, 1) for member in range(size)]
 
-    def step(
-        self, members: Sequence[int], actions: NDArray[np.floating]
-    ) -> tuple[Seen, list[Episode]]:
+    def turn(self, members: Sequence[int], actions: NDArray[np.floating]) -> Turn:
         """One decision step of `members`; actions is [K, action], in [-1, 1]."""
+        return Turn(members, actions, [self._next_seeds[m] for m in members])
+
+    def take(
+        self, members: Sequence[int], turn: Turn, step: Step
+    ) -> tuple[Seen, list[Episode]]:
+        """Books what the turn gave."""
         who = list(members)
-        result = self._pool.step(actions, who)
-        ended = result.terminated | result.truncated
         self.steps[who] += 1
         self._length[who] += 1
-        self._total[who] += result.reward
-        self.obs[who] = result.obs
-        episodes = [self._finish(member) for member in np.array(who)[ended]]
+        self._total[who] += step.reward
+        self.obs[who] = step.obs
+        episodes = [self._finish(int(member)) for member in np.array(who)[step.ended]]
         seen = Seen(
-            action=actions,
-            reward=result.reward,
-            terminated=result.terminated,
-            ended=ended,
-            next_obs=result.obs,
-            obs=self.obs[who],
+            action=turn.actions,
+            reward=step.reward,
+            terminated=step.terminated,
+            ended=step.ended,
+            next_obs=step.reached,
+            obs=step.obs,
         )
         return seen, episodes
 
     def _finish(self, member: int) -> Episode:
         done = Episode(
-            member=int(member),
+            member=member,
             number=int(self._episode[member]),
             length=int(self._length[member]),
             total=float(self._total[member]),
@@ -85,10 +95,8 @@ class Rollout:
         self._episode[member] += 1
         self._length[member] = 0
         self._total[member] = 0
-        self.obs[member] = self._reset(member)
+        self._next_seeds[member] = self._seed(member, int(self._episode[member]) + 1)
         return done
 
-    def _reset(self, member: int) -> NDArray[np.float64]:
-        seed = self._pool.members[member].seed
-        index = int(self._episode[member])
-        return self._pool.reset(int(member), episode_seed(seed, "train", index))
+    def _seed(self, member: int, index: int) -> int:
+        return episode_seed(self._members[member].seed, "train", index)

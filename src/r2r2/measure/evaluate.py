@@ -1,86 +1,185 @@
 """Returns of the evaluated policies, on environments of their own."""
 
+import collections
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.core import Agent
+from r2r2.core import Agent, Array
 from r2r2.envs.make import episode_seed
 from r2r2.envs.members import Member
-from r2r2.envs.pool import EnvPool
+from r2r2.envs.pool import EnvPool, Place, Step, Turn, cores
+from r2r2.envs.slots import NO_EPISODE
+from r2r2.envs.troupe import Recipe
+from r2r2.learn.bursts import filled, group_size
+from r2r2.learn.targets import pick
 
-# Environments of an evaluation, at most: a dog takes 85 MB and a third of a second.
-SLOTS = 64
+# Environments of an evaluation per core, at most: more would not be faster, and a dog
+# takes 85 MB.
+SLOTS_PER_CORE = 32
+
+
+class Playing(NamedTuple):
+    """An episode under way."""
+
+    member: int
+    slot: int  # in the pool
+    number: int  # of the evaluation's episodes, from 0
+
+
+def places_for(
+    members: Sequence[Member], recipes: Sequence[Recipe], episodes: int
+) -> list[Place]:
+    """Slots for all episodes of all members at once, or as many as the cores can use.
+
+    Every member has the same number of them, one after the other.
+    """
+    width = max(1, min(episodes, SLOTS_PER_CORE * cores() // len(members)))
+    return [
+        Place(member, recipe, "evaluation")
+        for member, recipe in zip(members, recipes, strict=True)
+        for _ in range(width)
+    ]
 
 
 class Evaluator:
-    """Runs whole episodes without exploration, many at once.
+    """Plays whole episodes without exploration, turn by turn, many at once.
 
     Episode `index` of a purpose is seeded by (seed, purpose, index) alone, so an
     evaluation does not depend on who else is evaluated, nor on how many at once.
+
+    Args:
+        agent: the algorithm.
+        members: whose policies are evaluated.
+        slots: the pool's slots for it, as `places_for` lays them out.
+        episodes: episodes per evaluation.
+        purpose: as in `episode_seed`.
     """
 
     def __init__(
-        self, agent: Agent, members: Sequence[Member], action_repeat: int, episodes: int
+        self,
+        agent: Agent,
+        members: Sequence[Member],
+        slots: range,
+        episodes: int,
+        purpose: str,
     ):
-        self._members, self._episodes = tuple(members), episodes
-        self._width = max(1, min(episodes, SLOTS // len(members)))
-        slots = [member for member in members for _ in range(self._width)]
-        self._pool = EnvPool(slots, action_repeat)
-        self._greedy = jax.jit(jax.vmap(agent.greedy))
+        self._members, self._slots, self._episodes = tuple(members), slots, episodes
+        self._purpose = purpose
+        self._width = len(slots) // len(members)
+        self._greedy = jax.jit(partial(_greedy, agent))
+        self._pick = jax.jit(pick)
+        # Beside an accelerator too: that one trains meanwhile.
+        self._stage = jax.devices("cpu")[0]
+        self._policies: Any = None  # [S, ...], as of each member's evaluation
+        self._obs: dict[int, NDArray[np.float64]] = {}  # by slot
+        self._playing: list[Playing] = []
+        self._returns: dict[int, NDArray[np.float64]] = {}  # by member
+        self._seeds: dict[int, list[int]] = {}
 
-    def returns(
-        self, policies: Any, members: Sequence[int], first: int, purpose: str
-    ) -> NDArray[np.float64]:
-        """Undiscounted returns of `members`, [K, episodes].
+    @property
+    def busy(self) -> list[int]:
+        """The members under evaluation."""
+        return list(self._returns)
+
+    def begin(
+        self, pool: EnvPool, members: Sequence[int], policies: Any, first: Sequence[int]
+    ) -> None:
+        """Starts evaluating `members`, who are not busy, with policies as of now.
 
         Args:
-            policies: the evaluated policies of all members, [S, ...].
+            pool: its slots are reset.
             members: whom to evaluate.
-            first: the index of their first episode within the purpose.
-            purpose: as in `episode_seed`.
+            policies: the evaluated policies of all members, [S, ...].
+            first: the index of each one's first episode within the purpose.
         """
-        waves = [
-            self._wave(policies, members, range(begin, end), purpose)
-            for begin in range(first, first + self._episodes, self._width)
-            for end in [min(begin + self._width, first + self._episodes)]
-        ]
-        return np.concatenate(waves, axis=1)
-
-    def _wave(
-        self, policies: Any, members: Sequence[int], episodes: range, purpose: str
-    ) -> NDArray[np.float64]:
-        shape = len(self._members), self._width
-        obs = np.zeros((*shape, self._pool.spec.obs_dim))
-        totals = np.zeros(shape)
-        running: list[tuple[int, int]] = []
-        for member in members:
-            for place, index in enumerate(episodes):
-                seed = episode_seed(self._members[member].seed, purpose, index)
-                obs[member, place] = self._pool.reset(self._slot(member, place), seed)
-                running.append((member, place))
-        while running:
-            actions = np.asarray(self._greedy(policies, obs))
-            where = tuple(np.transpose(running))
-            slots = [self._slot(*pair) for pair in running]
-            step = self._pool.step(actions[where], slots)
-            obs[where] = step.obs
-            totals[where] += step.reward
-            over = step.terminated | step.truncated
-            running = [
-                pair for pair, ended in zip(running, over, strict=True) if not ended
+        self._keep(members, policies)
+        for member, start in zip(members, first, strict=True):
+            seed, numbers = self._members[member].seed, range(self._episodes)
+            self._returns[member] = np.zeros(self._episodes)
+            self._seeds[member] = [
+                episode_seed(seed, self._purpose, start + number) for number in numbers
             ]
-        return totals[list(members), : len(episodes)]
+        new = [
+            Playing(member, self._slots[member * self._width + place], place)
+            for member in members
+            for place in range(self._width)
+        ]
+        slots = [playing.slot for playing in new]
+        obs = pool.reset(slots, [self._seeds[p.member][p.number] for p in new])
+        self._obs.update(zip(slots, obs, strict=True))
+        self._playing += new
 
-    def _slot(self, member: int, place: int) -> int:
-        return member * self._width + place
+    def _keep(self, members: Sequence[int], policies: Any) -> None:
+        # A copy: the originals are donated to the next update.
+        there = jax.device_put(policies, self._stage, may_alias=False)
+        if self._policies is None:
+            self._policies = there
+        else:
+            mask = np.isin(np.arange(len(self._members)), list(members))
+            self._policies = self._pick(mask, there, self._policies)
 
-    def close(self) -> None:
-        """Frees the environments."""
-        self._pool.close()
+    def turn(self) -> Turn:
+        """The next step of every episode under way; there must be one."""
+        rows: dict[int, list[int]] = collections.defaultdict(list)
+        for place, playing in enumerate(self._playing):
+            rows[playing.member].append(place)
+        who = filled(tuple(rows), group_size(len(rows), len(self._members)))
+        obs = np.zeros((len(who), self._width, len(self._obs[self._playing[0].slot])))
+        where = np.zeros((len(self._playing), 2), dtype=int)
+        for row, places in enumerate(rows.values()):
+            for column, place in enumerate(places):
+                obs[row, column] = self._obs[self._playing[place].slot]
+                where[place] = row, column
+        arguments = jax.device_put((who, obs), self._stage)
+        actions = np.asarray(self._greedy(self._policies, *arguments))
+        slots = [playing.slot for playing in self._playing]
+        return Turn(
+            slots, actions[tuple(where.T)], list(map(self._after, self._playing))
+        )
+
+    def take(self, step: Step) -> list[tuple[int, NDArray[np.float64]]]:
+        """Books a turn; gives the members that are done, with their returns."""
+        going: list[Playing] = []
+        rows = zip(self._playing, step.reward, step.ended, step.obs, strict=True)
+        for playing, reward, ended, obs in rows:
+            self._returns[playing.member][playing.number] += reward
+            self._obs[playing.slot] = obs
+            if not ended:
+                going.append(playing)
+            elif (number := playing.number + self._width) < self._episodes:
+                going.append(playing._replace(number=number))
+        self._playing = going
+        still = {playing.member for playing in going}
+        done = [member for member in self._returns if member not in still]
+        return [(member, self._returns.pop(member)) for member in done]
+
+    def _after(self, playing: Playing) -> int:
+        """The seed of the episode that follows in a slot."""
+        number = playing.number + self._width
+        return (
+            self._seeds[playing.member][number]
+            if number < self._episodes
+            else NO_EPISODE
+        )
+
+
+def _greedy(agent: Agent, policies: Any, who: Array, obs: Array) -> Array:
+    chosen = jax.tree.map(lambda leaf: leaf[who], policies)
+    actions: Array = jax.vmap(agent.greedy)(chosen, obs)
+    return actions
+
+
+def play_out(evaluator: Evaluator, pool: EnvPool) -> dict[int, NDArray[np.float64]]:
+    """Plays every episode under way to its end; returns by member."""
+    found: dict[int, NDArray[np.float64]] = {}
+    while evaluator.busy:
+        found.update(evaluator.take(pool.step(evaluator.turn())))
+    return found
 
 
 def deviation(returns: NDArray[np.float64]) -> float:

@@ -1,24 +1,48 @@
 """From a config to a finished run folder: checks first, then training."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.config.resolve import checked, defaults, with_action_repeat
 from r2r2.config.run import RunConfig
-from r2r2.config.text import changed_fields, run_name, to_toml
+from r2r2.config.text import changed_fields, experiment_name, run_name, to_toml
+from r2r2.envs.make import Env, Source
 from r2r2.envs.members import Member
-from r2r2.envs.pool import EnvPool
+from r2r2.envs.own import source_of
+from r2r2.envs.pool import EnvPool, Place, crew_size
 from r2r2.envs.suites import default_action_repeat
+from r2r2.envs.troupe import Recipe
+from r2r2.measure.evaluate import places_for
 from r2r2.record.evaluations import read_evaluations
 from r2r2.record.folder import RunFolder, create_run, is_finished
+from r2r2.record.tensorboard import check_tensorboard
 from r2r2.record.versions import versions
 from r2r2.report.curve import draw_curve
 from r2r2.run.journal import Journal
 from r2r2.run.memory import check_fits
 from r2r2.run.train import Progress, Training, Watcher, members_of
+
+
+class How(NamedTuple):
+    """How a run is carried out: what its result does not depend on.
+
+    Example:
+        >>> How(workers=0).overwrite
+        False
+    """
+
+    overwrite: bool = False  # delete a run that is in the folder already
+    tensorboard: bool = False  # write TensorBoard's event files too
+    workers: int | None = None  # processes for environments; None: one per core
+
+
+PLAINLY = How()
 
 
 class Result(NamedTuple):
@@ -30,9 +54,14 @@ class Result(NamedTuple):
     random: dict[str, float]  # mean return of the warm-up's random policy, by task
 
 
-def settle(config: RunConfig) -> RunConfig:
-    """The config with everything filled in that its tasks decide."""
-    repeats = {default_action_repeat(task) for task in config.env}
+def settle(config: RunConfig, own: bool = False) -> RunConfig:
+    """The config with everything filled in that its tasks decide.
+
+    Args:
+        config: the run.
+        own: whether `config.env` is but a name for the caller's own environment.
+    """
+    repeats = {1 if own else default_action_repeat(task) for task in config.env}
     return with_action_repeat(checked(config), repeats)
 
 
@@ -66,17 +95,26 @@ def unwatched(_: Progress) -> None:
 def train(
     config: RunConfig,
     out: Path | None = None,
-    overwrite: bool = False,
+    *,
+    env: Source | Env | None = None,
     watch: Watcher = unwatched,
+    how: How = PLAINLY,
 ) -> Result:
     """Trains a fleet and leaves a run folder; refuses before anything is written.
 
     Args:
         config: the run.
         out: its folder, by default one under `runs/` that the config names.
-        overwrite: delete a run that is there already.
+        env: an environment's class, or a function that builds one, in place of what
+            `config.env` names; or an environment itself, which then serves training
+            and evaluation of one member, in this process.
         watch: called once nothing can be refused any more, then after every turn of
             the loop.
+        how: what the result does not depend on.
+
+    Raises:
+        Refusal: something is not as it has to be.
+        EnvFailure: an environment raised, or its worker process died.
 
     Example:
         >>> import tempfile
@@ -87,20 +125,23 @@ def train(
         >>> [member.name for member in result.members]
         ['Pendulum-v1_s0', 'Pendulum-v1_s1']
     """
-    config = settle(config)
+    config = settle(config, own=env is not None)
     members = members_of(config)
-    with EnvPool(members, config.action_repeat) as pool:
+    lent = isinstance(env, gymnasium.Env)
+    with pool_of(config, members, env, how) as pool:
         check_fits(config, pool.spec)
+        if how.tensorboard:
+            check_tensorboard()
         names = [member.name for member in members]
-        folder = create_run(folder_of(config, out), to_toml(config), names, overwrite)
+        folder = create_run(
+            folder_of(config, out), to_toml(config), names, how.overwrite
+        )
         folder.write_versions(versions())
-        with Journal(config, folder, members) as journal:
+        usual = replace(defaults(config.agent.name), env=config.env)
+        name = experiment_name(config, settle(usual, own=env is not None))
+        with Journal(config, folder, members, name, how.tensorboard) as journal:
             watch(_nothing_yet(len(members)))
-            training = Training(config, pool, journal)
-            try:
-                training.run(watch)
-            finally:
-                training.close()
+            Training(config, pool, journal, lent).run(watch)
     result = Result(folder, members, journal.latest, journal.random_returns())
     if folder.evaluations.exists():
         rows = read_evaluations(folder.evaluations)
@@ -108,3 +149,22 @@ def train(
         draw_curve(rows, folder.curve, _title(config), lines)
     folder.finish()
     return result
+
+
+def pool_of(
+    config: RunConfig, members: Sequence[Member], env: Source | Env | None, how: How
+) -> EnvPool:
+    """The members' environments and those of their evaluation.
+
+    A fleet of one is trained in this process: there is nobody to step beside it.
+    """
+    source = source_of(env, config.env, len(members))
+    recipes = [Recipe(member.task, config.action_repeat, source) for member in members]
+    lent = isinstance(env, gymnasium.Env)
+    places = [
+        Place(member, recipe, "training")
+        for member, recipe in zip(members, recipes, strict=True)
+    ]
+    places += places_for(members, recipes, 1 if lent else config.eval_episodes)
+    workers = 0 if lent else crew_size(how.workers)
+    return EnvPool(places, workers, here=1 if len(members) == 1 else 0)

@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 from r2r2.config.run import RunConfig
 from r2r2.envs.members import Member
-from r2r2.envs.pool import EnvPool
+from r2r2.envs.pool import EnvPool, Step, Turn, joined
+from r2r2.envs.slots import NO_EPISODE
 from r2r2.interact.rollout import Rollout
 from r2r2.interact.schedule import Schedule
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import next_call
 from r2r2.learn.fleet import Fleet
-from r2r2.measure.evaluate import Evaluator
 from r2r2.run.journal import Journal
 from r2r2.run.memory import replay_rows
+from r2r2.run.points import Points
 
 # Updates per compiled call: a call has no end before its updates have, and a person
 # who waits wants to see the bar move.
@@ -48,14 +49,24 @@ def members_of(config: RunConfig) -> tuple[Member, ...]:
 
 
 class Training:
-    """A run from its first step to its last; `run` is the whole of it."""
+    """A run from its first step to its last; `run` is the whole of it.
 
-    def __init__(self, config: RunConfig, pool: EnvPool, journal: Journal):
-        members = pool.members
-        self._config, self._journal = config, journal
+    Args:
+        config: the run.
+        pool: slots of the members, then those of their evaluation.
+        journal: where it is written down.
+        lent: whether training and evaluation share one environment.
+    """
+
+    def __init__(
+        self, config: RunConfig, pool: EnvPool, journal: Journal, lent: bool = False
+    ):
+        members = members_of(config)
+        self._config, self._pool, self._journal = config, pool, journal
         agent = make_agent(config.agent, pool.spec)
         self._agent = agent
-        self._rollout = Rollout(pool)
+        self._rollout = Rollout(members)
+        self._rollout.obs = pool.reset(range(len(members)), self._rollout.seeds)
         self._fleet = Fleet(
             agent,
             pool.spec,
@@ -65,42 +76,64 @@ class Training:
             apart=config.agent.policy_checkpoints,
         )
         self._schedule = Schedule(config, len(members))
-        self._evaluator = Evaluator(
-            agent, members, config.action_repeat, config.eval_episodes
-        )
+        self._points = Points(config, agent, members, pool, journal, lent)
+        self._lent = lent
         self._flying: list[int] = []
-        self._due: set[int] = set()
-        self._evaluations = np.zeros(len(members), dtype=int)
 
     def run(self, watch: Watcher) -> None:
         """Trains every member to its last step, then keeps the weights."""
-        while len(collecting := self._collecting()) or self._pending():
-            if collecting:
-                self._collect(collecting)
-            self._land(wait=not collecting)
+        while self._collecting() or self._pending():
+            collecting = self._collecting()
+            self._step(collecting)
+            self._land(wait=not collecting and not self._points.busy)
             self._evaluate()
             self._report(watch)
-            self._launch(alone=not self._collecting())
+            self._launch(alone=not self._collecting() and not self._points.busy)
         self._journal.weights(self._fleet.states)
 
-    def close(self) -> None:
-        """Frees the evaluation's environments."""
-        self._evaluator.close()
-
     def _collecting(self) -> list[int]:
-        if self._pending() and not self._config.agent.policy_checkpoints:
+        schedule = self._schedule
+        if not self._config.agent.policy_checkpoints and (
+            self._flying or self._points.due or schedule.owed.any()
+        ):
             return []  # in lockstep the next step waits for all updates of this one
-        free = (self._schedule.owed == 0) & (self._rollout.steps < self._config.steps)
-        busy = {*self._flying, *self._due}
+        free = (schedule.owed == 0) & (self._rollout.steps < self._config.steps)
+        busy = {*self._flying, *self._points.due}
         return [int(m) for m in np.flatnonzero(free) if m not in busy]
 
     def _pending(self) -> bool:
-        return bool(self._flying or self._due or self._schedule.owed.any())
+        return bool(self._flying or self._points.pending or self._schedule.owed.any())
 
-    def _collect(self, members: list[int]) -> None:
+    def _step(self, members: list[int]) -> None:
+        """One step of those who collect and of every evaluation, all at once."""
+        rollout, turns = self._rollout, []
+        if members:
+            warm = self._schedule.warm
+            actions = self._fleet.act(rollout.obs, rollout.steps, warm)
+            turns.append(rollout.turn(members, actions[members]))
+        if self._points.busy:
+            turns.append(self._points.turn())
+        if not turns:
+            return
+        step = self._play(turns)
+        if self._points.busy:
+            self._points.take(step.part(len(members), len(step.reward)))
+        if members:
+            self._book(members, turns[0], step.part(0, len(members)))
+
+    def _play(self, turns: list[Turn]) -> Step:
+        if not self._lent:
+            return self._pool.step(joined(turns))
+        (turn,) = turns
+        step = self._pool.step(turn._replace(seeds=[NO_EPISODE]))
+        if step.ended.any():
+            self._points.between_episodes()
+            step = step._replace(obs=self._pool.reset([0], turn.seeds))
+        return step
+
+    def _book(self, members: list[int], turn: Turn, step: Step) -> None:
         rollout, schedule = self._rollout, self._schedule
-        actions = self._fleet.act(rollout.obs, rollout.steps, schedule.warm)
-        seen, episodes = rollout.step(members, actions[members])
+        seen, episodes = rollout.take(members, turn, step)
         self._fleet.add(members, seen)
         for episode in episodes:
             counts = self._steps(episode.member)
@@ -109,10 +142,8 @@ class Training:
             self._fleet.keep(kept)
             for member in kept:
                 self._journal.event("policy_checkpoint", member, self._steps(member))
-        gap = self._config.eval_every // self._config.eval_average
         for member in members:
-            if rollout.steps[member] % gap == 0:
-                self._due.add(member)
+            self._points.reached(member, int(rollout.steps[member]))
             if rollout.steps[member] == self._config.steps:
                 self._forgive(member)
 
@@ -151,23 +182,18 @@ class Training:
         self._flying = []
 
     def _evaluate(self) -> None:
-        ready = [
-            member
-            for member in sorted(self._due)
-            if self._schedule.owed[member] == 0 and member not in self._flying
-        ]
-        for number in sorted({int(self._evaluations[member]) for member in ready}):
-            members = [m for m in ready if self._evaluations[m] == number]
-            returns = self._evaluator.returns(
-                self._agent.evaluated(self._fleet.states),
-                members,
-                first=number * self._config.eval_episodes,
-                purpose="evaluate",
-            )
-            for member, row in zip(members, returns, strict=True):
-                self._journal.evaluation(member, self._steps(member), row)
-            self._evaluations[members] += 1
-        self._due -= set(ready)
+        """Begins what is due, where the policy to be evaluated is ready.
+
+        A policy checkpoint always is: a burst does not change it. The acting policy is
+        when the updates of its step are made.
+        """
+        training = self._flying or self._schedule.owed.any()
+        if training and not self._config.agent.policy_checkpoints:
+            return
+        counts = {member: self._steps(member) for member in self._points.due}
+        self._points.begin(self._fleet.states, counts)
+        if self._lent and not self._collecting():
+            self._points.between_episodes()
 
     def _report(self, watch: Watcher) -> None:
         if self._journal.losses_due(self._rollout.steps) and not self._flying:

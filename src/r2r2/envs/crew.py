@@ -1,0 +1,132 @@
+"""The main process's side of worker processes."""
+
+import contextlib
+import json
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
+
+from r2r2.envs.members import Spec
+from r2r2.envs.slots import memory_size
+from r2r2.envs.troupe import Recipe
+
+PATIENCE = 5.0  # seconds a worker has to close its environments
+# One thread each: the workers share the cores already.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Trouble(NamedTuple):
+    """What became of a slot that was at work."""
+
+    slot: int
+    story: str  # a traceback, or how the process ended
+
+
+class Memory:
+    """Memory that worker processes map too, and that has no name to be left behind."""
+
+    def __init__(self, count: int, spec: Spec):
+        self.count, self.spec = count, spec
+        size = memory_size(count, spec)
+        self.file = _nameless_file()
+        os.ftruncate(self.file, size)
+        self.map = mmap.mmap(self.file, size)
+
+    def close(self) -> None:
+        """Gives the descriptor back; the map lives as long as arrays look at it."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+
+class Worker:
+    """A process that steps some slots.
+
+    A fresh interpreter, never a fork: JAX's threads do not survive one. Nothing of the
+    caller's script is run again in it, and it may hold what no pickle can name, such
+    as a class from a notebook.
+    """
+
+    def __init__(self, number: int, recipes: Mapping[int, Recipe], memory: Memory):
+        self._number = number
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "r2r2.envs.worker"]
+        descriptors = theirs.fileno(), memory.file
+        with theirs:
+            self._process = subprocess.Popen(
+                [*command, *map(str, descriptors)],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                env=_surroundings(),
+                process_group=0,  # Ctrl-C is for the main process
+            )
+        self._pipe = Connection(ours.detach())
+        with contextlib.suppress(BrokenPipeError):  # `finish` says how it died
+            self._pipe.send_bytes(
+                cloudpickle.dumps((number, dict(recipes), memory.count, memory.spec))
+            )
+
+    def start(self, order: bytes, slots: Sequence[int]) -> None:
+        """Sends an order; `finish` must follow."""
+        with contextlib.suppress(BrokenPipeError):
+            self._pipe.send_bytes(
+                order.ljust(4) + np.asarray(slots, np.uint32).tobytes()
+            )
+
+    def finish(self, busy: NDArray[np.int64]) -> Trouble | None:
+        """Waits until the order is carried out; says what went wrong, if something did.
+
+        Args:
+            busy: the slot each worker was last at.
+        """
+        try:
+            answer = self._pipe.recv_bytes()
+        except (EOFError, ConnectionResetError):
+            return Trouble(int(busy[self._number]), self._end())
+        return Trouble(*json.loads(answer)) if answer else None
+
+    def _end(self) -> str:
+        try:
+            code = self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            return "its worker process closed its pipe"
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"its worker process was ended by signal {name}"
+        return f"its worker process left with exit code {code}"
+
+    def close(self) -> None:
+        """Ends the process: it leaves when the pipe closes, or else is killed."""
+        self._pipe.close()
+
+    def join(self) -> None:
+        """Waits until a closed worker is gone."""
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _nameless_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("r2r2")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _surroundings() -> dict[str, str]:
+    """This process's environment and import path, with single-threaded libraries."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return {**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONPATH": path}

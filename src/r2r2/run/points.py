@@ -1,0 +1,103 @@
+"""Points of the learning curve: whose is due, played beside training."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from r2r2.config.run import RunConfig
+from r2r2.core import Agent
+from r2r2.envs.members import Member
+from r2r2.envs.pool import EnvPool, Step, Turn
+from r2r2.measure.evaluate import Evaluator, play_out
+from r2r2.run.journal import Counts, Journal
+
+
+class Held(NamedTuple):
+    """An evaluation that waits for the environment: its counts and its policy."""
+
+    counts: Counts
+    policies: Any
+
+
+class Points:
+    """Evaluates members as they come to the steps where a point is due.
+
+    Nothing that is learnt depends on an evaluation, so training goes on beside it; it
+    waits only where a member is due again before its last evaluation is done.
+
+    With one environment for both, `lent`, an evaluation waits for the end of the
+    episode, and training for that of the evaluation.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        agent: Agent,
+        members: Sequence[Member],
+        pool: EnvPool,
+        journal: Journal,
+        lent: bool,
+    ):
+        self._gap = config.eval_every // config.eval_average
+        self._episodes = config.eval_episodes
+        self._agent, self._pool, self._journal = agent, pool, journal
+        slots = range(len(members), len(pool.places))
+        self._evaluator = Evaluator(agent, members, slots, self._episodes, "evaluate")
+        self._lent = lent
+        self._held: list[Held] = []
+        self._counts: dict[int, Counts] = {}  # by member under evaluation
+        self._begun = np.zeros(len(members), dtype=int)
+        self.due: set[int] = set()  # who waits for its policy to be taken
+
+    @property
+    def busy(self) -> bool:
+        """Whether episodes are under way."""
+        return bool(self._evaluator.busy)
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything is left to do."""
+        return bool(self.busy or self.due or self._held)
+
+    def reached(self, member: int, step: int) -> None:
+        """Says that a member has made so many decision steps."""
+        if step % self._gap == 0:
+            self.due.add(member)
+
+    def begin(self, states: Any, counts: dict[int, Counts]) -> None:
+        """Takes the policies of those due, as they are now."""
+        members = sorted(self.due - set(self._evaluator.busy))
+        if not members:
+            return
+        self.due -= set(members)
+        policies = self._agent.evaluated(states)
+        if self._lent:
+            kept = jax.device_put(policies, may_alias=False)
+            self._held.append(Held(counts[0], kept))
+        else:
+            self._counts |= {member: counts[member] for member in members}
+            self._start(members, policies)
+
+    def turn(self) -> Turn:
+        """The next step of every episode under way."""
+        return self._evaluator.turn()
+
+    def take(self, step: Step) -> None:
+        """Books a turn, and the evaluations that it finished."""
+        for member, returns in self._evaluator.take(step):
+            self._journal.evaluation(member, self._counts.pop(member), returns)
+
+    def between_episodes(self) -> None:
+        """Plays what waits for the one environment, to the end."""
+        for counts, policies in self._held:
+            self._start([0], policies)
+            found = play_out(self._evaluator, self._pool)
+            self._journal.evaluation(0, counts, found[0])
+        self._held = []
+
+    def _start(self, members: Sequence[int], policies: Any) -> None:
+        first = [int(self._begun[member]) * self._episodes for member in members]
+        self._evaluator.begin(self._pool, members, policies, first)
+        self._begun[list(members)] += 1

@@ -1,0 +1,221 @@
+"""Fleets as wholes: beside a member alone, in workers, on environments of one's own."""
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+import toys
+from test_training import TINY, named, prepared, run
+
+from r2r2 import Refusal, evaluate_run, resolve
+from r2r2.envs.failure import EnvFailure
+from r2r2.record.evaluations import read_evaluations
+from r2r2.run.start import How, train
+
+
+def assert_same_runs(first, second):
+    """Weights and evaluations of two results, to the bit."""
+    for name in first.folder.members:
+        ours, theirs = (np.load(r.folder.weights(name)) for r in (first, second))
+        for key in ours.files:
+            np.testing.assert_array_equal(ours[key], theirs[key])
+    tables = [r.folder.evaluations.read_text() for r in (first, second)]
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_workers_change_nothing(tmp_path, seeds, checkpoints):
+    changes = {"env": "toys:OwnPace-v0", "seeds": seeds, "utd": 2, "steps": 120}
+    changes["agent.policy_checkpoints"] = checkpoints
+    here, _ = run(tmp_path, "here", **changes)
+    away, _ = run(tmp_path, "away", workers=2, **changes)
+    assert_same_runs(here, away)
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_member_of_a_fleet_learns_what_it_would_alone(tmp_path, checkpoints):
+    """Bursts of 8 to 116 updates, in float64; the data hardly hang on the actions."""
+    values = {
+        "env": "toys:OwnPace-v0",
+        "utd": 4,
+        "steps": 110,
+        "agent.policy_checkpoints": checkpoints,
+    }
+    with jax.enable_x64(True):
+        found = {}
+        for seeds in ("3,4,5", "3,", "4,", "5,"):
+            config = resolve(TINY, values, {"seeds": seeds})
+            with prepared(config, tmp_path / seeds) as (training, _):
+                training.run(lambda _: None)
+            found[seeds] = training
+        fleet = found["3,4,5"]
+        for place, seeds in enumerate(("3,", "4,", "5,")):
+            alone = found[seeds]
+            assert fleet._schedule.made[place] == alone._schedule.made[0] > 200
+            for ours, theirs in zip(
+                jax.tree.leaves(fleet._fleet.states),
+                jax.tree.leaves(alone._fleet.states),
+                strict=True,
+            ):
+                np.testing.assert_allclose(ours[place], theirs[0], 1e-7, 1e-9)
+
+
+def test_training_goes_on_beside_an_evaluation(tmp_path):
+    """Every evaluation is of its own step, yet nobody waits for its end."""
+    config = resolve(TINY, {"env": "toys:OwnPace-v0", "seeds": 2, "steps": 60})
+    turns = beside = 0
+
+    def look(_):
+        nonlocal turns, beside
+        turns += 1
+        if training._points.busy and training._collecting():
+            beside += 1
+
+    with prepared(config, tmp_path / "run") as (training, _):
+        training.run(look)
+    # Three evaluations of each member, of episodes of 2 to 29 steps.
+    assert beside > 20
+
+
+def test_an_evaluation_is_of_the_policy_checkpoint_as_of_its_step(tmp_path):
+    """Whatever training does to it while its episodes are still played."""
+    config = resolve(TINY, {"env": "toys:OwnPace-v0", "seeds": 2, "steps": 60})
+    with prepared(config, tmp_path / "run") as (training, _):
+        points, expected, used = training._points, {}, {}
+        begin = points._evaluator.begin
+
+        def begin_and_keep(pool, members, policies, first):
+            for member, number in zip(members, first, strict=True):
+                leaves = jax.tree.leaves(policies)
+                expected[member, number] = [np.array(x[member]) for x in leaves]
+            begin(pool, members, policies, first)
+
+        def look(_):
+            policies = points._evaluator._policies
+            for member in points._evaluator.busy:
+                number = 2 * (int(points._begun[member]) - 1)
+                leaves = [np.array(x[member]) for x in jax.tree.leaves(policies)]
+                used[member, number] = leaves
+
+        points._evaluator.begin = begin_and_keep
+        training.run(look)
+    assert len(used) == 6
+    for key, leaves in used.items():
+        for ours, theirs in zip(leaves, expected[key], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("own", [toys.Story, lambda: toys.Story()])
+def test_a_class_or_a_function_is_trained_like_its_id(tmp_path, own, workers):
+    theirs, expected = run(tmp_path, "id", seeds=2)
+    ours, events = run(tmp_path, "own", workers, own, env="story", seeds=2)
+    key = ("event", "decision_step", "update_step")
+    assert [[e[k] for k in key] for e in events] == [
+        [e[k] for k in key] for e in expected
+    ]
+    assert [member.name for member in ours.members] == ["story_s0", "story_s1"]
+    np.testing.assert_array_equal(ours.returns, theirs.returns)
+    found = evaluate_run(ours.folder.path, episodes=3, env=own, workers=workers)
+    np.testing.assert_array_equal(found.returns, [[15, 15, 15]] * 2)
+
+
+class Robot(toys.Story):
+    """There is one of it, and it is its owner's to close."""
+
+    def __init__(self):
+        super().__init__()
+        self.closed = False
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_one_environment_serves_training_and_evaluation(tmp_path, checkpoints):
+    robot = Robot()
+    config = resolve(
+        TINY, {"env": "robot", "utd": 2, "agent.policy_checkpoints": checkpoints}
+    )
+    result = train(config, tmp_path / "run", env=robot)
+    assert not robot.closed
+    rows = read_evaluations(result.folder.evaluations)
+    assert [row.env_step for row in rows] == [20, 40, 60]
+
+
+def test_an_episode_is_not_cut_by_an_evaluation_on_the_same_environment(tmp_path):
+    """Its resets count the episodes: evaluations come between those of training."""
+    robot = Robot()
+    _, events = run(tmp_path, own=robot, env="robot")
+    # Training plays episodes 0, 1, 2, 3 to step 21; then 4 and 5 are the evaluation
+    # that was due at 20, and training goes on with 6.
+    lengths = [e["length"] for e in named(events, "episode")]
+    assert lengths[:5] == [5, 3, 8, 5, 5]
+    evaluations = named(events, "evaluation")
+    assert [e["mean"] for e in evaluations[:1]] == [(6 + 36) / 2]
+    assert [e["decision_step"] for e in evaluations] == [20, 40, 60]
+
+
+def test_what_is_stored_from_one_environment_is_what_happened(tmp_path):
+    robot = Robot()
+    result = []
+    from r2r2.run import start
+
+    class Kept(start.Training):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            result.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(start, "Training", Kept)
+        run(tmp_path, own=robot, env="robot")
+    fleet = result[0]._fleet
+    weights = np.asarray(fleet._learners.priorities.tree.weights)[0]
+    live = np.flatnonzero(weights)
+    obs = np.asarray(fleet._rows.obs[0])
+    assert len(live) == 60
+    np.testing.assert_array_equal(obs[live + 1], obs[live] + [[0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("values", "own", "sentence"),
+    [
+        ({"seeds": 2}, Robot(), "seeds is a list of 2; allowed with an environment"),
+        ({"env": "a,b"}, Robot, "env is a, b; allowed with an environment of your own"),
+        ({}, 7, "env is 7; allowed are a gymnasium.Env, its class"),
+        ({}, dict, "env is 'arm', which is {} and no gymnasium.Env"),
+    ],
+)
+def test_what_is_no_environment_is_refused(tmp_path, values, own, sentence):
+    config = resolve(TINY, {"env": "arm"}, values)
+    with pytest.raises(Refusal) as refusal:
+        train(config, tmp_path / "run", env=own)
+    assert str(refusal.value).startswith(sentence)
+    assert not (tmp_path / "run").exists()
+
+
+class Fragile(toys.Story):
+    """Breaks at the fourth step of its third episode."""
+
+    def step(self, action):
+        if (self.episode, self.t) == (2, 3):
+            raise RuntimeError("a wheel came off")
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("seeds", "workers"), [(1, 0), (2, 0), (2, 2)])
+def test_a_failure_names_the_member_and_its_decision_step(tmp_path, seeds, workers):
+    config = resolve(TINY, {"env": "cart", "seeds": seeds})
+    with pytest.raises(EnvFailure) as failure:
+        train(config, tmp_path / "run", env=Fragile, how=How(workers=workers))
+    text = str(failure.value)
+    # Episodes of 5 and 3 steps, then the fourth step of the third.
+    assert text.startswith("cart of member cart_s0 failed at its training step 12:")
+    assert text.endswith("RuntimeError: a wheel came off")
+
+
+def test_a_class_is_named_on_the_command_line_as_an_id_is(tmp_path):
+    result, _ = run(tmp_path, env="toys:Story")
+    assert isinstance(toys.Story(), gymnasium.Env)
+    assert [member.name for member in result.members] == ["toys.Story_s0"]
