@@ -103,7 +103,8 @@ BOUNDS = "supported are bounds of at most 1e+06, the low below the high"
         ("Needy", "which cannot be built: armlib is not installed"),
         (
             "Cuont",
-            "has no task, class or function 'Cuont-v0'; did you mean 'Count-v0'?",
+            "but 'scripted' has no task, class or function 'Cuont-v0'; did you mean"
+            " 'Count-v0'?",
         ),
     ],
 )

@@ -37,11 +37,19 @@ def test_members_out_of_phase_come_into_it_first():
 
 
 @pytest.mark.parametrize(
-    ("members", "fleet", "size"),
-    [(1, 5, 1), (2, 5, 2), (3, 5, 4), (5, 5, 5), (5, 20, 8)],
+    ("members", "fleet", "growth", "size"),
+    [
+        (1, 5, 2, 1),
+        (2, 5, 2, 2),
+        (4, 5, 2, 5),
+        (5, 5, 2, 5),
+        (1, 8, 4, 2),
+        (3, 8, 4, 8),
+        (5, 64, 4, 16),
+    ],
 )
-def test_groups_come_in_few_sizes(members, fleet, size):
-    assert group_size(members, fleet) == size
+def test_groups_come_in_few_sizes(members, fleet, growth, size):
+    assert group_size(members, fleet, growth) == size
     assert filled(tuple(range(7, 7 + members)), size).tolist()[:members] == list(
         range(7, 7 + members)
     )

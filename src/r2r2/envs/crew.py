@@ -9,17 +9,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import cloudpickle
-import numpy as np
-from numpy.typing import NDArray
 
 from r2r2.envs.members import Spec
-from r2r2.envs.slots import memory_size
-from r2r2.envs.troupe import Recipe
+from r2r2.envs.slots import Slots, memory_size
+from r2r2.envs.waiting import HINT, wait_until
+from r2r2.envs.worker import Post
 
 PATIENCE = 5.0  # seconds a worker has to close its environments
 # One thread each: the workers share the cores already.
@@ -58,8 +56,9 @@ class Worker:
     as a class from a notebook.
     """
 
-    def __init__(self, number: int, recipes: Mapping[int, Recipe], memory: Memory):
-        self._number = number
+    def __init__(self, post: Post, rows: Slots, memory: Memory):
+        self._number, self._looking, self._rows = post.number, post.looking, rows
+        self._asked = 0
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "r2r2.envs.worker"]
         descriptors = theirs.fileno(), memory.file
@@ -72,29 +71,38 @@ class Worker:
                 process_group=0,  # Ctrl-C is for the main process
             )
         self._pipe = Connection(ours.detach())
-        with contextlib.suppress(BrokenPipeError):  # `finish` says how it died
-            self._pipe.send_bytes(
-                cloudpickle.dumps((number, dict(recipes), memory.count, memory.spec))
-            )
+        self._send(cloudpickle.dumps(post))
 
-    def start(self, order: bytes, slots: Sequence[int]) -> None:
-        """Sends an order; `finish` must follow."""
-        with contextlib.suppress(BrokenPipeError):
-            self._pipe.send_bytes(
-                order.ljust(4) + np.asarray(slots, np.uint32).tobytes()
-            )
+    def start(self) -> None:
+        """Says that there are orders; `finish` must follow."""
+        self._asked += 1
+        self._rows.asked[self._number] = self._asked
+        self._nudge()
 
-    def finish(self, busy: NDArray[np.int64]) -> Trouble | None:
-        """Waits until the order is carried out; says what went wrong, if something did.
-
-        Args:
-            busy: the slot each worker was last at.
-        """
+    def finish(self) -> Trouble | None:
+        """Waits until they are carried out; says what went wrong, if something did."""
+        number = self._number
+        awaited = self._rows.awaited[number : number + 1]
         try:
-            answer = self._pipe.recv_bytes()
+            story = wait_until(
+                self._told, self._looking, self._pipe, awaited, self._nudge
+            )
+            while self._rows.done[number] < 0 and story in (b"", HINT):
+                story = self._pipe.recv_bytes()
         except (EOFError, ConnectionResetError):
-            return Trouble(int(busy[self._number]), self._end())
-        return Trouble(*json.loads(answer)) if answer else None
+            return Trouble(int(self._rows.busy[number]), self._end())
+        return Trouble(*json.loads(story)) if story else None
+
+    def _told(self) -> bool:
+        return bool(abs(self._rows.done[self._number]) == self._asked)
+
+    def _nudge(self) -> None:
+        if self._rows.asleep[self._number]:
+            self._send(HINT)
+
+    def _send(self, message: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # `finish` says how it died
+            self._pipe.send_bytes(message)
 
     def _end(self) -> str:
         try:

@@ -123,7 +123,8 @@ def _found(task: str, module: str, name: str) -> Source:
         return partial(gymnasium.make, name, disable_env_checker=True)
     if callable(source := getattr(found, name, None)):
         return cast(Source, source)
-    near = did_you_mean(name, gymnasium.registry, most=1)
+    own = [key for key, spec in gymnasium.registry.items() if module in str(spec)]
+    near = did_you_mean(name, own, most=1)
     raise Refusal(
         f"env is {task!r}, but {module!r} has no task, class or function {name!r}{near}"
     )

@@ -15,6 +15,8 @@ from r2r2.envs.make import spec_of
 from r2r2.envs.members import Member, Spec
 from r2r2.envs.slots import slots_over
 from r2r2.envs.troupe import RESET, STEP, Recipe, Troupe
+from r2r2.envs.waiting import looking_time
+from r2r2.envs.worker import Post
 
 
 class Place(NamedTuple):
@@ -120,9 +122,11 @@ class EnvPool:
         crew = min(workers, len(away))
         self._home = {slot: place % crew for place, slot in enumerate(away)}
         self._workers: list[Worker] = []
+        looking = looking_time(crew, cores())
         for number in range(crew):
             own = {slot: recipes[slot] for slot in away[number::crew]}
-            self._workers.append(Worker(number, own, self._memory))
+            post = Post(number, own, len(self.places), self.spec, looking)
+            self._workers.append(Worker(post, self._rows, self._memory))
 
     def _sizes(self, recipes: dict[int, Recipe]) -> dict[str, Spec]:
         """The sizes of each task, from one environment of each."""
@@ -170,23 +174,24 @@ class EnvPool:
         self._running[where] = ~step.ended | (rows.seed[where] >= 0)
         return step
 
-    def _run(self, order: bytes, slots: list[int]) -> None:
-        shares: dict[int, list[int]] = {}
-        for slot in slots:
-            if slot >= self._here:
-                shares.setdefault(self._home[slot], []).append(slot)
-        for number, share in shares.items():
-            self._workers[number].start(order, share)
-        troubles = [self._run_here(order, [s for s in slots if s < self._here])]
-        # Every answer is read, so that none is taken for the next order's.
-        troubles += [self._workers[n].finish(self._rows.busy) for n in shares]
+    def _run(self, order: int, slots: list[int]) -> None:
+        self._rows.order[slots] = order
+        crew = [
+            self._workers[number]
+            for number in {self._home[s] for s in slots if s >= self._here}
+        ]
+        for worker in crew:
+            worker.start()
+        troubles = [self._run_here([slot for slot in slots if slot < self._here])]
+        # Nobody is left at work, so that no answer is taken for the next order's.
+        troubles += [worker.finish() for worker in crew]
         for trouble in filter(None, troubles):
             raise self._failure(trouble)
 
-    def _run_here(self, order: bytes, slots: list[int]) -> Trouble | None:
+    def _run_here(self, slots: list[int]) -> Trouble | None:
         try:
-            # The last cell of `busy` is no worker's where a slot is stepped here.
-            self._troupe.run(order, slots, self._rows, worker=-1)
+            # The last worker's cells are no worker's where a slot is stepped here.
+            self._troupe.run(slots, self._rows, worker=-1)
         except Raised as raised:
             return Trouble(raised.slot, raised.story)
         return None

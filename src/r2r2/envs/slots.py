@@ -1,7 +1,8 @@
 """What passes between a fleet and its environments, as arrays over one memory.
 
 Every environment has a slot: a row of each array. Worker processes map the same memory,
-so that a step moves a few bytes through a pipe and no observation is ever pickled.
+so that no observation is ever pickled, nor sent. Orders stand there too: what goes
+through a worker's pipe are hints to look, for who has stopped looking, and the end.
 """
 
 import mmap
@@ -25,7 +26,13 @@ class Slots(NamedTuple):
     reward: NDArray[np.float64]  # [N]
     terminated: NDArray[np.bool_]  # [N]
     truncated: NDArray[np.bool_]  # [N]; a time limit
-    busy: NDArray[np.int64]  # [N], by worker: the slot at work, for when it dies
+    order: NDArray[np.uint8]  # [N], what is to be done; 0 for nothing
+    # By worker, in the first cells of [N]:
+    busy: NDArray[np.int64]  # the slot it is at, for when it dies
+    asked: NDArray[np.int64]  # how many times it was given orders
+    done: NDArray[np.int64]  # the last of these it finished; below 0 if it failed
+    asleep: NDArray[np.bool_]  # it waits at its pipe, not at `asked`
+    awaited: NDArray[np.bool_]  # the main process waits at the pipe, not at `done`
 
 
 def shapes(count: int, spec: Spec) -> dict[str, tuple[tuple[int, ...], type]]:
@@ -38,7 +45,12 @@ def shapes(count: int, spec: Spec) -> dict[str, tuple[tuple[int, ...], type]]:
         "reward": ((count,), np.float64),
         "terminated": ((count,), np.bool_),
         "truncated": ((count,), np.bool_),
+        "order": ((count,), np.uint8),
         "busy": ((count,), np.int64),
+        "asked": ((count,), np.int64),
+        "done": ((count,), np.int64),
+        "asleep": ((count,), np.bool_),
+        "awaited": ((count,), np.bool_),
     }
 
 
@@ -47,7 +59,7 @@ def memory_size(count: int, spec: Spec) -> int:
 
     Example:
         >>> memory_size(1, Spec(obs_dim=3, action_dim=1))
-        512
+        832
     """
     return sum(_aligned(*entry) for entry in shapes(count, spec).values())
 

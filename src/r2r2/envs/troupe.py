@@ -7,7 +7,7 @@ from r2r2.envs.failure import Raised
 from r2r2.envs.make import Env, Source, adapted, make_env
 from r2r2.envs.slots import NO_EPISODE, Slots
 
-RESET, STEP = b"r", b"s"
+RESET, STEP = 1, 2  # orders
 
 
 class Recipe(NamedTuple):
@@ -42,15 +42,15 @@ class Troupe:
             self._envs[slot] = self._recipes[slot].build()
         return self._envs[slot]
 
-    def run(self, order: bytes, slots: Sequence[int], rows: Slots, worker: int) -> None:
-        """Resets or steps slots one after the other.
+    def run(self, slots: Sequence[int], rows: Slots, worker: int) -> None:
+        """Carries out the orders of slots, one after the other.
 
         Raises:
             Raised: An environment did; those after it were not reached.
         """
-        act = self._reset if order == RESET else self._step
         for slot in slots:
             rows.busy[worker] = slot
+            act = self._reset if rows.order[slot] == RESET else self._step
             try:
                 act(slot, rows)
             except Exception as error:

@@ -1,6 +1,6 @@
 """The program of a worker process: `python -m r2r2.envs.worker PIPE MEMORY`.
 
-It steps its environments when told to and leaves when the pipe closes, so that it never
+It carries out the orders of its slots and leaves when the pipe closes, so that it never
 outlives the run, however that ended.
 """
 
@@ -9,35 +9,59 @@ import mmap
 import signal
 import sys
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import cloudpickle
-import numpy as np
 
 from r2r2.envs.failure import Raised
+from r2r2.envs.members import Spec
 from r2r2.envs.slots import Slots, memory_size, slots_over
-from r2r2.envs.troupe import Troupe
+from r2r2.envs.troupe import Recipe, Troupe
+from r2r2.envs.waiting import HINT, wait_until
+
+
+class Post(NamedTuple):
+    """What a worker is told when it starts."""
+
+    number: int
+    recipes: dict[int, Recipe]  # by slot
+    slots: int  # of the whole pool
+    spec: Spec
+    looking: float  # seconds to look for orders before sleeping
 
 
 def serve(pipe: Connection, memory_file: int) -> None:
-    """Answers every order: nothing if it was carried out, else what was raised."""
-    worker, recipes, count, spec = cloudpickle.loads(pipe.recv_bytes())
-    memory = mmap.mmap(memory_file, memory_size(count, spec))
-    rows = slots_over(memory, count, spec)
-    troupe = Troupe(recipes)
+    """Carries orders out until the pipe closes; what is raised goes into the pipe."""
+    post: Post = cloudpickle.loads(pipe.recv_bytes())
+    memory = mmap.mmap(memory_file, memory_size(post.slots, post.spec))
+    rows = slots_over(memory, post.slots, post.spec)
+    troupe, number, seen = Troupe(post.recipes), post.number, 0
+    asleep = rows.asleep[number : number + 1]
+
+    def told() -> bool:
+        return bool(rows.asked[number] != seen)
+
     try:
         while True:
-            order = pipe.recv_bytes()
-            pipe.send_bytes(_answer(troupe, order, rows, worker))
+            wait_until(told, post.looking, pipe, asleep, nudge=lambda: None)
+            seen += 1
+            story = _carry_out(troupe, list(post.recipes), rows, number)
+            rows.done[number] = -seen if story else seen
+            if story or rows.awaited[number]:
+                pipe.send_bytes(story or HINT)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         troupe.close()
 
 
-def _answer(troupe: Troupe, order: bytes, rows: Slots, worker: int) -> bytes:
-    slots = np.frombuffer(order, np.uint32, offset=4).tolist()
+def _carry_out(troupe: Troupe, slots: list[int], rows: Slots, number: int) -> bytes:
+    """Nothing, or the slot that raised with its traceback."""
+    ordered = [slot for slot in slots if rows.order[slot]]
     try:
-        troupe.run(order[:1], slots, rows, worker)
+        troupe.run(ordered, rows, number)
     except Raised as raised:
         return json.dumps([raised.slot, raised.story]).encode()
+    finally:
+        rows.order[ordered] = 0
     return b""
 
 

@@ -50,6 +50,24 @@ def filled(members: tuple[int, ...], size: int) -> np.ndarray:
     return np.asarray(members + members[:1] * (size - len(members)))
 
 
-def group_size(members: int, fleet: int) -> int:
-    """The power of two, or the whole fleet, that a group is filled up to."""
-    return min(fleet, 1 << (members - 1).bit_length())
+def group_sizes(fleet: int, growth: int) -> list[int]:
+    """The sizes that groups are filled up to, smallest first: each has its program.
+
+    Example:
+        >>> group_sizes(20, growth=4)
+        [2, 5, 20]
+    """
+    sizes = [fleet]
+    while sizes[0] > growth // 2:
+        sizes.insert(0, -(-sizes[0] // growth))
+    return sizes
+
+
+def group_size(members: int, fleet: int, growth: int) -> int:
+    """The size that a group of so many members is filled up to.
+
+    Example:
+        >>> group_size(3, fleet=20, growth=4)
+        5
+    """
+    return next(size for size in group_sizes(fleet, growth) if size >= members)

@@ -1,28 +1,39 @@
 """A fleet on the device: every member's networks, replay and acting policy.
 
-All that runs there is one of a few compiled programs, called with the members it is
-for; nothing waits for its result but acting, evaluation and reading metrics.
+Updates run in a thread of their own, since an accelerator's program keeps the thread
+that calls it until its last kernel is launched. Meanwhile members act on copies of
+their policies, and what they see waits on the host.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.core import Agent, Array
+from r2r2.core import Agent
 from r2r2.envs.members import Spec
 from r2r2.interact import replay as ring
-from r2r2.interact.keys import Purpose, member_key, step_key
-from r2r2.interact.replay import Experience, Priorities, Replay, Rows
+from r2r2.interact.keys import member_key
+from r2r2.interact.replay import Replay
 from r2r2.interact.rollout import Seen
-from r2r2.learn import update
-from r2r2.learn.bursts import Call, filled, group_size
-from r2r2.learn.targets import pick
-from r2r2.learn.update import Group, Learner, update_many
+from r2r2.learn import programs, update
+from r2r2.learn.bursts import Call, filled, group_size, group_sizes
+from r2r2.learn.programs import Updates
+from r2r2.learn.update import Group, Learner
+
+STEPS = 32  # stored by one program at once; a transfer of each would cost more
+
+
+class Waiting(NamedTuple):
+    """A step that is not in the replay yet."""
+
+    members: NDArray[np.int_]  # [S], those who made it, the first repeated
+    packed: NDArray[np.floating]  # [S, all fields of Seen side by side]
 
 
 class Fleet:
@@ -59,32 +70,43 @@ class Fleet:
         self._stage = jax.devices("cpu")[0] if apart else here
         self.timed = self._stage != here
         self._stage_keys = jax.device_put(self._keys, self._stage)
+        # Fillers of a group are all but free where a GPU waits for its launches.
+        self._growth = 4 if here.platform != "cpu" else 2
+        self._waiting: list[Waiting] = []
+        self._kept: set[int] = set()
+        self._trainer = ThreadPoolExecutor(1)
+        self._flight: Future[Learner] | None = None
         self._compile()
         self._policies = self._copy(agent.acting(self._learners.state))
 
     def _compile(self) -> None:
         agent = self._agent
-        self._act = jax.jit(partial(_act, agent))
-        self._add = jax.jit(_add, donate_argnums=(0, 1, 2))
-        self._keep = jax.jit(partial(_keep, agent), donate_argnums=0)
-        self._whole = jax.jit(partial(update_many, agent), donate_argnums=1)
-        self._part = jax.jit(partial(_update_part, agent), donate_argnums=1)
-        self._pick = jax.jit(pick)
+        self._act = jax.jit(partial(programs.act, agent))
+        self._store = jax.jit(programs.store, donate_argnums=0)
+        self._keep = jax.jit(partial(programs.keep, agent), donate_argnums=0)
+        self._taken = jax.jit(lambda whole, who: jax.tree.map(lambda x: x[who], whole))
+        self._placed = jax.jit(programs.placed, donate_argnums=0)
+        example = self._rows, self._learners, self._keys
+        self._updates = Updates(agent, self.size, example)
+        if self.timed:
+            for size in group_sizes(self.size, self._growth):
+                self._updates.of(size)
 
     @property
     def ready(self) -> bool:
         """Whether every update started so far is done."""
-        # Metrics are the part that storing new experience does not replace.
-        return all(leaf.is_ready() for leaf in jax.tree.leaves(self._learners.metrics))
+        return self._flight is None or self._flight.done()
 
     def wait(self) -> None:
         """Waits for every update started so far."""
-        for leaf in jax.tree.leaves(self._learners.metrics):
-            leaf.block_until_ready()
+        if self._flight is not None:
+            self._learners = self._flight.result()
+            self._flight = None
 
     @property
     def states(self) -> Any:
-        """The agents' states, [S, ...]."""
+        """The agents' states, [S, ...]; waits for every update started so far."""
+        self._catch_up()
         return self._learners.state
 
     def act(
@@ -97,43 +119,66 @@ class Fleet:
     def add(self, members: Sequence[int], seen: Seen) -> None:
         """Stores a step of `members`, whose fields are [K, ...]."""
         who = filled(tuple(range(len(members))), self.size)
-        # One array, since every transfer to an accelerator waits some 100 us.
         packed = np.column_stack(seen)[who]
-        arguments = jax.device_put((np.asarray(members)[who], packed))
-        self._rows, self._newest, priorities = self._add(
-            self._rows, self._newest, self._learners.priorities, *arguments
-        )
-        self._learners = self._learners._replace(priorities=priorities)
+        self._waiting.append(Waiting(np.asarray(members)[who], packed))
+        if len(self._waiting) >= STEPS and self._flight is None:
+            self._catch_up()
 
     def keep(self, members: Sequence[int]) -> None:
         """The acting policies of `members` become their policy checkpoints."""
-        self._learners = self._keep(self._learners, jnp.asarray(self._mask(members)))
+        self._kept |= set(members)
 
     def train(self, call: Call, made: np.ndarray) -> None:
         """Starts `call.updates` updates of `call.members`; made is [S]."""
+        self._catch_up()
         members, count = call.members, jnp.asarray(call.updates)
-        who = filled(members, group_size(len(members), self.size))
+        who = filled(members, group_size(len(members), self.size, self._growth))
         group = Group(jnp.asarray(who), self._keys[who], jnp.asarray(made[who]))
-        if len(members) == self.size:
-            self._learners = self._whole(self._rows, self._learners, group, count)
-            return
         # Fillers are put back beyond the fleet's end, which is nowhere.
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
-        self._learners = self._part(
-            self._rows, self._learners, group, jnp.asarray(place), count
-        )
+        arguments = group, jnp.asarray(place), count
+        program = self._updates.of(len(who))
+        self._flight = self._trainer.submit(self._train, program, arguments)
+
+    def _train(self, program: Future[Any], arguments: tuple[Any, ...]) -> Learner:
+        learners: Learner = program.result()(self._rows, self._learners, *arguments)
+        for leaf in jax.tree.leaves(learners.metrics):
+            leaf.block_until_ready()
+        return learners
+
+    def _catch_up(self) -> None:
+        """Brings to the device what had to wait for the updates under way."""
+        self.wait()
+        if self._kept:
+            chosen = np.isin(np.arange(self.size), list(self._kept))
+            self._learners = self._keep(self._learners, chosen)
+            self._kept = set()
+        while self._waiting:
+            steps, self._waiting = self._waiting[:STEPS], self._waiting[STEPS:]
+            count = len(steps)
+            steps += steps[:1] * (STEPS - count if count > 1 else 0)
+            arguments = map(np.stack, zip(*steps, strict=True))
+            stores = self._rows, self._newest, self._learners.priorities
+            self._rows, self._newest, priorities = self._store(
+                stores, *arguments, count
+            )
+            self._learners = self._learners._replace(priorities=priorities)
 
     def refresh(self, members: Sequence[int]) -> None:
         """The acting policies of `members` become the trained ones."""
+        self.wait()
         trained = self._agent.acting(self._learners.state)
         if len(members) == self.size:
             self._policies = self._copy(trained)
-        else:
-            there = jax.device_put((self._mask(members), trained), self._stage)
-            self._policies = self._pick(*there, self._policies)
+            return
+        size = group_size(len(members), self.size, self._growth)
+        who = filled(tuple(members), size)
+        there = jax.device_put(self._taken(trained, who), self._stage)
+        self._policies = self._placed(self._policies, who, there)
 
     def read_metrics(self) -> dict[str, NDArray[np.floating]]:
         """Means per member since the last reading, NaN where nothing was computed."""
+        self.wait()
         sums = jax.device_get(self._learners.metrics)
         zero = jax.tree.map(jnp.zeros_like, self._learners.metrics)
         self._learners = self._learners._replace(metrics=zero)
@@ -143,59 +188,3 @@ class Fleet:
     def _copy(self, policies: Any) -> Any:
         # The originals are donated to the next update.
         return jax.device_put(policies, self._stage, may_alias=False)
-
-    def _mask(self, members: Sequence[int]) -> NDArray[np.bool_]:
-        return np.isin(np.arange(self.size), list(members))
-
-
-def _act(
-    agent: Agent, policies: Any, keys: Array, obs: Array, steps: Array, warm: Array
-) -> Array:
-    def one(policy: Any, key: Array, obs: Array, step: Array, warm: Array) -> Array:
-        k_noise, k_uniform = jax.random.split(step_key(key, Purpose.ACT, step))
-        action = agent.explore(policy, obs, agent.draw_action(k_noise))
-        uniform = jax.random.uniform(k_uniform, action.shape, minval=-1, maxval=1)
-        return jnp.where(warm, action, uniform.astype(action.dtype))
-
-    return jax.vmap(one)(policies, keys, obs, steps, warm)
-
-
-def _add(
-    rows: Rows, newest: Array, priorities: Priorities, member: Array, packed: Array
-) -> tuple[Rows, Array, Priorities]:
-    actions, obs = rows.action.shape[-1], rows.obs.shape[-1]
-    ends = np.cumsum([actions, 1, 1, 1, obs])
-    action, reward, terminated, ended, next_obs, first = jnp.split(packed, ends, axis=1)
-    seen = Experience(
-        action=action,
-        reward=reward[:, 0],
-        terminated=terminated[:, 0] > 0,
-        ended=ended[:, 0] > 0,
-        next_obs=next_obs,
-        obs=first,
-    )
-    replay = ring.add(Replay(rows, priorities, newest), member, seen)
-    return replay.rows, replay.newest, replay.priorities
-
-
-def _keep(agent: Agent, learners: Learner, chosen: Array) -> Learner:
-    state = pick(chosen, jax.vmap(agent.keep)(learners.state), learners.state)
-    return learners._replace(state=state)
-
-
-def _update_part(
-    agent: Agent,
-    rows: Rows,
-    learners: Learner,
-    group: Group,
-    place: Array,
-    count: Array,
-) -> Learner:
-    part = jax.tree.map(lambda x: x[group.member], learners)
-    part = update_many(agent, rows, part, group, count)
-
-    def placed(whole: Array, new: Array) -> Array:
-        return whole.at[place].set(new, mode="drop")
-
-    result: Learner = jax.tree.map(placed, learners, part)
-    return result

@@ -128,7 +128,7 @@ class Evaluator:
         rows: dict[int, list[int]] = collections.defaultdict(list)
         for place, playing in enumerate(self._playing):
             rows[playing.member].append(place)
-        who = filled(tuple(rows), group_size(len(rows), len(self._members)))
+        who = filled(tuple(rows), group_size(len(rows), len(self._members), growth=2))
         obs = np.zeros((len(who), self._width, len(self._obs[self._playing[0].slot])))
         where = np.zeros((len(self._playing), 2), dtype=int)
         for row, places in enumerate(rows.values()):

@@ -87,6 +87,7 @@ class Training:
             self._step(collecting)
             self._land(wait=not collecting and not self._points.busy)
             self._evaluate()
+            self._end_of_lending()
             self._report(watch)
             self._launch(alone=not self._collecting() and not self._points.busy)
         self._journal.weights(self._fleet.states)
@@ -187,11 +188,15 @@ class Training:
         A policy checkpoint always is: a burst does not change it. The acting policy is
         when the updates of its step are made.
         """
-        training = self._flying or self._schedule.owed.any()
-        if training and not self._config.agent.policy_checkpoints:
+        if self._flying or not self._points.due:
+            return
+        if self._schedule.owed.any() and not self._config.agent.policy_checkpoints:
             return
         counts = {member: self._steps(member) for member in self._points.due}
         self._points.begin(self._fleet.states, counts)
+
+    def _end_of_lending(self) -> None:
+        """A lent environment's last evaluations, when no episode will end any more."""
         if self._lent and not self._collecting():
             self._points.between_episodes()
 

@@ -1,0 +1,133 @@
+"""The compiled programs of a fleet, each called with the members it is for."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from r2r2.core import Agent, Array
+from r2r2.interact import replay as ring
+from r2r2.interact.keys import Purpose, step_key
+from r2r2.interact.replay import Experience, Priorities, Replay, Rows
+from r2r2.learn.targets import pick
+from r2r2.learn.update import Group, Learner, update_many
+
+Stores = tuple[Rows, Array, Priorities]  # a replay, in the order of its changes
+
+
+class Updates:
+    """Updates of groups of a fleet, compiled once for every size of a group.
+
+    Compiling takes seconds on a CPU and twenty on a GPU: to ask for a program ahead of
+    need begins it while the fleet still warms up.
+    """
+
+    def __init__(self, agent: Agent, fleet: int, example: tuple[Any, ...]):
+        self._whole = jax.jit(partial(_update_whole, agent), donate_argnums=1)
+        self._part = jax.jit(partial(_update_part, agent), donate_argnums=1)
+        self._fleet = fleet
+        # Shapes alone, so that no array is held.
+        self._rows, self._learners, self._keys = jax.tree.map(_shape, example)
+        self._compiler = ThreadPoolExecutor(2)
+        self._compiled: dict[int, Future[Any]] = {}
+
+    def of(self, size: int) -> Future[Any]:
+        """The program for groups of `size`, compiled in a thread of its own.
+
+        Traced in the caller's, whose JAX settings may be that thread's alone.
+        """
+        if size not in self._compiled:
+            member = _shape(jnp.zeros(size, dtype=int))
+            key = jax.eval_shape(lambda keys: keys[jnp.zeros(size, int)], self._keys)
+            group, count = Group(member, key, member), _shape(jnp.zeros((), dtype=int))
+            program = self._whole if size == self._fleet else self._part
+            traced = program.lower(self._rows, self._learners, group, member, count)
+            self._compiled[size] = self._compiler.submit(traced.compile)
+        return self._compiled[size]
+
+
+def _shape(leaf: Array) -> Any:
+    return jax.eval_shape(lambda same: same, leaf)
+
+
+def _update_whole(
+    agent: Agent, rows: Rows, learners: Learner, group: Group, _: Array, count: Array
+) -> Learner:
+    return update_many(agent, rows, learners, group, count)
+
+
+def _update_part(
+    agent: Agent,
+    rows: Rows,
+    learners: Learner,
+    group: Group,
+    place: Array,
+    count: Array,
+) -> Learner:
+    part = jax.tree.map(lambda x: x[group.member], learners)
+    part = update_many(agent, rows, part, group, count)
+    return cast(Learner, placed(learners, place, part))
+
+
+def placed(whole: Any, place: Array, part: Any) -> Any:
+    """`whole` with the rows of `part` at `place` [K], or nowhere, beyond its end."""
+    return jax.tree.map(lambda x, new: x.at[place].set(new, mode="drop"), whole, part)
+
+
+def act(
+    agent: Agent, policies: Any, keys: Array, obs: Array, steps: Array, warm: Array
+) -> Array:
+    """Actions of all members, uniform ones where warm-up goes on."""
+
+    def one(policy: Any, key: Array, obs: Array, step: Array, warm: Array) -> Array:
+        k_noise, k_uniform = jax.random.split(step_key(key, Purpose.ACT, step))
+        action = agent.explore(policy, obs, agent.draw_action(k_noise))
+        uniform = jax.random.uniform(k_uniform, action.shape, minval=-1, maxval=1)
+        return jnp.where(warm, action, uniform.astype(action.dtype))
+
+    return jax.vmap(one)(policies, keys, obs, steps, warm)
+
+
+def store(stores: Stores, member: Array, packed: Array, count: Array) -> Stores:
+    """The first `count` of several steps into a replay, one after the other.
+
+    Args:
+        stores: the replay.
+        member: who made each step, [T, K]; somebody may stand there twice.
+        packed: the fields of `Experience` side by side, [T, K, all of them].
+        count: steps that are to be stored, [].
+    """
+    if len(member) == 1:
+        return _store_step(stores, member[0], packed[0])
+
+    def one(step: Array, stores: Stores) -> Stores:
+        return _store_step(stores, member[step], packed[step])
+
+    result: Stores = jax.lax.fori_loop(0, count, one, stores)
+    return result
+
+
+def _store_step(stores: Stores, member: Array, packed: Array) -> Stores:
+    rows, newest, priorities = stores
+    actions, obs = rows.action.shape[-1], rows.obs.shape[-1]
+    ends = np.cumsum([actions, 1, 1, 1, obs])
+    action, reward, terminated, ended, next_obs, first = jnp.split(packed, ends, axis=1)
+    seen = Experience(
+        action=action,
+        reward=reward[:, 0],
+        terminated=terminated[:, 0] > 0,
+        ended=ended[:, 0] > 0,
+        next_obs=next_obs,
+        obs=first,
+    )
+    replay = ring.add(Replay(rows, priorities, newest), member, seen)
+    return replay.rows, replay.newest, replay.priorities
+
+
+def keep(agent: Agent, learners: Learner, chosen: Array) -> Learner:
+    """The acting policies of the chosen [S] become their policy checkpoints."""
+    state = pick(chosen, jax.vmap(agent.keep)(learners.state), learners.state)
+    return learners._replace(state=state)
