@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from r2r2.config.agents import Adam, Representation, TD7Config
+from r2r2.config.parts import Adam, Representation
+from r2r2.config.td7 import TD7Config
 from r2r2.envs.members import Spec
 from r2r2.learn.agents.td7 import TD7State, init
 

@@ -67,10 +67,10 @@ class Run:
         replay = recorded_replay(self.file)
         state = initial_state(self.file)
         keys = jax.random.key(0)[None]
-        fleet = jax.jit(partial(updates.init, self.agent))(keys, replay)
+        fleet = jax.jit(partial(updates.init, self.agent))(keys, replay, 1)
         learner = jax.tree.map(lambda x: x[0], fleet)
         self.learner = learner._replace(state=state)
-        self.rows = replay.rows
+        self.data = updates.Data(replay.rows)
         self.update = jax.jit(partial(updates.update_once, self.agent))
         self.sync = jax.jit(partial(updates.sync, self.agent))
 
@@ -95,7 +95,7 @@ class Run:
         zero = jax.tree.map(jnp.zeros_like, self.learner.metrics)
         before = self.learner._replace(metrics=zero)
         step = jnp.asarray(i + 1)
-        self.learner = self.update(self.rows, before, 0, self.draws(i), step)
+        self.learner = self.update(self.data, before, 0, self.draws(i), step)
         if (i + 1) % self.config.target_period == 0:
             self.learner = self.sync(self.learner)
         self.check_losses()
@@ -105,7 +105,7 @@ class Run:
         state, tree = self.learner.state, self.learner.priorities.tree
         index = sumtree.draw(tree, uniforms)
         np.testing.assert_array_equal(index, 2 * self.file["upd/ind"][self.i])
-        batch = ring.fetch(self.rows, 0, index)
+        batch = ring.fetch(self.data.rows, 0, index)
         low, high = state.values.low, state.values.high
         self.check("upd/min_target_used", low, VALUES[self.size])
         self.check("upd/max_target_used", high, VALUES[self.size])

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.config.agents import TD7Config
+from r2r2.config.td7 import TD7Config
 from r2r2.envs.members import Spec
 from r2r2.learn.agents.td7 import init
 from r2r2.learn.networks.basic import Linear, random_weights

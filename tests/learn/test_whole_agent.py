@@ -10,17 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.config.agents import AGENTS, Representation, agent_config
+from r2r2.config.agents import AGENTS, agent_config
+from r2r2.config.parts import Representation
 from r2r2.envs.members import Spec
 from r2r2.interact.rollout import Seen
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
-from r2r2.learn.fleet import Fleet
+from r2r2.learn.fleet import Fleet, Lengths
+from r2r2.learn.update import Data, update_once
 from r2r2.learn.update import draw as update_draw
 from r2r2.learn.update import sync as update_sync
-from r2r2.learn.update import update_once
 
 SPEC = Spec(obs_dim=4, action_dim=2)
+LENGTHS = Lengths(rows=64, updates=100)
 every_agent = pytest.mark.parametrize("name", AGENTS)
 
 
@@ -46,9 +48,9 @@ def experience(seeds, step: int) -> Seen:
 
 
 def fleet_of(config, seeds, steps: int = 40) -> Fleet:
-    agent = make_agent(config, SPEC)
+    agent = make_agent(config, SPEC, 1)
     obs = np.stack([np.random.default_rng(seed).normal(size=4) for seed in seeds])
-    fleet = Fleet(agent, SPEC, seeds, 64, obs, apart=False)
+    fleet = Fleet(agent, SPEC, seeds, LENGTHS, obs, apart=False)
     for step in range(steps):
         fleet.add(range(len(seeds)), experience(seeds, step))
     return fleet
@@ -164,7 +166,7 @@ def by_hand(agent, fleet: Fleet, place: int, made: int, count: int):
     )
     for step in range(made + 1, made + count + 1):
         draws = update_draw(agent, learner.priorities, key, jnp.asarray(step))
-        learner = once(fleet._rows, learner, who, draws, jnp.asarray(step))
+        learner = once(Data(fleet._rows), learner, who, draws, jnp.asarray(step))
         if step % agent.sync_period == 0:
             learner = sync(learner)
     return learner
@@ -189,7 +191,7 @@ def test_a_call_is_the_updates_one_after_the_other(name, made):
 
 @every_agent
 def test_nothing_is_traced_twice(name):
-    agent = make_agent(small(name), SPEC)
+    agent = make_agent(small(name), SPEC, 1)
     traces = collections.Counter()
 
     def counted(function, name):
@@ -204,7 +206,7 @@ def test_nothing_is_traced_twice(name):
         explore=counted(agent.explore, "explore"),
         sync=counted(agent.sync, "sync"),
     )
-    fleet = Fleet(agent, SPEC, [0, 1], 64, np.zeros((2, 4)), apart=False)
+    fleet = Fleet(agent, SPEC, [0, 1], LENGTHS, np.zeros((2, 4)), apart=False)
     made = np.zeros(2, int)
     for step in range(12):
         fleet.act(np.zeros((2, 4)), np.full(2, step), np.array([True, step > 3]))
@@ -254,10 +256,10 @@ def test_r2r2_changes_the_encoder_and_nothing_directly_else():
 
 @every_agent
 def test_exploration_is_the_members_own_and_its_steps(name):
-    agent = make_agent(small(name), SPEC)
+    agent = make_agent(small(name), SPEC, 1)
     obs, warm = np.zeros((2, 4)), np.array([False, False])
-    pair = Fleet(agent, SPEC, [3, 4], 64, obs, apart=False)
-    alone = Fleet(agent, SPEC, [4], 64, obs[:1], apart=False)
+    pair = Fleet(agent, SPEC, [3, 4], LENGTHS, obs, apart=False)
+    alone = Fleet(agent, SPEC, [4], LENGTHS, obs[:1], apart=False)
     first = pair.act(obs, np.array([0, 5]), warm)
     assert not np.allclose(first[0], first[1])
     np.testing.assert_array_equal(
@@ -304,7 +306,7 @@ def test_greedy_evaluates_the_policy_checkpoint_only_where_there_are_any():
     state = member(trio("td7").states, 0)
     obs = jnp.ones(4)
     for enabled, network in ((True, "checkpoint_actor"), (False, "actor")):
-        agent = make_agent(small("td7", policy_checkpoints=enabled), SPEC)
+        agent = make_agent(small("td7", policy_checkpoints=enabled), SPEC, 1)
         policy = agent.evaluated(state)
         chex.assert_trees_all_equal(policy.actor, getattr(state, network))
         assert agent.greedy(policy, obs).shape == (2,)

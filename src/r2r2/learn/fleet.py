@@ -6,7 +6,7 @@ for; nothing waits for its result but acting, evaluation and reading metrics.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,20 @@ from r2r2.core import Agent, Array
 from r2r2.envs.members import Spec
 from r2r2.interact import replay as ring
 from r2r2.interact.keys import Purpose, member_key, step_key
+from r2r2.interact.normalise import Scales
 from r2r2.interact.replay import Experience, Priorities, Replay, Rows
 from r2r2.interact.rollout import Seen
 from r2r2.learn import update
 from r2r2.learn.bursts import Call, filled, group_size
 from r2r2.learn.targets import pick
-from r2r2.learn.update import Group, Learner, update_many
+from r2r2.learn.update import Data, Group, Learner, update_many
+
+
+class Lengths(NamedTuple):
+    """How far a member's run goes."""
+
+    rows: int  # of its replay
+    updates: int  # of the whole run, which learning-rate schedules span
 
 
 class Fleet:
@@ -32,7 +40,7 @@ class Fleet:
         agent: the algorithm.
         spec: the task's sizes.
         seeds: one per member.
-        rows: replay rows per member.
+        lengths: of every member.
         obs: the first observations, [S, obs].
         apart: act on the CPU beside an accelerator, so that members that collect do
             not wait for those that train.
@@ -43,17 +51,17 @@ class Fleet:
         agent: Agent,
         spec: Spec,
         seeds: Sequence[int],
-        rows: int,
+        lengths: Lengths,
         obs: NDArray[np.floating],
         apart: bool,
     ):
         self.size = len(seeds)
         self._agent = agent
         self._keys = jnp.stack([member_key(seed) for seed in seeds])
-        replay: Replay = jax.jit(partial(ring.init, rows, spec))(obs)
+        replay: Replay = jax.jit(partial(ring.init, lengths.rows, spec))(obs)
         self._rows, self._newest = replay.rows, replay.newest
         self._learners: Learner = jax.jit(partial(update.init, agent))(
-            self._keys, replay
+            self._keys, replay, jnp.asarray(lengths.updates)
         )
         here = jax.devices()[0]
         self._stage = jax.devices("cpu")[0] if apart else here
@@ -109,18 +117,19 @@ class Fleet:
         """The acting policies of `members` become their policy checkpoints."""
         self._learners = self._keep(self._learners, jnp.asarray(self._mask(members)))
 
-    def train(self, call: Call, made: np.ndarray) -> None:
-        """Starts `call.updates` updates of `call.members`; made is [S]."""
+    def train(self, call: Call, made: np.ndarray, scales: Scales | None = None) -> None:
+        """Starts `call.updates` updates of `call.members`; made and scales are [S]."""
         members, count = call.members, jnp.asarray(call.updates)
         who = filled(members, group_size(len(members), self.size))
         group = Group(jnp.asarray(who), self._keys[who], jnp.asarray(made[who]))
+        data = Data(self._rows, jax.tree.map(jnp.asarray, scales))
         if len(members) == self.size:
-            self._learners = self._whole(self._rows, self._learners, group, count)
+            self._learners = self._whole(data, self._learners, group, count)
             return
         # Fillers are put back beyond the fleet's end, which is nowhere.
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
         self._learners = self._part(
-            self._rows, self._learners, group, jnp.asarray(place), count
+            data, self._learners, group, jnp.asarray(place), count
         )
 
     def refresh(self, members: Sequence[int]) -> None:
@@ -185,14 +194,14 @@ def _keep(agent: Agent, learners: Learner, chosen: Array) -> Learner:
 
 def _update_part(
     agent: Agent,
-    rows: Rows,
+    data: Data,
     learners: Learner,
     group: Group,
     place: Array,
     count: Array,
 ) -> Learner:
     part = jax.tree.map(lambda x: x[group.member], learners)
-    part = update_many(agent, rows, part, group, count)
+    part = update_many(agent, data, part, group, count)
 
     def placed(whole: Array, new: Array) -> Array:
         return whole.at[place].set(new, mode="drop")

@@ -17,7 +17,7 @@ from r2r2.interact.rollout import Rollout
 from r2r2.interact.schedule import Schedule
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import next_call
-from r2r2.learn.fleet import Fleet
+from r2r2.learn.fleet import Fleet, Lengths
 from r2r2.measure.evaluate import Evaluator
 from r2r2.run.journal import Journal
 from r2r2.run.memory import replay_rows
@@ -53,14 +53,14 @@ class Training:
     def __init__(self, config: RunConfig, pool: EnvPool, journal: Journal):
         members = pool.members
         self._config, self._journal = config, journal
-        agent = make_agent(config.agent, pool.spec)
+        agent = make_agent(config.agent, pool.spec, config.utd)
         self._agent = agent
         self._rollout = Rollout(pool)
         self._fleet = Fleet(
             agent,
             pool.spec,
             [member.seed for member in members],
-            replay_rows(config),
+            Lengths(replay_rows(config), config.steps * config.utd),
             self._rollout.obs,
             apart=config.agent.policy_checkpoints,
         )

@@ -16,7 +16,7 @@ from r2r2.config.text import parse_toml
 from r2r2.core import Agent
 from r2r2.envs.make import make_env, spec_of
 from r2r2.envs.members import Member
-from r2r2.learn.agents.make import make_agent
+from r2r2.learn.agents.make import make_agent, state_shapes
 from r2r2.measure.evaluate import Evaluator
 from r2r2.record.folder import RunFolder, open_run
 from r2r2.record.weights import load_weights
@@ -65,7 +65,7 @@ def evaluate_run(
     env = make_env(members[0].task, config.action_repeat)
     spec = spec_of(env)
     env.close()
-    agent = make_agent(config.agent, spec)
+    agent = make_agent(config.agent, spec, config.utd)
     policies = _policies(folder, agent, members)
     evaluator = Evaluator(agent, members, config.action_repeat, episodes)
     try:
@@ -99,7 +99,7 @@ def _chosen(members: tuple[Member, ...], wanted: str | None) -> tuple[Member, ..
 
 
 def _policies(folder: RunFolder, agent: Agent, members: Sequence[Member]) -> Any:
-    like = jax.eval_shape(agent.init, jax.random.key(0))
+    like = state_shapes(agent)
     loaded: list[Any] = []
     for member in members:
         path = folder.weights(member.name)

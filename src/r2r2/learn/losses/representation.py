@@ -14,7 +14,7 @@ it. They can be used alone, on any encoder:
 import jax
 import jax.numpy as jnp
 
-from r2r2.config.agents import Representation
+from r2r2.config.parts import Representation
 from r2r2.config.refusal import Refusal
 from r2r2.core import Array
 
