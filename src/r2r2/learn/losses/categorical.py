@@ -33,7 +33,7 @@ def lesser(log_probs: Array, values: Array) -> Array:
 def moved_atoms(
     reward: Array, terminated: Array, entropy: Array, values: Array, discount: float
 ) -> Array:
-    """Where a step takes the atoms, [B, bins]: r + gamma (v - entropy), or r at the end.
+    """Where a step takes the atoms: r + gamma (v - entropy), or r at the end.
 
     Args:
         reward: [B].
@@ -41,6 +41,9 @@ def moved_atoms(
         entropy: temperature times the log-probability of the next action, [B].
         values: the atoms, [bins].
         discount: gamma.
+
+    Returns:
+        Places, [B, bins].
     """
     shape = *reward.shape, *values.shape
     soft = jnp.broadcast_to(values, shape) - jnp.broadcast_to(entropy[:, None], shape)

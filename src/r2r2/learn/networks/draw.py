@@ -1,6 +1,7 @@
 """Random kernels for networks that are built empty."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import equinox as eqx
@@ -11,6 +12,9 @@ import numpy as np
 from r2r2.core import Array
 
 Network = TypeVar("Network")
+
+# A singular value of 1e-17 of the largest would take as many: none is as small.
+MOST_STEPS = 100
 
 
 def draw_kernels(
@@ -57,10 +61,30 @@ def with_kernel(layer: Any, kernel: Array) -> Any:
 
 
 def orthogonal(numbers: Array) -> Array:
-    """Orthonormal columns, or rows where those are fewer, from normal numbers."""
+    """Orthonormal columns, or rows where those are fewer, from normal numbers.
+
+    The polar factor, which is uniformly distributed as QR's is, by Newton's and
+    Schulz's iteration. Not by QR: where a program maps several, jaxlib's hold every
+    thread of a small machine while they wait for one (seen with 0.10.2 on two cores).
+    """
     tall = numbers.shape[-2] >= numbers.shape[-1]
-    q, r = jnp.linalg.qr(numbers if tall else numbers.T)
-    # QR leaves signs to the algorithm: R's diagonal taken positive, Q is uniform.
-    signs = jnp.where(jnp.diagonal(r) < 0, -1, 1).astype(q.dtype)
-    q = q * jnp.broadcast_to(signs, q.shape)
-    return q if tall else q.T
+    x = numbers if tall else numbers.T
+    rows, columns = x.shape
+    one, near = jnp.eye(columns), float(np.finfo(x.dtype).eps) ** 0.5
+    exact = partial(jnp.matmul, precision="highest")
+
+    def go_on(carry: tuple[Array, Array, Array]) -> Array:
+        _, square, steps = carry
+        off = jnp.max(jnp.abs(square - one))
+        return jnp.logical_and(off > near, steps < MOST_STEPS)
+
+    def closer(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        x, square, steps = carry
+        x = exact(x, 1.5 * one - 0.5 * square)
+        return x, exact(x.T, x), steps + 1
+
+    # About the largest singular value: it may be passed by the root of 3.
+    x = x / (jnp.sqrt(rows) + jnp.sqrt(columns))
+    start = x, exact(x.T, x), jnp.zeros((), dtype=int)
+    x = closer(jax.lax.while_loop(go_on, closer, start))[0]
+    return x if tall else x.T
