@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from r2r2.config.agents import AGENTS, agent_config
+    from r2r2.config.minphi import MinPhiConfig
     from r2r2.config.parts import R2R2, Representation
     from r2r2.config.refusal import Refusal
     from r2r2.config.resolve import resolve
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 # Imported when first asked for: a worker process steps environments without JAX.
 _HOMES = {
     "r2r2.config.agents": ("AGENTS", "agent_config"),
+    "r2r2.config.minphi": ("MinPhiConfig",),
     "r2r2.config.parts": ("R2R2", "Representation"),
     "r2r2.config.refusal": ("Refusal",),
     "r2r2.config.resolve": ("resolve",),
@@ -55,6 +57,7 @@ _HOMES = {
 __all__ = [
     "AGENTS",
     "R2R2",
+    "MinPhiConfig",
     "Refusal",
     "Representation",
     "RunConfig",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 
@@ -28,6 +29,11 @@ class Metric(NamedTuple):
 
     total: Array
     times: Array
+
+
+def once(quantities: dict[str, Array]) -> dict[str, Metric]:
+    """Quantities that every update computes, as metrics of one."""
+    return {name: Metric(x, jnp.ones_like(x)) for name, x in quantities.items()}
 
 
 class Update(NamedTuple):

@@ -4,19 +4,36 @@ Defaults are those of the paper (R2R2) and of the base algorithms' releases; the
 of a field says where it is otherwise.
 """
 
+from r2r2.config.minphi import MinPhiConfig
 from r2r2.config.parts import R2R2
 from r2r2.config.refusal import Refusal, did_you_mean
 from r2r2.config.td7 import TD7Config
 
-AgentConfig = TD7Config
+AgentConfig = TD7Config | MinPhiConfig
 
-WARMUP: dict[type[AgentConfig], int] = {TD7Config: 25_000}
+WARMUP: dict[type[AgentConfig], int] = {TD7Config: 25_000, MinPhiConfig: 5_000}
 
 AGENTS: dict[str, tuple[AgentConfig, str]] = {
     "td7": (TD7Config(), "TD7: state-action embeddings, LAP, policy checkpoints"),
     "td7+r2r2": (
         TD7Config(name="td7+r2r2", representation=R2R2),
         "TD7 with R2R2 on its encoder",
+    ),
+    "td7-ln": (
+        TD7Config(name="td7-ln", layer_norm=True),
+        "TD7 with LayerNorm in its encoder",
+    ),
+    "td7-ln+r2r2": (
+        TD7Config(name="td7-ln+r2r2", layer_norm=True, representation=R2R2),
+        "TD7-LN with R2R2 on its encoder",
+    ),
+    "minphi": (
+        MinPhiConfig(),
+        "Minimalist phi: actor and critic on the latents of a self-predictive encoder",
+    ),
+    "minphi+r2r2": (
+        MinPhiConfig(name="minphi+r2r2", representation=R2R2),
+        "Minimalist phi with R2R2 on its encoder",
     ),
 }
 

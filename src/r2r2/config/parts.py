@@ -1,6 +1,7 @@
 """What the configs of several agents are made of."""
 
 import dataclasses
+from typing import ClassVar
 
 from r2r2.config.options import NON_NEGATIVE, POSITIVE, fraction_below, option
 
@@ -41,3 +42,10 @@ class Adam:
 
 
 ADAM = Adam()
+
+
+class EveryStep:
+    """An agent that trains after every step, from the very end of its warm-up on."""
+
+    policy_checkpoints: ClassVar[bool] = False
+    warmup_ends_with_episode: ClassVar[bool] = False

@@ -39,7 +39,7 @@ class Assessment:
 
 @dataclasses.dataclass(frozen=True)
 class TD7Config:
-    """TD7 (Fujimoto et al., 2023), plain or with R2R2 on its encoder.
+    """TD7 (Fujimoto et al., 2023), plain, with LayerNorm or R2R2 on its encoder.
 
     Example:
         >>> TD7Config(width=64).representation.lambda_rr
@@ -52,6 +52,9 @@ class TD7Config:
     name: str = "td7"
     width: int = option(256, "units of every hidden layer", at_least(1))
     latent: int = option(256, "features of zs and zsa", at_least(2))
+    layer_norm: bool = option(
+        False, "LayerNorm after each hidden layer of the encoder, before its ELU"
+    )
     batch_size: int = option(256, "transitions per update", at_least(2))
     discount: float = option(0.99, "gamma", between(0, 1))
     encoder_rate: float = option(3e-4, "learning rate of the encoder", POSITIVE)

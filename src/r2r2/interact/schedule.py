@@ -78,5 +78,6 @@ class Schedule:
 def _assessment(config: RunConfig) -> Assessment | None:
     """How the acting policy is assessed; None where training follows every step."""
     agent = config.agent
-    bursts = isinstance(agent, TD7Config) and agent.policy_checkpoints
-    return agent.assessment if bursts else None
+    if isinstance(agent, TD7Config) and agent.policy_checkpoints:
+        return agent.assessment
+    return None

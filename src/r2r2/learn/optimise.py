@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -26,8 +27,8 @@ def falling(first: float, last: float, horizon: Array) -> Rate:
     """
 
     def rate(steps: Array) -> Array:
-        way = steps.astype(float) / horizon.astype(float)
-        return first + (last - first) * jnp.minimum(way, 1)
+        left = 1 - jnp.minimum(steps / horizon, 1)
+        return last + (first - last) * left
 
     return rate
 
@@ -49,3 +50,13 @@ def descend(
     moves, state = optimizer.update(cast(Any, grads), state, cast(Any, params))
     moved = cast(Params, optax.apply_updates(cast(Any, params), moves))
     return project(moved), state
+
+
+def clipped(grads: Params, limit: float) -> tuple[Params, Array]:
+    """Gradients whose norm over the whole tree is at most `limit`, and the norm before.
+
+    As PyTorch clips: a small number is added to the norm that divides.
+    """
+    norm = optax.tree.norm(cast(Any, grads))
+    scale = jnp.minimum(1, limit / (norm + 1e-6))
+    return cast(Params, jax.tree.map(lambda leaf: leaf * scale, grads)), norm

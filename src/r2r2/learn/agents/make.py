@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.config.agents import AgentConfig
+from r2r2.config.minphi import MinPhiConfig
 from r2r2.core import Agent
 from r2r2.envs.members import Spec
+from r2r2.learn.agents.minphi import minphi
 from r2r2.learn.agents.td7 import td7
 
 
@@ -24,6 +26,8 @@ def make_agent(config: AgentConfig, spec: Spec, utd: int) -> Agent:
         >>> make_agent(agent_config("td7"), Spec(obs_dim=5, action_dim=2), 1).batch_size
         256
     """
+    if isinstance(config, MinPhiConfig):
+        return minphi(config, spec, utd)
     return td7(config, spec)
 
 

@@ -18,8 +18,8 @@ from r2r2.envs.members import Spec
 from r2r2.learn.losses.policy import deterministic_policy_loss
 from r2r2.learn.losses.representation import representation_loss, self_prediction
 from r2r2.learn.losses.value import lap_huber, lap_priority, td_target
-from r2r2.learn.networks.basic import random_weights
-from r2r2.learn.networks.td7 import Actor, Critic, Encoder, Policy, twin_values
+from r2r2.learn.networks.basic import random_weights, twin_values
+from r2r2.learn.networks.td7 import Actor, Critic, Encoder, Policy
 from r2r2.learn.optimise import adam, descend
 
 
@@ -81,7 +81,7 @@ def init(config: TD7Config, spec: Spec, key: Array) -> TD7State:
     """New networks; the targets and the first policy checkpoint equal them."""
     k_encoder, k_critic, k_actor = jax.random.split(key, 3)
     sizes = (spec, config.width, config.latent)
-    encoder = random_weights(Encoder(*sizes), k_encoder)
+    encoder = random_weights(Encoder(*sizes, config.layer_norm), k_encoder)
     twins = partial(random_weights, Critic(*sizes))
     critic = jax.vmap(twins)(jax.random.split(k_critic))
     actor = random_weights(Actor(*sizes), k_actor)

@@ -16,6 +16,11 @@ def deterministic_policy_loss(q: Array) -> Array:
     return -jnp.mean(q)
 
 
+def lesser_value_loss(q: Array) -> Array:
+    """Minus the mean of the twins' lesser value; q is [2, B]."""
+    return -jnp.mean(jnp.min(q, axis=0))
+
+
 def tanh_gaussian(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
     """Actions tanh(mean + std noise) and their log-probabilities.
 
