@@ -73,7 +73,7 @@ class Scaler(eqx.Module):
     factor: float = eqx.field(static=True)
 
     def __init__(self, size: int, init: float, scale: float):
-        self.gain = jnp.full(size, scale)
+        self.gain = jnp.full(size, scale, dtype=float)
         self.factor = init / scale
 
     def __call__(self, x: Array) -> Array:
