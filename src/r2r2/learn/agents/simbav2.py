@@ -40,11 +40,11 @@ class SimbaV2State(NamedTuple):
     """Everything an update reads and writes."""
 
     actor: Actor
+    actor_adam: Any
     critic: Critic  # one or two, stacked on axis 0
     critic_target: Critic
-    log_temperature: Array
-    actor_adam: Any
     critic_adam: Any
+    log_temperature: Array
     temperature_adam: Any
     horizon: Array  # updates of the whole run
 
@@ -97,11 +97,11 @@ def init(
     optimiser = _optimiser(config, horizon)
     return SimbaV2State(
         actor=actor,
+        actor_adam=optimiser.init(actor),
         critic=critic,
         critic_target=critic,
-        log_temperature=log_temperature,
-        actor_adam=optimiser.init(actor),
         critic_adam=optimiser.init(critic),
+        log_temperature=log_temperature,
         temperature_adam=optimiser.init(log_temperature),
         horizon=horizon,
     )
