@@ -7,11 +7,17 @@ of a field says where it is otherwise.
 from r2r2.config.minphi import MinPhiConfig
 from r2r2.config.parts import R2R2
 from r2r2.config.refusal import Refusal, did_you_mean
+from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
 from r2r2.config.td7 import TD7Config
 
-AgentConfig = TD7Config | MinPhiConfig
+AgentConfig = TD7Config | MinPhiConfig | SimbaV2Config
 
-WARMUP: dict[type[AgentConfig], int] = {TD7Config: 25_000, MinPhiConfig: 5_000}
+WARMUP: dict[type[AgentConfig], int] = {
+    TD7Config: 25_000,
+    MinPhiConfig: 5_000,
+    SimbaV2Config: 5_000,
+    SimbaV2SPLConfig: 5_000,
+}
 
 AGENTS: dict[str, tuple[AgentConfig, str]] = {
     "td7": (TD7Config(), "TD7: state-action embeddings, LAP, policy checkpoints"),
@@ -34,6 +40,18 @@ AGENTS: dict[str, tuple[AgentConfig, str]] = {
     "minphi+r2r2": (
         MinPhiConfig(name="minphi+r2r2", representation=R2R2),
         "Minimalist phi with R2R2 on its encoder",
+    ),
+    "simbav2": (
+        SimbaV2Config(),
+        "SimbaV2: SAC with weights on the sphere and categorical critics",
+    ),
+    "simbav2-spl": (
+        SimbaV2SPLConfig(),
+        "SimbaV2 beside a self-predictive encoder",
+    ),
+    "simbav2-spl+r2r2": (
+        SimbaV2SPLConfig(name="simbav2-spl+r2r2", representation=R2R2),
+        "SimbaV2-SPL with R2R2 on its encoder",
     ),
 }
 

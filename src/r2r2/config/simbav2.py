@@ -4,7 +4,7 @@ Defaults are those of the releases (SimbaV2; R2R2 for SPL).
 """
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from r2r2.config.options import (
     NON_NEGATIVE,
@@ -14,7 +14,7 @@ from r2r2.config.options import (
     between,
     option,
 )
-from r2r2.config.parts import ADAM, SPL, Adam, Representation
+from r2r2.config.parts import ADAM, SPL, Adam, EveryStep, Representation
 
 
 class Tower(NamedTuple):
@@ -30,16 +30,25 @@ CRITICS = Range("0, 1 or 2", lambda x: x in (0, 1, 2))
 FINITE = Range("a finite number", lambda x: abs(x) < float("inf"))
 
 
+def discount_for(length: int) -> float:
+    """Gamma by the decision steps of an episode: as if a fifth of it mattered.
+
+    Example:
+        >>> discount_for(1000), discount_for(500)
+        (0.995, 0.99)
+    """
+    part = length / 5
+    return min(max((part - 1) / part, 0.95), 0.995)
+
+
 @dataclasses.dataclass(frozen=True)
-class SimbaV2Config:
+class SimbaV2Config(EveryStep):
     """SimbaV2 (Lee et al., 2025): SAC on the sphere with a categorical critic.
 
     Example:
         >>> SimbaV2Config(critic_width=64).critic_tower
         Tower(width=64, blocks=2, expansion=4, shift=3.0)
     """
-
-    warmup_ends_with_episode: ClassVar[bool] = False
 
     name: str = "simbav2"
     actor_width: int = option(128, "features of the actor's layers", at_least(1))

@@ -41,6 +41,7 @@ class Environment(Protocol):
     """A loaded task."""
 
     task: Task
+    _step_limit: float  # the time limit in steps, which no method of it tells
 
     def action_spec(self) -> ArraySpec:
         """Shape and bounds of the action."""

@@ -30,6 +30,7 @@ class DMCEnv(gymnasium.Env[Vector, Vector]):
         with quiet():
             self._env = suite.load(domain, task)
         self._running = False
+        self.step_limit: float = self._env._step_limit  # infinite where there is none
         action = self._env.action_spec()
         low, high = (
             np.broadcast_to(bound, action.shape)

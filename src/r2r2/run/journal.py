@@ -1,6 +1,5 @@
 """What a run writes down as it goes: events, points of the curve, weights."""
 
-import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -9,17 +8,16 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.config.resolve import defaults
 from r2r2.config.run import RunConfig
 from r2r2.config.text import experiment_name
 from r2r2.envs.members import Member
-from r2r2.envs.suites import default_action_repeat
 from r2r2.interact.rollout import Episode
 from r2r2.measure.evaluate import deviation
 from r2r2.record.evaluations import Row, append_evaluations
 from r2r2.record.events import EventLog, Steps, Value
 from r2r2.record.folder import RunFolder
 from r2r2.record.weights import save_weights
+from r2r2.run.fitting import plain
 
 Counts = tuple[int, int]  # decision steps, updates
 
@@ -29,11 +27,7 @@ class Journal:
 
     def __init__(self, config: RunConfig, folder: RunFolder, members: Sequence[Member]):
         self._config, self._folder, self._members = config, folder, tuple(members)
-        plain = dataclasses.replace(
-            defaults(config.agent.name),
-            action_repeat=default_action_repeat(config.env[0]),
-        )
-        self._name = experiment_name(config, plain)
+        self._name = experiment_name(config, plain(config))
         self._log = EventLog(folder.events)
         self._points: list[list[float]] = [[] for _ in members]
         self._random: dict[str, list[float]] = {}

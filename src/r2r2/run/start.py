@@ -6,16 +6,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.config.resolve import checked, defaults, with_action_repeat
+from r2r2.config.resolve import checked, defaults
 from r2r2.config.run import RunConfig
 from r2r2.config.text import changed_fields, run_name, to_toml
 from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool
-from r2r2.envs.suites import default_action_repeat
 from r2r2.record.evaluations import read_evaluations
 from r2r2.record.folder import RunFolder, create_run, is_finished
 from r2r2.record.versions import versions
 from r2r2.report.curve import draw_curve
+from r2r2.run.fitting import fitted
 from r2r2.run.journal import Journal
 from r2r2.run.memory import check_fits
 from r2r2.run.train import Progress, Training, Watcher, members_of
@@ -32,8 +32,7 @@ class Result(NamedTuple):
 
 def settle(config: RunConfig) -> RunConfig:
     """The config with everything filled in that its tasks decide."""
-    repeats = {default_action_repeat(task) for task in config.env}
-    return with_action_repeat(checked(config), repeats)
+    return fitted(checked(config))
 
 
 def folder_of(config: RunConfig, out: Path | None = None) -> Path:

@@ -7,9 +7,12 @@ import jax.numpy as jnp
 
 from r2r2.config.agents import AgentConfig
 from r2r2.config.minphi import MinPhiConfig
+from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
 from r2r2.core import Agent
 from r2r2.envs.members import Spec
 from r2r2.learn.agents.minphi import minphi
+from r2r2.learn.agents.simbav2 import simbav2
+from r2r2.learn.agents.simbav2_spl import simbav2_spl
 from r2r2.learn.agents.td7 import td7
 
 
@@ -26,6 +29,10 @@ def make_agent(config: AgentConfig, spec: Spec, utd: int) -> Agent:
         >>> make_agent(agent_config("td7"), Spec(obs_dim=5, action_dim=2), 1).batch_size
         256
     """
+    if isinstance(config, SimbaV2SPLConfig):
+        return simbav2_spl(config, spec)
+    if isinstance(config, SimbaV2Config):
+        return simbav2(config, spec)
     if isinstance(config, MinPhiConfig):
         return minphi(config, spec, utd)
     return td7(config, spec)
