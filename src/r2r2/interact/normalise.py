@@ -1,7 +1,8 @@
 """Observations and rewards brought to a common size, by each member's own statistics.
 
 Replay holds raw values: a batch is normalised when it is drawn, with the statistics of
-that moment. These are float64 on the host: in float32 they are known to cost score.
+that moment. These are float64 on the host: in single precision they are known to cost
+score.
 """
 
 from collections.abc import Sequence
