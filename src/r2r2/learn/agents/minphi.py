@@ -1,9 +1,8 @@
 """Minimalist phi (Ni et al., 2024), optionally with R2R2 on its encoder.
 
 Follows twni2016/self-predictive-rl @dcf9fc7, mujoco_code, with algo=ours, aux=l2,
-aux_optim=ema, aux_coef=v-10.0, but for:
-- the whole update is repeated UTD times per decision step (the release has UTD 1);
-- environments take actions in [-1, 1], and both batches come from all of replay.
+aux_optim=ema, aux_coef=v-10.0, but that UTD updates follow each step, environments
+take actions in [-1, 1], and both batches come from all of replay.
 """
 
 import dataclasses
@@ -177,8 +176,8 @@ def phase_b(
     state = step(config, state, critic=for_critic, encoder=for_encoder)
     if config.phantom_model_step:
         state = step(config, state, model=jax.tree.map(jnp.zeros_like, state.model))
-    shown = {"gradient/phase_b": encoder_norm, "gradient/critic": critic_norm}
-    return state, z, shown | {"loss/critic": total}
+    norms = {"gradient/phase_b": encoder_norm, "gradient/critic": critic_norm}
+    return state, z, norms | {"loss/critic": total}
 
 
 def phase_c(
@@ -223,7 +222,8 @@ def value_target(
     z = state.encoder_target(batch.next_obs)
     action = noisy_action(config, state.actor, z, noise)
     next_q = jnp.min(twin_values(state.critic_target, z, action), axis=0)
-    return td_target(batch.reward, batch.terminated, next_q, config.discount)
+    target = td_target(batch.reward, batch.terminated, next_q, config.discount)
+    return jax.lax.stop_gradient(target)
 
 
 def step(config: MinPhiConfig, state: MinPhiState, **grads: Any) -> MinPhiState:
