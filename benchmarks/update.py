@@ -20,7 +20,7 @@ from r2r2.envs.members import Spec
 from r2r2.interact.rollout import Seen
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
-from r2r2.learn.fleet import Fleet
+from r2r2.learn.fleet import Fleet, Lengths
 from r2r2.record.versions import versions
 
 
@@ -32,9 +32,8 @@ def make_fleet(agent: str, members: int, given: argparse.Namespace) -> Fleet:
     spec = Spec(given.obs, given.action)
     rng = np.random.default_rng(0)
     obs = rng.normal(size=(members, spec.obs_dim))
-    fleet = Fleet(
-        make_agent(config, spec), spec, range(members), given.rows, obs, apart=True
-    )
+    agent, lengths = make_agent(config, spec, utd=1), Lengths(given.rows, 10**6)
+    fleet = Fleet(agent, spec, range(members), lengths, obs, apart=True)
     for step in range(1_000):
         obs = rng.normal(size=(members, spec.obs_dim))
         action = rng.uniform(-1, 1, (members, spec.action_dim))

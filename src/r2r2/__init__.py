@@ -17,10 +17,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from r2r2.config.agents import AGENTS, R2R2, Representation, TD7Config, agent_config
+    from r2r2.config.agents import AGENTS, agent_config
+    from r2r2.config.minphi import MinPhiConfig
+    from r2r2.config.parts import R2R2, Representation
     from r2r2.config.refusal import Refusal
     from r2r2.config.resolve import resolve
     from r2r2.config.run import RunConfig
+    from r2r2.config.td7 import TD7Config
     from r2r2.learn.losses.representation import (
         redundancy,
         representation_loss,
@@ -35,16 +38,13 @@ __version__ = "0.1.0"
 
 # Imported when first asked for: a worker process steps environments without JAX.
 _HOMES = {
-    "r2r2.config.agents": (
-        "AGENTS",
-        "R2R2",
-        "Representation",
-        "TD7Config",
-        "agent_config",
-    ),
+    "r2r2.config.agents": ("AGENTS", "agent_config"),
+    "r2r2.config.minphi": ("MinPhiConfig",),
+    "r2r2.config.parts": ("R2R2", "Representation"),
     "r2r2.config.refusal": ("Refusal",),
     "r2r2.config.resolve": ("resolve",),
     "r2r2.config.run": ("RunConfig",),
+    "r2r2.config.td7": ("TD7Config",),
     "r2r2.learn.losses.representation": (
         "redundancy",
         "representation_loss",
@@ -59,6 +59,7 @@ _HOMES = {
 __all__ = [
     "AGENTS",
     "R2R2",
+    "MinPhiConfig",
     "Refusal",
     "Representation",
     "RunConfig",

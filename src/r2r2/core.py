@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 
@@ -30,11 +31,21 @@ class Metric(NamedTuple):
     times: Array
 
 
+def once(quantities: dict[str, Array]) -> dict[str, Metric]:
+    """Quantities that every update computes, as metrics of one."""
+    return {name: Metric(x, jnp.ones_like(x)) for name, x in quantities.items()}
+
+
 class Update(NamedTuple):
     """What one update says besides the next state."""
 
-    priorities: Array  # [B], the new priorities of the batch's rows
+    priorities: Array | None  # [B], of the batch's rows; None: replay stays uniform
     metrics: dict[str, Metric]
+
+
+def unchanged(state: Any) -> Any:
+    """For the agents to which a part of the record means nothing."""
+    return state
 
 
 class Agent(NamedTuple):
@@ -45,7 +56,7 @@ class Agent(NamedTuple):
     has no member axis: members updated together agree in it modulo `phase`.
     """
 
-    init: Callable[[Array], Any]  # key -> state
+    init: Callable[[Array, Array], Any]  # key, updates of the whole run -> state
     acting: Callable[[Any], Any]  # state -> the policy that acts in training
     evaluated: Callable[[Any], Any]  # state -> the policy that is evaluated
     draw_action: Callable[[Array], Any]  # key -> draws of one action
@@ -53,8 +64,9 @@ class Agent(NamedTuple):
     greedy: Callable[[Any, Array], Array]  # policy, obs -> action
     draw: Callable[[Array], Any]  # key -> draws of one update
     update: Callable[[Any, Batch, Any, Array], tuple[Any, Update]]
-    sync: Callable[[Any], Any]  # at every `sync_period`-th update, after it
-    keep: Callable[[Any], Any]  # the acting policy becomes the policy checkpoint
-    batch_size: int
-    phase: int
-    sync_period: int
+    batch_size: int  # rows drawn for one update
+    phase: int = 1
+    sync_period: int = 0  # 0: never, since the targets move in `update`
+    sync: Callable[[Any], Any] = unchanged  # after every `sync_period`-th update
+    keep: Callable[[Any], Any] = unchanged  # the acting policy becomes the checkpoint
+    normalises: bool = False  # observations and rewards, by `interact.normalise`

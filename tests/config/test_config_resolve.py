@@ -2,12 +2,14 @@ import dataclasses
 
 import pytest
 
-from r2r2.config.agents import AGENTS, R2R2, Representation, TD7Config, agent_config
+from r2r2.config.agents import AGENTS, agent_config
 from r2r2.config.fields import leaves
+from r2r2.config.parts import R2R2, Representation
 from r2r2.config.presets import QUICK
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import checked, defaults, resolve, with_action_repeat
 from r2r2.config.run import RunConfig
+from r2r2.config.td7 import TD7Config
 
 ENV = {"env": "Hopper-v5"}
 

@@ -13,12 +13,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from r2r2.config.agents import Adam, Representation, TD7Config
+from r2r2.config.parts import Adam, Representation
+from r2r2.config.td7 import TD7Config
 from r2r2.envs.members import Spec
+from r2r2.interact import replay as ring
 from r2r2.learn.agents.td7 import TD7State, init
 
 FOLDER = Path(os.environ.get("R2R2_GOLDEN") or Path(__file__).parent / "data")
-TD7_FILES = ("td7", "td7_wide", "td7_r2r2", "td7_r2r2_wide")
+
+
+def recordings(*required: str, also: tuple[str, ...] = ()) -> list[str]:
+    """Names of the files to run; a required one that is missing fails its test.
+
+    The repository has room for the required ones, R2R2_GOLDEN may name them all.
+    """
+    return [*required, *(name for name in also if (FOLDER / f"{name}.npz").exists())]
+
+
+TD7_FILES = recordings("td7", "td7_wide", "td7_r2r2_wide", also=("td7_r2r2",))
 NETWORKS = (
     "encoder",
     "fixed_encoder",
@@ -67,6 +79,24 @@ def td7_config(file: dict[str, np.ndarray]) -> TD7Config:
 
 def spec(file: dict[str, np.ndarray]) -> Spec:
     return Spec(hyper(file, "obs_dim"), hyper(file, "act_dim"))
+
+
+def one_step_episodes(sizes: Spec, seen: ring.Experience) -> ring.Replay:
+    """A replay of transitions [N, ...], each an episode of its own: two rows apiece.
+
+    `seen.obs` holds the transitions' own observations.
+    """
+    seen = jax.tree.map(lambda x: x if x.dtype == bool else x.astype(float), seen)
+    rows = 2 * len(seen.obs) + 1
+    # One block holds every row, so a recorded uniform is a draw's only number.
+    empty = ring.init(rows, sizes, seen.obs[:1], fanout=rows)
+    steps = seen._replace(obs=jnp.roll(seen.obs, -1, axis=0))
+    only = jnp.zeros(1, int)
+
+    def add(replay, step):
+        return ring.add(replay, only, jax.tree.map(lambda x: x[None], step)), None
+
+    return jax.jit(lambda replay: jax.lax.scan(add, replay, steps))(empty)[0]
 
 
 def layer_names(network: str) -> list[tuple[str, ...]]:

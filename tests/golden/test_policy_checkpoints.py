@@ -3,7 +3,7 @@
 import pytest
 from fixtures import golden
 
-from r2r2.config.agents import Assessment
+from r2r2.config.td7 import Assessment
 from r2r2.interact.assessment import Tracker, after_episode, after_updates
 
 FILE = golden("td7")

@@ -18,6 +18,7 @@ from fixtures import (
     hyper,
     initial_state,
     official,
+    one_step_episodes,
     spec,
     td7_config,
 )
@@ -26,7 +27,7 @@ from r2r2.interact import replay as ring
 from r2r2.interact import sumtree
 from r2r2.learn import update as updates
 from r2r2.learn.agents.td7 import td7, value_target
-from r2r2.learn.networks.td7 import twin_values
+from r2r2.learn.networks.basic import twin_values
 
 # golden/README.md, section 1.4: [rtol, atol].
 SCALARS = {"narrow": (2e-5, 1e-5), "wide": (1e-4, 2e-4)}
@@ -35,25 +36,16 @@ WEIGHTS = {"narrow": (5e-6, 1e-5), "wide": (5e-6, 1e-4)}  # after the first, the
 
 
 def recorded_replay(file) -> ring.Replay:
-    """The recorded transitions, each an episode of its own: two rows apiece."""
-    state, after = file["buffer/state"], file["buffer/next_state"]
+    """The recorded transitions; row 2 i is transition i."""
     seen = ring.Experience(
-        action=jnp.asarray(file["buffer/action"], float),
-        reward=jnp.asarray(file["buffer/reward"][:, 0], float),
+        action=jnp.asarray(file["buffer/action"]),
+        reward=jnp.asarray(file["buffer/reward"][:, 0]),
         terminated=jnp.asarray(file["buffer/not_done"][:, 0] == 0),
-        ended=jnp.ones(len(state), bool),
-        next_obs=jnp.asarray(after, float),
-        obs=jnp.asarray(np.roll(state, -1, axis=0), float),
+        ended=jnp.ones(len(file["buffer/action"]), bool),
+        next_obs=jnp.asarray(file["buffer/next_state"]),
+        obs=jnp.asarray(file["buffer/state"]),
     )
-    size = 2 * len(state) + 1
-    # One block holds every row, so the recorded uniform is a draw's only number.
-    empty = ring.init(size, spec(file), jnp.asarray(state[:1], float), fanout=size)
-    only, steps = jnp.zeros(1, int), jax.tree.map(lambda x: x[:, None], seen)
-
-    def add(replay, step):
-        return ring.add(replay, only, step), None
-
-    return jax.jit(lambda replay: jax.lax.scan(add, replay, steps))(empty)[0]
+    return one_step_episodes(spec(file), seen)
 
 
 class Run:
@@ -67,10 +59,10 @@ class Run:
         replay = recorded_replay(self.file)
         state = initial_state(self.file)
         keys = jax.random.key(0)[None]
-        fleet = jax.jit(partial(updates.init, self.agent))(keys, replay)
+        fleet = jax.jit(partial(updates.init, self.agent))(keys, replay, 1)
         learner = jax.tree.map(lambda x: x[0], fleet)
         self.learner = learner._replace(state=state)
-        self.rows = replay.rows
+        self.data = updates.Data(replay.rows)
         self.update = jax.jit(partial(updates.update_once, self.agent))
         self.sync = jax.jit(partial(updates.sync, self.agent))
 
@@ -95,7 +87,7 @@ class Run:
         zero = jax.tree.map(jnp.zeros_like, self.learner.metrics)
         before = self.learner._replace(metrics=zero)
         step = jnp.asarray(i + 1)
-        self.learner = self.update(self.rows, before, 0, self.draws(i), step)
+        self.learner = self.update(self.data, before, 0, self.draws(i), step)
         if (i + 1) % self.config.target_period == 0:
             self.learner = self.sync(self.learner)
         self.check_losses()
@@ -105,7 +97,7 @@ class Run:
         state, tree = self.learner.state, self.learner.priorities.tree
         index = sumtree.draw(tree, uniforms)
         np.testing.assert_array_equal(index, 2 * self.file["upd/ind"][self.i])
-        batch = ring.fetch(self.rows, 0, index)
+        batch = ring.fetch(self.data.rows, 0, index)
         low, high = state.values.low, state.values.high
         self.check("upd/min_target_used", low, VALUES[self.size])
         self.check("upd/max_target_used", high, VALUES[self.size])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from r2r2.config.agents import Assessment
+from r2r2.config.td7 import Assessment
 from r2r2.interact.assessment import Tracker, after_episode, after_updates
 
 

@@ -1,9 +1,11 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.config.agents import TD7Config
+from r2r2.config.td7 import TD7Config
 from r2r2.envs.members import Spec
 from r2r2.learn.agents.td7 import init
 from r2r2.learn.networks.basic import Linear, random_weights
@@ -24,6 +26,17 @@ def test_parameter_counts_at_the_papers_width():
     assert parameters(state.critic) == 2 * (15 * 256 + 769 * 256 + square + end)
     # 11-256, then (256 + 256)-256-256-3.
     assert parameters(state.actor) == 12 * 256 + 513 * 256 + square + 257 * 3
+
+
+def test_layer_norm_adds_a_gain_and_a_bias_to_each_hidden_unit_of_the_encoder():
+    plain, normed = (
+        jax.eval_shape(partial(init, config, SPEC), jax.random.key(0))
+        for config in (TD7Config(), TD7Config(layer_norm=True))
+    )
+    assert parameters(normed.encoder) == parameters(plain.encoder) + 4 * 2 * 256
+    for network in ("critic", "actor"):
+        pair = getattr(plain, network), getattr(normed, network)
+        assert parameters(pair[0]) == parameters(pair[1])
 
 
 @pytest.mark.parametrize("n_in", [1, 100])

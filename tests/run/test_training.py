@@ -37,11 +37,11 @@ def run(tmp_path, name="run", workers=0, own=None, **changes):
 @contextlib.contextmanager
 def prepared(config, path, workers=0):
     """A training that is ready to run, for looking inside."""
-    config = settle(config)
+    config, how = settle(config), How(workers=workers)
     members = members_of(config)
     folder = create_run(path, "", [member.name for member in members], False)
     with (
-        pool_of(config, members, None, How(workers=workers)) as pool,
+        pool_of(config, how=how) as pool,
         Journal(config, folder, members, "name") as journal,
     ):
         yield Training(config, pool, journal), folder

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from r2r2.config.agents import AGENTS, R2R2, Representation
+from r2r2.config.agents import AGENTS
 from r2r2.config.fields import leaves
+from r2r2.config.parts import R2R2, Representation
 from r2r2.config.presets import QUICK
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import defaults, resolve

@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from r2r2.config.agents import AgentConfig, TD7Config
+from r2r2.config.agents import AgentConfig
 from r2r2.config.fields import LONGEST
 from r2r2.config.options import Range, at_least, option
+from r2r2.config.td7 import TD7Config
 
 
 def _unique(values: tuple[object, ...]) -> bool:
@@ -43,8 +44,8 @@ class RunConfig:
     )
     warmup: int = option(
         25_000,
-        "decision steps of uniform random actions; training begins at the first "
-        "episode end from there on",
+        "decision steps of uniform random actions; TD7 goes on with them to the end of "
+        "the episode",
         at_least(0),
     )
     replay_size: int = option(1_000_000, "rows of each member's replay", at_least(4))

@@ -51,6 +51,8 @@ class Environment(Protocol):
         """Simulated seconds per step."""
         ...
 
+    _step_limit: float  # the time limit in steps, which no method of it tells
+
     def action_spec(self) -> ArraySpec:
         """Shape and bounds of the action."""
         ...

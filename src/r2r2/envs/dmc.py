@@ -39,6 +39,7 @@ class DMCEnv(gymnasium.Env[Vector, Vector]):
         }
         self._camera: Camera | None = None
         self._running = False
+        self.step_limit: float = self._env._step_limit  # infinite where there is none
         action = self._env.action_spec()
         low, high = (
             np.broadcast_to(bound, action.shape)

@@ -1,7 +1,9 @@
 """From a task's id to an environment with a flat observation and actions in [-1, 1]."""
 
 import contextlib
+import functools
 import importlib
+import math
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -64,6 +66,26 @@ def adapted(task: str, env: Any, action_repeat: int) -> Env:
     # Bounds of another type than the space's own would draw a warning.
     one = np.ones_like(cast(Box, env.action_space).low)
     return RescaleAction(ActionRepeat(env, action_repeat), -one, one)
+
+
+@functools.cache
+def step_limit(task: str, source: Source | None = None) -> int | None:
+    """Environment steps after which a task cuts an episode off; None if it never does.
+
+    Only the environment knows, so that one is built.
+
+    Example:
+        >>> step_limit("Pendulum-v1"), step_limit("cartpole-swingup")
+        (200, 1000)
+    """
+    env = source() if source else make_env(task, action_repeat=1)
+    inner = env.unwrapped
+    if isinstance(inner, DMCEnv):
+        limit = None if math.isinf(inner.step_limit) else round(inner.step_limit)
+    else:
+        limit = env.spec.max_episode_steps if env.spec else None
+    env.close()
+    return limit
 
 
 def spec_of(env: Env) -> Spec:

@@ -55,6 +55,8 @@ class Rollout:
         self._members = tuple(members)
         self.obs = np.zeros((size, 0))  # [S, obs], acted on next
         self.steps = np.zeros(size, dtype=int)  # decision steps made, [S]
+        self.reward = np.zeros(size)  # of the last step, [S]
+        self.ended = np.zeros(size, dtype=bool)  # whether it ended an episode, [S]
         self._episode = np.zeros(size, dtype=int)
         self._length = np.zeros(size, dtype=int)
         self._total = np.zeros(size)
@@ -73,7 +75,8 @@ class Rollout:
         self.steps[who] += 1
         self._length[who] += 1
         self._total[who] += step.reward
-        self.obs[who] = step.obs
+        self.obs[who], self.reward[who] = step.obs, step.reward
+        self.ended[who] = step.ended
         episodes = [self._finish(int(member)) for member in np.array(who)[step.ended]]
         seen = Seen(
             action=turn.actions,

@@ -1,10 +1,11 @@
 """Who owes how many updates: after every step, or in bursts between assessments."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from r2r2.config.run import RunConfig
+from r2r2.config.td7 import Assessment, TD7Config
 from r2r2.interact.assessment import Tracker, after_episode, after_updates
 from r2r2.interact.rollout import Episode
 
@@ -12,51 +13,54 @@ from r2r2.interact.rollout import Episode
 class Schedule:
     """Each member's warm-up, updates made and updates owed, on the host.
 
-    Warm-up ends with the first episode that ends at or after `warmup` steps; its steps
-    are not made up for.
+    Warm-up ends after `warmup` steps or, where the agent says so, with the first
+    episode that ends at or after them; its steps are not made up for.
     """
 
     def __init__(self, config: RunConfig, size: int):
         self._config = config
-        self._assessment = config.agent.assessment
-        fresh = Tracker(self._assessment.early_episodes)
+        self._assessment = _assessment(config)
+        fresh = Tracker(self._assessment.early_episodes if self._assessment else 0)
         self.trackers = [fresh] * size
-        self.warm = np.zeros(size, dtype=bool)  # past its warm-up
+        self._whole = config.agent.warmup_ends_with_episode
+        at_once = not self._whole and not config.warmup
+        self.warm = np.full(size, at_once)  # past its warm-up
         self.made = np.zeros(size, dtype=int)
         self.owed = np.zeros(size, dtype=int)
 
     def after_step(
-        self, members: Sequence[int], steps: np.ndarray, episodes: Iterable[Episode]
+        self, members: Sequence[int], steps: np.ndarray, episodes: Sequence[Episode]
     ) -> list[int]:
         """Books a step of `members`; gives those whose policy is to be kept now."""
-        bursts = self._config.agent.policy_checkpoints
-        if not bursts:
+        kept: list[int] = []
+        if self._assessment:
+            warm = [episode for episode in episodes if self.warm[episode.member]]
+            kept = [episode.member for episode in warm if self._assess(episode)]
+        else:
             who = [member for member in members if self.warm[member]]
             self.owed[who] += self._config.utd
-        kept: list[int] = []
-        for episode in episodes:
-            if bursts and self.warm[episode.member] and self._assess(episode):
-                kept.append(episode.member)
-            if steps[episode.member] >= self._config.warmup:
-                self.warm[episode.member] = True
+        over = [episode.member for episode in episodes] if self._whole else members
+        for member in over:
+            self.warm[member] |= steps[member] >= self._config.warmup
         return kept
 
     def book(self, members: Sequence[int], count: int) -> None:
         """Counts updates of `members` as made."""
-        for member in members:
-            self.trackers[member] = after_updates(
-                self._assessment,
-                self.trackers[member],
-                int(self.made[member]),
-                count,
-                self._config.utd,
-            )
+        if self._assessment:
+            for member in members:
+                self.trackers[member] = after_updates(
+                    self._assessment,
+                    self.trackers[member],
+                    int(self.made[member]),
+                    count,
+                    self._config.utd,
+                )
         self.made[list(members)] += count
         self.owed[list(members)] -= count
 
     def forgive(self, member: int) -> int:
         """Drops the burst that a member owes at its run's end; says how many."""
-        if not self._config.agent.policy_checkpoints:
+        if not self._assessment:
             return 0
         owed, self.owed[member] = int(self.owed[member]), 0
         return owed
@@ -69,3 +73,11 @@ class Schedule:
         self.trackers[member] = tracker
         self.owed[member] += order.updates
         return order.keep
+
+
+def _assessment(config: RunConfig) -> Assessment | None:
+    """How the acting policy is assessed; None where training follows every step."""
+    agent = config.agent
+    if isinstance(agent, TD7Config) and agent.policy_checkpoints:
+        return agent.assessment
+    return None

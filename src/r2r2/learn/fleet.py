@@ -19,14 +19,22 @@ from r2r2.core import Agent
 from r2r2.envs.members import Spec
 from r2r2.interact import replay as ring
 from r2r2.interact.keys import member_key
+from r2r2.interact.normalise import Scales
 from r2r2.interact.replay import Replay
 from r2r2.interact.rollout import Seen
 from r2r2.learn import programs, update
 from r2r2.learn.bursts import Call, filled, group_size, group_sizes
 from r2r2.learn.programs import Updates
-from r2r2.learn.update import Group, Learner
+from r2r2.learn.update import Data, Group, Learner
 
 STEPS = 32  # stored by one program at once; a transfer of each would cost more
+
+
+class Lengths(NamedTuple):
+    """How far a member's run goes."""
+
+    rows: int  # of its replay
+    updates: int  # of the whole run, which learning-rate schedules span
 
 
 class Waiting(NamedTuple):
@@ -43,7 +51,7 @@ class Fleet:
         agent: the algorithm.
         spec: the task's sizes.
         seeds: one per member.
-        rows: replay rows per member.
+        lengths: of every member.
         obs: the first observations, [S, obs].
         apart: act on the CPU beside an accelerator, so that members that collect do
             not wait for those that train.
@@ -54,17 +62,17 @@ class Fleet:
         agent: Agent,
         spec: Spec,
         seeds: Sequence[int],
-        rows: int,
+        lengths: Lengths,
         obs: NDArray[np.floating],
         apart: bool,
     ):
         self.size = len(seeds)
         self._agent = agent
         self._keys = jnp.stack([member_key(seed) for seed in seeds])
-        replay: Replay = jax.jit(partial(ring.init, rows, spec))(obs)
+        replay: Replay = jax.jit(partial(ring.init, lengths.rows, spec))(obs)
         self._rows, self._newest = replay.rows, replay.newest
         self._learners: Learner = jax.jit(partial(update.init, agent))(
-            self._keys, replay
+            self._keys, replay, jnp.asarray(lengths.updates)
         )
         here = jax.devices()[0]
         self._stage = jax.devices("cpu")[0] if apart else here
@@ -86,7 +94,10 @@ class Fleet:
         self._keep = jax.jit(partial(programs.keep, agent), donate_argnums=0)
         self._taken = jax.jit(lambda whole, who: jax.tree.map(lambda x: x[who], whole))
         self._placed = jax.jit(programs.placed, donate_argnums=0)
-        example = self._rows, self._learners, self._keys
+        members, _, obs = self._rows.obs.shape
+        scales = Scales(*map(jnp.zeros, ((members, obs), (members, obs), members)))
+        data = Data(self._rows, scales if agent.normalises else None)
+        example = data, self._learners, self._keys
         self._updates = Updates(agent, self.size, example)
         if self.timed:
             for size in group_sizes(self.size, self._growth):
@@ -128,20 +139,21 @@ class Fleet:
         """The acting policies of `members` become their policy checkpoints."""
         self._kept |= set(members)
 
-    def train(self, call: Call, made: np.ndarray) -> None:
-        """Starts `call.updates` updates of `call.members`; made is [S]."""
+    def train(self, call: Call, made: np.ndarray, scales: Scales | None = None) -> None:
+        """Starts `call.updates` updates of `call.members`; made and scales are [S]."""
         self._catch_up()
         members, count = call.members, jnp.asarray(call.updates)
         who = filled(members, group_size(len(members), self.size, self._growth))
         group = Group(jnp.asarray(who), self._keys[who], jnp.asarray(made[who]))
         # Fillers are put back beyond the fleet's end, which is nowhere.
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
-        arguments = group, jnp.asarray(place), count
+        rest = group, jnp.asarray(place), count
+        data = Data(self._rows, self._on_device(scales))
         program = self._updates.of(len(who))
-        self._flight = self._trainer.submit(self._train, program, arguments)
+        self._flight = self._trainer.submit(self._train, program, data, rest)
 
-    def _train(self, program: Future[Any], arguments: tuple[Any, ...]) -> Learner:
-        learners: Learner = program.result()(self._rows, self._learners, *arguments)
+    def _train(self, program: Future[Any], data: Data, rest: Any) -> Learner:
+        learners: Learner = program.result()(data, self._learners, *rest)
         for leaf in jax.tree.leaves(learners.metrics):
             leaf.block_until_ready()
         return learners
@@ -184,6 +196,10 @@ class Fleet:
         self._learners = self._learners._replace(metrics=zero)
         with np.errstate(invalid="ignore"):
             return {name: metric.total / metric.times for name, metric in sums.items()}
+
+    def _on_device(self, scales: Scales | None) -> Scales | None:
+        kind = self._rows.obs.dtype
+        return scales and Scales(*(jnp.asarray(part, kind) for part in scales))
 
     def _copy(self, policies: Any) -> Any:
         # The originals are donated to the next update.

@@ -13,7 +13,7 @@ from r2r2.interact import replay as ring
 from r2r2.interact.keys import Purpose, step_key
 from r2r2.interact.replay import Experience, Priorities, Replay, Rows
 from r2r2.learn.targets import pick
-from r2r2.learn.update import Group, Learner, update_many
+from r2r2.learn.update import Data, Group, Learner, update_many
 
 Stores = tuple[Rows, Array, Priorities]  # a replay, in the order of its changes
 
@@ -30,7 +30,7 @@ class Updates:
         self._part = jax.jit(partial(_update_part, agent), donate_argnums=1)
         self._fleet = fleet
         # Shapes alone, so that no array is held.
-        self._rows, self._learners, self._keys = jax.tree.map(_shape, example)
+        self._data, self._learners, self._keys = jax.tree.map(_shape, example)
         self._compiler = ThreadPoolExecutor(2)
         self._compiled: dict[int, Future[Any]] = {}
 
@@ -44,7 +44,7 @@ class Updates:
             key = jax.eval_shape(lambda keys: keys[jnp.zeros(size, int)], self._keys)
             group, count = Group(member, key, member), _shape(jnp.zeros((), dtype=int))
             program = self._whole if size == self._fleet else self._part
-            traced = program.lower(self._rows, self._learners, group, member, count)
+            traced = program.lower(self._data, self._learners, group, member, count)
             self._compiled[size] = self._compiler.submit(traced.compile)
         return self._compiled[size]
 
@@ -54,21 +54,21 @@ def _shape(leaf: Array) -> Any:
 
 
 def _update_whole(
-    agent: Agent, rows: Rows, learners: Learner, group: Group, _: Array, count: Array
+    agent: Agent, data: Data, learners: Learner, group: Group, _: Array, count: Array
 ) -> Learner:
-    return update_many(agent, rows, learners, group, count)
+    return update_many(agent, data, learners, group, count)
 
 
 def _update_part(
     agent: Agent,
-    rows: Rows,
+    data: Data,
     learners: Learner,
     group: Group,
     place: Array,
     count: Array,
 ) -> Learner:
     part = jax.tree.map(lambda x: x[group.member], learners)
-    part = update_many(agent, rows, part, group, count)
+    part = update_many(agent, data, part, group, count)
     return cast(Learner, placed(learners, place, part))
 
 

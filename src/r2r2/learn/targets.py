@@ -1,4 +1,4 @@
-"""Choosing between an old and a new version of a tree, by a condition."""
+"""Between an old and a new version of a tree: by a condition, or part of the way."""
 
 from collections.abc import Callable
 from typing import TypeVar, cast
@@ -24,3 +24,17 @@ def pick(chosen: Array, new: Tree, old: Tree) -> Tree:
         return jnp.where(jnp.broadcast_to(mask, a.shape), a, b)
 
     return cast(Tree, jax.tree.map(leaf, new, old))
+
+
+def polyak(rate: float, online: Tree, target: Tree) -> Tree:
+    """The target moved towards the online network by a fraction of the way.
+
+    Example:
+        >>> polyak(0.25, {"w": jnp.array(4.0)}, {"w": jnp.array(0.0)})["w"].item()
+        1.0
+    """
+
+    def leaf(new: Array, old: Array) -> Array:
+        return rate * new + (1 - rate) * old
+
+    return cast(Tree, jax.tree.map(leaf, online, target))

@@ -7,7 +7,7 @@ runs without asking.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from r2r2.core import Agent, Array, Metric
 from r2r2.interact import sumtree
 from r2r2.interact.keys import Purpose, step_key
+from r2r2.interact.normalise import Scales, normalised
 from r2r2.interact.replay import (
     Priorities,
     Replay,
@@ -35,6 +36,13 @@ class Learner(NamedTuple):
     metrics: dict[str, Metric]  # summed over the updates since they were last read
 
 
+class Data(NamedTuple):
+    """What updates read and do not change, of the whole fleet."""
+
+    rows: Rows
+    scales: Scales | None = None  # [S, ...], for the agents that normalise
+
+
 class Group(NamedTuple):
     """Which members are updated, in the fleet's numbering, and how far they are."""
 
@@ -43,15 +51,23 @@ class Group(NamedTuple):
     made: Array  # [K], updates each has made; equal modulo the agent's phase
 
 
-def init(agent: Agent, keys: Array, replay: Replay) -> Learner:
-    """A fleet before its first update; keys is [S]."""
+def init(agent: Agent, keys: Array, replay: Replay, horizon: Array) -> Learner:
+    """A fleet before its first update.
+
+    Args:
+        agent: the algorithm.
+        keys: the members', [S].
+        replay: holds their first observations.
+        horizon: updates of the whole run, [].
+    """
     first = jax.vmap(lambda key: step_key(key, Purpose.INIT, 0))(keys)
-    bare = Learner(jax.vmap(agent.init)(first), replay.priorities, {})
+    states = jax.vmap(agent.init, in_axes=(0, None))(first, horizon)
+    bare = Learner(states, replay.priorities, {})
 
     def one_update(learner: Learner, key: Array) -> dict[str, Metric]:
         step = jnp.ones((), dtype=int)
         draws = draw(agent, learner.priorities, key, step)
-        return _update(agent, replay.rows, learner, step, draws, step)[1]
+        return _update(agent, Data(replay.rows), learner, step, draws, step)[1]
 
     shapes = jax.eval_shape(jax.vmap(one_update), bare, keys)
     metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
@@ -59,19 +75,19 @@ def init(agent: Agent, keys: Array, replay: Replay) -> Learner:
 
 
 def update_once(
-    agent: Agent, rows: Rows, learner: Learner, member: Array, draws: Any, step: Array
+    agent: Agent, data: Data, learner: Learner, member: Array, draws: Any, step: Array
 ) -> Learner:
     """Sample, update, write the priorities back: one member, one update.
 
     Args:
         agent: the algorithm.
-        rows: the whole fleet's rows.
+        data: the whole fleet's.
         learner: what of this member changes.
         member: its place in the fleet.
         draws: the sampler's uniforms [B, levels], and the agent's draws.
         step: updates made with this one.
     """
-    learner, metrics = _update(agent, rows, learner, member, draws, step)
+    learner, metrics = _update(agent, data, learner, member, draws, step)
     return learner._replace(metrics=jax.tree.map(jnp.add, learner.metrics, metrics))
 
 
@@ -91,10 +107,12 @@ def draw(agent: Agent, priorities: Priorities, key: Array, step: Array) -> Any:
 
 
 def update_many(
-    agent: Agent, rows: Rows, learners: Learner, group: Group, count: Array
+    agent: Agent, data: Data, learners: Learner, group: Group, count: Array
 ) -> Learner:
     """`count` updates of every member of a group; `count` may change between calls."""
-    advance = partial(_advance, agent, rows, group)
+    advance = partial(_advance, agent, data, group)
+    if not agent.sync_period:
+        return cast(Learner, jax.lax.fori_loop(0, count, advance, learners))
     sync_all = jax.vmap(partial(sync, agent))
 
     def segment(carry: tuple[Array, Learner]) -> tuple[Array, Learner]:
@@ -112,22 +130,27 @@ def update_many(
 
 
 def _advance(
-    agent: Agent, rows: Rows, group: Group, done: Array, learners: Learner
+    agent: Agent, data: Data, group: Group, done: Array, learners: Learner
 ) -> Learner:
     step = group.made + done + 1
     draws = jax.vmap(partial(draw, agent))(learners.priorities, group.key, step)
-    each = jax.vmap(partial(update_once, agent, rows), in_axes=(0, 0, 0, None))
+    each = jax.vmap(partial(update_once, agent, data), in_axes=(0, 0, 0, None))
     # The members agree modulo the phase: the first one's step stands for all, and has
     # no member axis, so the agent's conditions stay branches.
     return each(learners, group.member, draws, step[0])
 
 
 def _update(
-    agent: Agent, rows: Rows, learner: Learner, member: Array, draws: Any, step: Array
+    agent: Agent, data: Data, learner: Learner, member: Array, draws: Any, step: Array
 ) -> tuple[Learner, dict[str, Metric]]:
     uniforms, noise = draws
     index = sumtree.draw(learner.priorities.tree, uniforms)
-    batch = fetch(rows, member, index)
+    batch = fetch(data.rows, member, index)
+    if data.scales is not None:
+        batch = normalised(batch, jax.tree.map(lambda x: x[member], data.scales))
     state, out = agent.update(learner.state, batch, noise, step)
-    priorities = reprioritise(learner.priorities, index, out.priorities)
-    return learner._replace(state=state, priorities=priorities), out.metrics
+    learner = learner._replace(state=state)
+    if out.priorities is not None:
+        priorities = reprioritise(learner.priorities, index, out.priorities)
+        learner = learner._replace(priorities=priorities)
+    return learner, out.metrics

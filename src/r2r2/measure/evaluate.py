@@ -1,7 +1,7 @@
 """Returns of the evaluated policies, on environments of their own."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,12 +15,22 @@ from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool, Place, Step, Turn, cores
 from r2r2.envs.slots import NO_EPISODE
 from r2r2.envs.troupe import Recipe
+from r2r2.interact.normalise import Scales
 from r2r2.learn.bursts import filled, group_size
 from r2r2.learn.targets import pick
+
+Sight = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 # Environments of an evaluation per core, at most: more would not be faster, and a dog
 # takes 85 MB.
 SLOTS_PER_CORE = 32
+
+
+class Evaluated(NamedTuple):
+    """What is evaluated, of all members."""
+
+    policies: Any  # [S, ...]
+    scales: Scales | None = None  # [S, ...], where observations are normalised
 
 
 class Playing(NamedTuple):
@@ -80,6 +90,7 @@ class Evaluator:
         self._playing: list[Playing] = []
         self._returns: dict[int, NDArray[np.float64]] = {}  # by member
         self._seeds: dict[int, list[int]] = {}
+        self._sight: dict[int, Sight] = {}
 
     @property
     def busy(self) -> list[int]:
@@ -87,20 +98,25 @@ class Evaluator:
         return list(self._returns)
 
     def begin(
-        self, pool: EnvPool, members: Sequence[int], policies: Any, first: Sequence[int]
+        self,
+        pool: EnvPool,
+        members: Sequence[int],
+        evaluated: Evaluated,
+        first: Sequence[int],
     ) -> None:
-        """Starts evaluating `members`, who are not busy, with policies as of now.
+        """Starts evaluating `members`, who are not busy, as they are now.
 
         Args:
             pool: its slots are reset.
             members: whom to evaluate.
-            policies: the evaluated policies of all members, [S, ...].
+            evaluated: of all members.
             first: the index of each one's first episode within the purpose.
         """
-        self._keep(members, policies)
+        self._keep(members, evaluated.policies)
         for member, start in zip(members, first, strict=True):
             seed, numbers = self._members[member].seed, range(self._episodes)
             self._returns[member] = np.zeros(self._episodes)
+            self._sight[member] = sight_of(evaluated.scales, member)
             self._seeds[member] = [
                 episode_seed(seed, self._purpose, start + number) for number in numbers
             ]
@@ -135,6 +151,7 @@ class Evaluator:
             for column, place in enumerate(places):
                 obs[row, column] = self._obs[self._playing[place].slot]
                 where[place] = row, column
+            obs[row] = self._sight[self._playing[places[0]].member](obs[row])
         arguments = jax.device_put((who, obs), self._stage)
         actions = np.asarray(self._greedy(self._policies, *arguments))
         slots = [playing.slot for playing in self._playing]
@@ -166,6 +183,14 @@ class Evaluator:
             if number < self._episodes
             else NO_EPISODE
         )
+
+
+def sight_of(scales: Scales | None, member: int) -> Sight:
+    """How a member sees observations, [..., obs]."""
+    if scales is None:
+        return lambda obs: obs
+    mean, deviation = np.asarray(scales.mean[member]), scales.deviation[member]
+    return lambda obs: (obs - mean) / np.asarray(deviation)
 
 
 def _greedy(agent: Agent, policies: Any, who: Array, obs: Array) -> Array:

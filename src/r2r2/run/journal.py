@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from r2r2.config.run import RunConfig
 from r2r2.envs.members import Member
+from r2r2.interact.normalise import Scales
 from r2r2.interact.rollout import Episode
 from r2r2.measure.evaluate import deviation
 from r2r2.record.evaluations import Row, append_evaluations
@@ -19,6 +20,13 @@ from r2r2.record.tensorboard import TensorBoard
 from r2r2.record.weights import save_weights
 
 Counts = tuple[int, int]  # decision steps, updates
+
+
+class Learnt(NamedTuple):
+    """What a member's file of weights holds."""
+
+    state: Any
+    scales: Scales | None  # where observations are normalised
 
 
 class Journal:
@@ -128,9 +136,9 @@ class Journal:
             if not all(np.isnan(value) for value in own.values()):
                 self.event("losses", member, count, own)
 
-    def weights(self, states: Any) -> None:
-        """Keeps every member's final state."""
-        host = jax.device_get(states)
+    def weights(self, states: Any, scales: Scales | None) -> None:
+        """Keeps what every member has learnt."""
+        host = jax.device_get(Learnt(states, scales))
         for place, member in enumerate(self._members):
             own = jax.tree.map(operator.itemgetter(place), host)
             save_weights(self._folder.weights(member.name), own)

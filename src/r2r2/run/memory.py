@@ -10,7 +10,7 @@ from r2r2.config.refusal import Refusal
 from r2r2.config.run import RunConfig
 from r2r2.envs.members import Spec
 from r2r2.interact.replay import FANOUT
-from r2r2.learn.agents.make import make_agent
+from r2r2.learn.agents.make import make_agent, state_shapes
 
 # The rest is for batches, compiled programs and the host's own needs.
 SHARE = 0.8
@@ -32,8 +32,7 @@ def row_bytes(spec: Spec) -> float:
 
 def state_bytes(config: RunConfig, spec: Spec) -> int:
     """Bytes of one member's networks, targets and moments."""
-    agent = make_agent(config.agent, spec)
-    shapes = jax.eval_shape(agent.init, jax.random.key(0))
+    shapes = state_shapes(make_agent(config.agent, spec, config.utd))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 

@@ -1,7 +1,7 @@
 """Points of the learning curve: whose is due, played beside training."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -10,7 +10,7 @@ from r2r2.config.run import RunConfig
 from r2r2.core import Agent
 from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool, Step, Turn
-from r2r2.measure.evaluate import Evaluator, play_out
+from r2r2.measure.evaluate import Evaluated, Evaluator, play_out
 from r2r2.run.journal import Counts, Journal
 
 
@@ -18,7 +18,7 @@ class Held(NamedTuple):
     """An evaluation that waits for the environment: its counts and its policy."""
 
     counts: Counts
-    policies: Any
+    evaluated: Evaluated
 
 
 class Points:
@@ -42,7 +42,7 @@ class Points:
     ):
         self._gap = config.eval_every // config.eval_average
         self._episodes = config.eval_episodes
-        self._agent, self._pool, self._journal = agent, pool, journal
+        self._pool, self._journal = pool, journal
         slots = range(len(members), len(pool.places))
         self._evaluator = Evaluator(agent, members, slots, self._episodes, "evaluate")
         self._lent = lent
@@ -66,19 +66,18 @@ class Points:
         if step % self._gap == 0:
             self.due.add(member)
 
-    def begin(self, states: Any, counts: dict[int, Counts]) -> None:
-        """Takes the policies of those due, as they are now."""
+    def begin(self, evaluated: Evaluated, counts: dict[int, Counts]) -> None:
+        """Takes what is evaluated of those due, as it is now."""
         members = sorted(self.due - set(self._evaluator.busy))
         if not members:
             return
         self.due -= set(members)
-        policies = self._agent.evaluated(states)
         if self._lent:
-            kept = jax.device_put(policies, may_alias=False)
-            self._held.append(Held(counts[0], kept))
+            kept = jax.device_put(evaluated.policies, may_alias=False)
+            self._held.append(Held(counts[0], evaluated._replace(policies=kept)))
         else:
             self._counts |= {member: counts[member] for member in members}
-            self._start(members, policies)
+            self._start(members, evaluated)
 
     def turn(self) -> Turn:
         """The next step of every episode under way."""
@@ -91,13 +90,13 @@ class Points:
 
     def between_episodes(self) -> None:
         """Plays what waits for the one environment, to the end."""
-        for counts, policies in self._held:
-            self._start([0], policies)
+        for counts, evaluated in self._held:
+            self._start([0], evaluated)
             found = play_out(self._evaluator, self._pool)
             self._journal.evaluation(0, counts, found[0])
         self._held = []
 
-    def _start(self, members: Sequence[int], policies: Any) -> None:
+    def _start(self, members: Sequence[int], evaluated: Evaluated) -> None:
         first = [int(self._begun[member]) * self._episodes for member in members]
-        self._evaluator.begin(self._pool, members, policies, first)
+        self._evaluator.begin(self._pool, members, evaluated, first)
         self._begun[list(members)] += 1

@@ -1,7 +1,5 @@
 """From a config to a finished run folder: checks first, then training."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,14 +7,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.config.resolve import checked, defaults, with_action_repeat
+from r2r2.config.resolve import checked, defaults
 from r2r2.config.run import RunConfig
 from r2r2.config.text import changed_fields, experiment_name, run_name, to_toml
 from r2r2.envs.make import Env, Source
 from r2r2.envs.members import Member
 from r2r2.envs.own import source_of
 from r2r2.envs.pool import EnvPool, Place, crew_size
-from r2r2.envs.suites import default_action_repeat
 from r2r2.envs.troupe import Recipe
 from r2r2.measure.evaluate import places_for
 from r2r2.record.evaluations import read_evaluations
@@ -24,6 +21,7 @@ from r2r2.record.folder import RunFolder, create_run, is_finished
 from r2r2.record.tensorboard import check_tensorboard
 from r2r2.record.versions import versions
 from r2r2.report.curve import draw_curve
+from r2r2.run.fitting import fitted, plain
 from r2r2.run.journal import Journal
 from r2r2.run.memory import check_fits
 from r2r2.run.train import Progress, Training, Watcher, members_of
@@ -54,15 +52,14 @@ class Result(NamedTuple):
     random: dict[str, float]  # mean return of the warm-up's random policy, by task
 
 
-def settle(config: RunConfig, own: bool = False) -> RunConfig:
+def settle(config: RunConfig, source: Source | None = None) -> RunConfig:
     """The config with everything filled in that its tasks decide.
 
     Args:
         config: the run.
-        own: whether `config.env` is but a name for the caller's own environment.
+        source: what builds the caller's own environment, which `config.env` names.
     """
-    repeats = {1 if own else default_action_repeat(task) for task in config.env}
-    return with_action_repeat(checked(config), repeats)
+    return fitted(checked(config), source)
 
 
 def folder_of(config: RunConfig, out: Path | None = None) -> Path:
@@ -125,10 +122,11 @@ def train(
         >>> [member.name for member in result.members]
         ['Pendulum-v1_s0', 'Pendulum-v1_s1']
     """
-    config = settle(config, own=env is not None)
     members = members_of(config)
+    source = source_of(env, config.env, len(members))
+    config = settle(config, source)
     lent = isinstance(env, gymnasium.Env)
-    with pool_of(config, members, env, how) as pool:
+    with pool_of(config, source, lent, how) as pool:
         check_fits(config, pool.spec)
         if how.tensorboard:
             check_tensorboard()
@@ -137,8 +135,7 @@ def train(
             folder_of(config, out), to_toml(config), names, how.overwrite
         )
         folder.write_versions(versions())
-        usual = replace(defaults(config.agent.name), env=config.env)
-        name = experiment_name(config, settle(usual, own=env is not None))
+        name = experiment_name(config, plain(config, source))
         with Journal(config, folder, members, name, how.tensorboard) as journal:
             watch(_nothing_yet(len(members)))
             Training(config, pool, journal, lent).run(watch)
@@ -152,15 +149,17 @@ def train(
 
 
 def pool_of(
-    config: RunConfig, members: Sequence[Member], env: Source | Env | None, how: How
+    config: RunConfig,
+    source: Source | None = None,
+    lent: bool = False,
+    how: How = PLAINLY,
 ) -> EnvPool:
     """The members' environments and those of their evaluation.
 
     A fleet of one is trained in this process: there is nobody to step beside it.
     """
-    source = source_of(env, config.env, len(members))
+    members = members_of(config)
     recipes = [Recipe(member.task, config.action_repeat, source) for member in members]
-    lent = isinstance(env, gymnasium.Env)
     places = [
         Place(member, recipe, "training")
         for member, recipe in zip(members, recipes, strict=True)

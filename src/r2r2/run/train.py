@@ -11,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.config.run import RunConfig
-from r2r2.envs.members import Member
+from r2r2.config.simbav2 import SimbaV2Config
+from r2r2.envs.members import Member, Spec
 from r2r2.envs.pool import EnvPool, Step, Turn, joined
 from r2r2.envs.slots import NO_EPISODE
+from r2r2.interact.normalise import Normaliser, Raw, first_statistics
 from r2r2.interact.rollout import Rollout
 from r2r2.interact.schedule import Schedule
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import next_call
-from r2r2.learn.fleet import Fleet
+from r2r2.learn.fleet import Fleet, Lengths
+from r2r2.measure.evaluate import Evaluated
 from r2r2.run.journal import Journal
 from r2r2.run.memory import replay_rows
 from r2r2.run.points import Points
@@ -63,7 +66,7 @@ class Training:
     ):
         members = members_of(config)
         self._config, self._pool, self._journal = config, pool, journal
-        agent = make_agent(config.agent, pool.spec)
+        agent = make_agent(config.agent, pool.spec, config.utd)
         self._agent = agent
         self._rollout = Rollout(members)
         self._rollout.obs = pool.reset(range(len(members)), self._rollout.seeds)
@@ -71,10 +74,11 @@ class Training:
             agent,
             pool.spec,
             [member.seed for member in members],
-            replay_rows(config),
+            Lengths(replay_rows(config), config.steps * config.utd),
             self._rollout.obs,
             apart=config.agent.policy_checkpoints,
         )
+        self._normaliser = _normaliser(config, len(members), pool.spec)
         self._schedule = Schedule(config, len(members))
         self._points = Points(config, agent, members, pool, journal, lent)
         self._lent = lent
@@ -90,7 +94,7 @@ class Training:
             self._end_of_lending()
             self._report(watch)
             self._launch(alone=not self._collecting() and not self._points.busy)
-        self._journal.weights(self._fleet.states)
+        self._journal.weights(self._fleet.states, self._normaliser.scales())
 
     def _collecting(self) -> list[int]:
         schedule = self._schedule
@@ -110,7 +114,9 @@ class Training:
         rollout, turns = self._rollout, []
         if members:
             warm = self._schedule.warm
-            actions = self._fleet.act(rollout.obs, rollout.steps, warm)
+            self._observe(members)
+            obs = self._normaliser.normalise(rollout.obs)
+            actions = self._fleet.act(obs, rollout.steps, warm)
             turns.append(rollout.turn(members, actions[members]))
         if self._points.busy:
             turns.append(self._points.turn())
@@ -121,6 +127,12 @@ class Training:
             self._points.take(step.part(len(members), len(step.reward)))
         if members:
             self._book(members, turns[0], step.part(0, len(members)))
+
+    def _observe(self, members: list[int]) -> None:
+        """The statistics learn from what is about to be acted on."""
+        rollout = self._rollout
+        past = rollout.reward[members], rollout.ended[members]
+        self._normaliser.observe(members, rollout.obs[members], *past)
 
     def _play(self, turns: list[Turn]) -> Step:
         if not self._lent:
@@ -162,7 +174,7 @@ class Training:
             CALL if alone or self._fleet.timed else max(SHARED_CALL, self._config.utd)
         )
         call = next_call(schedule.made, schedule.owed, self._agent.phase, most)
-        self._fleet.train(call, schedule.made)
+        self._fleet.train(call, schedule.made, self._normaliser.scales())
         schedule.book(call.members, call.updates)
         self._flying = list(call.members)
 
@@ -193,7 +205,10 @@ class Training:
         if self._schedule.owed.any() and not self._config.agent.policy_checkpoints:
             return
         counts = {member: self._steps(member) for member in self._points.due}
-        self._points.begin(self._fleet.states, counts)
+        evaluated = Evaluated(
+            self._agent.evaluated(self._fleet.states), self._normaliser.scales()
+        )
+        self._points.begin(evaluated, counts)
 
     def _end_of_lending(self) -> None:
         """A lent environment's last evaluations, when no episode will end any more."""
@@ -216,3 +231,10 @@ class Training:
     def _steps(self, member: int) -> tuple[int, int]:
         """Decision steps and updates of a member, as they stand."""
         return int(self._rollout.steps[member]), int(self._schedule.made[member])
+
+
+def _normaliser(config: RunConfig, members: int, spec: Spec) -> Normaliser | Raw:
+    if not isinstance(config.agent, SimbaV2Config):
+        return Raw()
+    start = first_statistics(members, spec.obs_dim)
+    return Normaliser(start, config.agent.discount, config.agent.return_limit)

@@ -17,7 +17,7 @@ from r2r2.learn.agents.make import make_agent
 from r2r2.measure.evaluate import Evaluator, places_for, play_out
 from r2r2.record.folder import open_run
 from r2r2.run.train import members_of
-from r2r2.use.trained import chosen, config_of, policies_of
+from r2r2.use.trained import chosen, config_of, evaluated_of
 
 
 class Evaluation(NamedTuple):
@@ -72,10 +72,10 @@ def evaluate_run(
     lent = isinstance(env, gymnasium.Env)
     places = places_for(members, recipes, 1 if lent else episodes)
     with EnvPool(places, 0 if lent else crew_size(workers)) as pool:
-        agent = make_agent(config.agent, pool.spec)
-        policies = policies_of(folder, agent, members)
+        agent = make_agent(config.agent, pool.spec, config.utd)
+        evaluated = evaluated_of(folder, agent, pool.spec, members)
         slots, who = range(len(places)), range(len(members))
         evaluator = Evaluator(agent, members, slots, episodes, "eval-command")
-        evaluator.begin(pool, who, policies, first=[0] * len(members))
+        evaluator.begin(pool, who, evaluated, first=[0] * len(members))
         found = play_out(evaluator, pool)
     return Evaluation(members, np.stack([found[member] for member in who]))

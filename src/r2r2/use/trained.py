@@ -5,15 +5,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from r2r2.config.refusal import Refusal, did_you_mean
 from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig
 from r2r2.config.text import parse_toml
 from r2r2.core import Agent
-from r2r2.envs.members import Member
+from r2r2.envs.members import Member, Spec
+from r2r2.interact.normalise import Scales
+from r2r2.learn.agents.make import state_shapes
+from r2r2.measure.evaluate import Evaluated
 from r2r2.record.folder import RunFolder
 from r2r2.record.weights import load_weights
+from r2r2.run.journal import Learnt
 from r2r2.run.train import members_of
 
 
@@ -41,9 +46,11 @@ def chosen(members: tuple[Member, ...], wanted: str | None) -> tuple[Member, ...
     return found
 
 
-def policies_of(folder: RunFolder, agent: Agent, members: Sequence[Member]) -> Any:
-    """What evaluation uses of the members' final states, [S, ...]."""
-    like = jax.eval_shape(agent.init, jax.random.key(0))
+def evaluated_of(
+    folder: RunFolder, agent: Agent, spec: Spec, members: Sequence[Member]
+) -> Evaluated:
+    """What evaluation uses of all that the members have learnt, [S, ...]."""
+    like = Learnt(state_shapes(agent), _scales_like(spec) if agent.normalises else None)
     loaded: list[Any] = []
     for member in members:
         path = folder.weights(member.name)
@@ -52,5 +59,15 @@ def policies_of(folder: RunFolder, agent: Agent, members: Sequence[Member]) -> A
                 f"run is '{folder.path}', which has no final weights of {member.name}: "
                 "it did not finish"
             )
-        loaded.append(agent.evaluated(load_weights(path, like)))
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *loaded)
+        learnt = load_weights(path, like)
+        loaded.append((agent.evaluated(learnt.state), learnt.scales))
+    policies, scales = zip(*loaded, strict=True)
+    return Evaluated(
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *policies),
+        # float64, which JAX would round
+        jax.tree.map(lambda *leaves: np.stack(leaves), *scales),
+    )
+
+
+def _scales_like(spec: Spec) -> Scales:
+    return Scales(np.zeros(spec.obs_dim), np.zeros(spec.obs_dim), np.zeros(()))

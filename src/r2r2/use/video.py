@@ -17,11 +17,12 @@ from r2r2.envs.members import Member
 from r2r2.envs.own import Lent
 from r2r2.envs.render import Frame, drawing
 from r2r2.learn.agents.make import make_agent
+from r2r2.measure.evaluate import Evaluated, sight_of
 from r2r2.measure.video import Act, Film
 from r2r2.record.folder import open_run
 from r2r2.record.mp4 import check_target, write_mp4
 from r2r2.run.train import members_of
-from r2r2.use.trained import chosen, config_of, policies_of
+from r2r2.use.trained import chosen, config_of, evaluated_of
 
 # Pictures so far, and how many there will be at most, if that is known.
 FilmWatcher = Callable[[int, int | None], None]
@@ -86,8 +87,8 @@ def record_video(
     seeds = [episode_seed(who[0].seed, "eval-command", n) for n in range(episodes)]
     stage = _stage(who[0].task, config, env)
     with drawing(), Film(who[0].task, stage, config.action_repeat) as film:
-        agent = make_agent(config.agent, spec_of(stage))
-        act = _greedy(agent, policies_of(folder, agent, who))
+        agent = make_agent(config.agent, spec_of(stage), config.utd)
+        act = _greedy(agent, evaluated_of(folder, agent, spec_of(stage), who))
         most = film.longest and (film.longest + 1) * episodes
         shown = _watched(film.frames(act, seeds), most, watch)
         count = write_mp4(path, shown, film.fps)
@@ -110,13 +111,13 @@ def _stage(task: str, config: RunConfig, env: Source | Env | None) -> Env:
         raise Refusal(f"{said}; {needs}") from None
 
 
-def _greedy(agent: Agent, policies: object) -> Act:
+def _greedy(agent: Agent, evaluated: Evaluated) -> Act:
     """The first policy as a function of one observation."""
-    policy = jax.tree.map(lambda leaf: leaf[0], policies)
-    greedy = jax.jit(agent.greedy)
+    policy = jax.tree.map(lambda leaf: leaf[0], evaluated.policies)
+    greedy, sight = jax.jit(agent.greedy), sight_of(evaluated.scales, member=0)
 
     def act(obs: NDArray[np.float64]) -> NDArray[np.floating]:
-        return np.asarray(greedy(policy, np.asarray(obs, dtype=np.float64)[None])[0])
+        return np.asarray(greedy(policy, sight(np.asarray(obs, np.float64))[None])[0])
 
     return act
 

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from r2r2.config.agents import TD7Config
+from r2r2.config.td7 import TD7Config
 from r2r2.core import Agent, Array, Batch, Metric, Update
 from r2r2.envs.members import Spec
 from r2r2.learn.losses.policy import deterministic_policy_loss
 from r2r2.learn.losses.representation import representation_loss, self_prediction
 from r2r2.learn.losses.value import lap_huber, lap_priority, td_target
-from r2r2.learn.networks.basic import random_weights
-from r2r2.learn.networks.td7 import Actor, Critic, Encoder, Policy, twin_values
+from r2r2.learn.networks.basic import random_weights, twin_values
+from r2r2.learn.networks.td7 import Actor, Critic, Encoder, Policy
 from r2r2.learn.optimise import adam, descend
 
 
@@ -55,12 +55,13 @@ def td7(config: TD7Config, spec: Spec) -> Agent:
 
     Example:
         >>> agent = td7(TD7Config(width=16, latent=16), Spec(obs_dim=5, action_dim=2))
-        >>> states = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 5))
+        >>> keys = jax.random.split(jax.random.key(0), 5)
+        >>> states = jax.vmap(agent.init, in_axes=(0, None))(keys, 1000)
         >>> states.critic.embed.kernel.shape
         (5, 2, 7, 16)
     """
     return Agent(
-        init=partial(init, config, spec),
+        init=lambda key, _: init(config, spec, key),
         acting=acting,
         evaluated=partial(evaluated, config),
         draw_action=partial(_normal, (spec.action_dim,)),
@@ -68,11 +69,11 @@ def td7(config: TD7Config, spec: Spec) -> Agent:
         greedy=Policy.__call__,
         draw=partial(_normal, (config.batch_size, spec.action_dim)),
         update=partial(update, config),
-        sync=sync,
-        keep=keep,
         batch_size=config.batch_size,
         phase=config.policy_delay,
         sync_period=config.target_period,
+        sync=sync,
+        keep=keep,
     )
 
 
@@ -80,7 +81,7 @@ def init(config: TD7Config, spec: Spec, key: Array) -> TD7State:
     """New networks; the targets and the first policy checkpoint equal them."""
     k_encoder, k_critic, k_actor = jax.random.split(key, 3)
     sizes = (spec, config.width, config.latent)
-    encoder = random_weights(Encoder(*sizes), k_encoder)
+    encoder = random_weights(Encoder(*sizes, config.layer_norm), k_encoder)
     twins = partial(random_weights, Critic(*sizes))
     critic = jax.vmap(twins)(jax.random.split(k_critic))
     actor = random_weights(Actor(*sizes), k_actor)

@@ -14,7 +14,7 @@ it. They can be used alone, on any encoder:
 import jax
 import jax.numpy as jnp
 
-from r2r2.config.agents import Representation
+from r2r2.config.parts import Representation
 from r2r2.config.refusal import Refusal
 from r2r2.core import Array
 
@@ -33,6 +33,20 @@ def self_prediction(predicted: Array, target: Array) -> Array:
         2.5
     """
     return jnp.mean((predicted - jax.lax.stop_gradient(target)) ** 2)
+
+
+def summed_self_prediction(predicted: Array, target: Array) -> Array:
+    r"""L_SPL as Minimalist phi reduces it: the mean over the batch of feature sums.
+
+    $$\frac{1}{N} \sum_{n,j} (T(\phi(s), a) - \mathrm{sg}(\phi(s')))_{nj}^2$$
+
+    Predictions and targets are [N, d]; no gradient reaches the targets.
+
+    Example:
+        >>> float(summed_self_prediction(jnp.array([[1.0, 2.0]]), jnp.zeros((1, 2))))
+        5.0
+    """
+    return self_prediction(predicted, target) * predicted.shape[-1]
 
 
 def redundancy(z: Array, zero_centred: bool = False) -> Array:

@@ -32,3 +32,9 @@ def lap_huber(error: Array, threshold: float) -> Array:
 def lap_priority(error: Array, threshold: float, exponent: float) -> Array:
     """New priorities [B] of rows with absolute TD errors [2, B]."""
     return jnp.maximum(jnp.max(error, axis=0), threshold) ** exponent
+
+
+def halved_squared_error(q: Array, target: Array) -> Array:
+    """Half the mean squared error to targets [B], summed over twins; q is [2, B]."""
+    error = q - jnp.broadcast_to(target, q.shape)
+    return 0.5 * jnp.mean(jnp.sum(error**2, axis=0))

@@ -1,5 +1,7 @@
 """Layers shared by the networks; all act on the last axis."""
 
+import itertools
+from collections.abc import Callable
 from typing import TypeVar, cast
 
 import equinox as eqx
@@ -32,9 +34,61 @@ class Linear(eqx.Module):
         return y + jnp.broadcast_to(self.bias, y.shape)
 
 
-def linears(*sizes: int) -> tuple[Linear, ...]:
-    """One linear layer between each pair of neighbouring sizes."""
-    return tuple(map(Linear, sizes[:-1], sizes[1:]))
+class LayerNorm(eqx.Module):
+    """Each row with mean 0 and variance 1 over its features, then scaled and moved."""
+
+    gain: Array  # [features]
+    bias: Array  # [features]
+    epsilon: float = eqx.field(static=True, default=1e-5)
+
+    def __init__(self, size: int):
+        self.gain = jnp.ones(size)
+        self.bias = jnp.zeros(size)
+
+    def __call__(self, x: Array) -> Array:
+        """Maps [..., features] to the same; the variance is the biased one."""
+        centred = x - _rows(jnp.mean(x, axis=-1, keepdims=True), x)
+        variance = jnp.mean(centred**2, axis=-1, keepdims=True)
+        unit = centred / _rows(jnp.sqrt(variance + self.epsilon), x)
+        return unit * _rows(self.gain, x) + _rows(self.bias, x)
+
+
+class NormedLinear(Linear):
+    """A linear layer whose output passes LayerNorm."""
+
+    norm: LayerNorm
+
+    def __init__(self, n_in: int, n_out: int):
+        super().__init__(n_in, n_out)
+        self.norm = LayerNorm(n_out)
+
+    def __call__(self, x: Array) -> Array:
+        """Maps [..., in] to [..., out]."""
+        return self.norm(super().__call__(x))
+
+
+def linears(*sizes: int, normed: bool = False) -> tuple[Linear, ...]:
+    """A layer between each pair of neighbouring sizes; the last is never normed."""
+    hidden = NormedLinear if normed else Linear
+    *inner, last = itertools.pairwise(sizes)
+    return *(hidden(*pair) for pair in inner), Linear(*last)
+
+
+def mlp(
+    layers: tuple[Linear, ...],
+    x: Array,
+    activation: Callable[[Array], Array] = jax.nn.elu,
+) -> Array:
+    """The layers one after the other, with the activation between them."""
+    for layer in layers[:-1]:
+        x = activation(layer(x))
+    return layers[-1](x)
+
+
+def twin_values(twins: Callable[..., Array], *inputs: Array) -> Array:
+    """Both critics' values of the same rows, [2, B]; twins are stacked on axis 0."""
+    q: Array = jax.vmap(lambda critic: critic(*inputs))(twins)
+    return q
 
 
 def random_weights(network: Network, key: Array) -> Network:
@@ -47,20 +101,32 @@ def random_weights(network: Network, key: Array) -> Network:
         >>> bool(jnp.abs(layer.kernel).max() <= 0.5)
         True
     """
-    leaves, structure = jax.tree.flatten(network, is_leaf=_is_linear)
-    sizes = [layer.kernel.size + layer.bias.size for layer in leaves]
+    layers = _linear_layers(network)
+    sizes = [layer.kernel.size + layer.bias.size for layer in layers]
     flat = jax.random.uniform(key, (sum(sizes),), minval=-1, maxval=1)
-    filled: list[Linear] = []
-    for layer, part in zip(leaves, jnp.split(flat, np.cumsum(sizes[:-1])), strict=True):
+    new: list[Array] = []
+    for layer, part in zip(layers, jnp.split(flat, np.cumsum(sizes[:-1])), strict=True):
         scaled = part * layer.kernel.shape[-2] ** -0.5
         bias, kernel = jnp.split(scaled, [layer.bias.size])
-        new = kernel.reshape(layer.kernel.shape), bias
-        filled.append(eqx.tree_at(lambda node: (node.kernel, node.bias), layer, new))
-    return cast(Network, jax.tree.unflatten(structure, filled))
+        new += [kernel.reshape(layer.kernel.shape), bias]
+    return cast(Network, eqx.tree_at(_linear_weights, network, new))
 
 
-def _is_linear(node: object) -> bool:
-    return isinstance(node, Linear)
+def _linear_layers(network: object) -> list[Linear]:
+    def is_linear(node: object) -> bool:
+        return isinstance(node, Linear)
+
+    leaves = jax.tree.leaves(network, is_leaf=is_linear)
+    return [leaf for leaf in leaves if isinstance(leaf, Linear)]
+
+
+def _linear_weights(network: object) -> list[Array]:
+    pairs = ((layer.kernel, layer.bias) for layer in _linear_layers(network))
+    return [weights for pair in pairs for weights in pair]
+
+
+def _rows(part: Array, whole: Array) -> Array:
+    return jnp.broadcast_to(part, whole.shape)
 
 
 def avg_l1_norm(x: Array, floor: float = 1e-8) -> Array:

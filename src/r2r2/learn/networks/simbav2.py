@@ -1,0 +1,143 @@
+"""The networks of SimbaV2 and SimbaV2-SPL (Lee et al., 2025; R2R2, ICML 2026).
+
+Actor and critics are the same in both. With SPL they are shown latents too, and a
+plain layer first takes what they see themselves to the sphere.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from r2r2.config.simbav2 import Tower
+from r2r2.core import Array
+from r2r2.envs.members import Spec
+from r2r2.learn.networks.basic import Linear, linears
+from r2r2.learn.networks.sphere import Embed, Head, LerpBlock, to_sphere
+
+
+class Trunk(eqx.Module):
+    """From what a network is shown to a point on the sphere."""
+
+    projection: Linear | None  # only where latents stand beside the input
+    embed: Embed
+    blocks: tuple[LerpBlock, ...]
+
+    def __init__(self, tower: Tower, n_in: int, latents: int):
+        width = tower.width
+        self.projection = Linear(n_in, width) if latents else None
+        self.embed = Embed((width if latents else n_in) + latents, width, tower.shift)
+        block = width, tower.expansion, tower.blocks
+        self.blocks = tuple(LerpBlock(*block) for _ in range(tower.blocks))
+
+    def __call__(self, x: Array, latents: tuple[Array, ...]) -> Array:
+        """Maps [..., in], with latents beside it, to [..., width]."""
+        if self.projection is not None:
+            x = to_sphere(self.projection(x))
+        x = self.embed(jnp.concatenate([x, *latents], axis=-1))
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Gaussian(NamedTuple):
+    """A normal distribution of actions before the tanh, [..., action]."""
+
+    mean: Array
+    log_std: Array
+
+
+class Actor(eqx.Module):
+    """The stochastic policy."""
+
+    trunk: Trunk
+    mean: Head
+    log_std: Head
+    limits: tuple[float, float] = eqx.field(static=True)
+
+    def __init__(
+        self, tower: Tower, spec: Spec, limits: tuple[float, float], latents: int = 0
+    ):
+        self.trunk = Trunk(tower, spec.obs_dim, latents)
+        self.mean = Head(tower.width, spec.action_dim)
+        self.log_std = Head(tower.width, spec.action_dim)
+        self.limits = limits
+
+    def __call__(self, obs: Array, *latents: Array) -> Gaussian:
+        """The distribution for each observation."""
+        x = self.trunk(obs, latents)
+        low, high = self.limits
+        log_std = low + (high - low) * (1 + jnp.tanh(self.log_std(x))) / 2
+        return Gaussian(self.mean(x), log_std)
+
+
+class Critic(eqx.Module):
+    """One critic; one or two are stacked on axis 0 and mapped by `log_probs`."""
+
+    trunk: Trunk
+    value: Head
+
+    def __init__(self, tower: Tower, spec: Spec, bins: int, latents: int = 0):
+        self.trunk = Trunk(tower, spec.obs_dim + spec.action_dim, latents)
+        self.value = Head(tower.width, bins)
+
+    def __call__(self, obs: Array, action: Array, *latents: Array) -> Array:
+        """Log-probabilities of the return's bins, [..., bins]."""
+        x = self.trunk(jnp.concatenate([obs, action], axis=-1), latents)
+        return jax.nn.log_softmax(self.value(x), axis=-1)
+
+
+def log_probs(critics: Critic, obs: Array, action: Array, *latents: Array) -> Array:
+    """Every critic's log-probabilities for the same rows, [critics, B, bins]."""
+    found: Array = jax.vmap(lambda critic: critic(obs, action, *latents))(critics)
+    return found
+
+
+def _nothing(_: Array) -> tuple[Array, ...]:
+    return ()
+
+
+class View(NamedTuple):
+    """What actor and critics are shown of a batch; latents are SPL's."""
+
+    obs: Array  # [B, obs]
+    latents: tuple[Array, ...] = ()
+    predict: Callable[[Array], tuple[Array, ...]] = _nothing  # action -> more latents
+
+    def policy(self, actor: Actor) -> Gaussian:
+        """The distribution of actions, [B, action]."""
+        return actor(self.obs, *self.latents)
+
+    def values(self, critic: Critic, action: Array) -> Array:
+        """Log-probabilities of the actions' returns, [critics, B, bins]."""
+        latents = *self.latents, *self.predict(action)
+        return log_probs(critic, self.obs, action, *latents)
+
+
+class LatentModel(eqx.Module):
+    """Predicts the next latent from a latent and an action; ordinary layers."""
+
+    layers: tuple[Linear, ...]
+
+    def __init__(self, latent: int, action_dim: int, width: int):
+        self.layers = linears(latent + action_dim, width, width, latent)
+
+    def __call__(self, z: Array, action: Array) -> Array:
+        """Maps [..., latent] and [..., action] to [..., latent], of length 1."""
+        x = jnp.concatenate([z, action], axis=-1)
+        for layer in self.layers[:-1]:
+            x = jax.nn.elu(layer(x))
+        return to_sphere(self.layers[-1](x))
+
+
+class LatentPolicy(NamedTuple):
+    """What acting needs with SPL: an actor and the encoder that feeds it."""
+
+    actor: Actor
+    encoder: Embed
+
+    def __call__(self, obs: Array) -> Gaussian:
+        """The distribution for each observation."""
+        return self.actor(obs, self.encoder(obs))

@@ -1,0 +1,172 @@
+"""The layers of SimbaV2 (Lee et al., 2025): weights and features on the unit sphere.
+
+A layer whose weights are constrained is told by its type, `UnitLinear`; `project` puts
+them back, and is part of every optimiser step.
+"""
+
+from typing import Any, TypeVar, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from r2r2.core import Array
+from r2r2.learn.networks.basic import Linear
+from r2r2.learn.networks.draw import draw_kernels, orthogonal, with_kernel
+
+Network = TypeVar("Network")
+
+
+def to_sphere(x: Array, axis: int = -1, floor: float = 1e-8) -> Array:
+    """A vector over its length, which counts as `floor` at least.
+
+    The floor stands under the root, where the derivative at a zero vector is finite.
+
+    Example:
+        >>> to_sphere(jnp.array([3.0, 4.0])).tolist()
+        [0.6000000238418579, 0.800000011920929]
+    """
+    squares = jnp.sum(x**2, axis=axis, keepdims=True)
+    norm = jnp.sqrt(jnp.maximum(squares, floor**2))
+    return x / jnp.broadcast_to(norm, x.shape)
+
+
+class UnitLinear(eqx.Module):
+    """A linear map without bias whose columns have length 1, zero until drawn."""
+
+    kernel: Array  # [in, out]
+
+    def __init__(self, n_in: int, n_out: int):
+        self.kernel = jnp.zeros((n_in, n_out))
+
+    def __call__(self, x: Array) -> Array:
+        """Maps [..., in] to [..., out]."""
+        return x @ self.kernel
+
+
+def project(tree: Network) -> Network:
+    """The tree with the columns of every `UnitLinear` at length 1, the rest as it is.
+
+    Kernels end in [in, out], whatever stands before: twins, members.
+
+    Example:
+        >>> layer = jax.tree.map(lambda x: x + 2.0, UnitLinear(4, 1))
+        >>> project(layer).kernel[:, 0].tolist()
+        [0.5, 0.5, 0.5, 0.5]
+    """
+
+    def onto_sphere(node: Any) -> Any:
+        if not isinstance(node, UnitLinear):
+            return node
+        return with_kernel(node, to_sphere(node.kernel, axis=-2))
+
+    return cast(Network, jax.tree.map(onto_sphere, tree, is_leaf=_is_unit))
+
+
+class Scaler(eqx.Module):
+    """A learnt gain per feature; it starts at `scale` and acts as `init`.
+
+    The smaller `scale` is, the faster Adam's steps of fixed size change the gain.
+    """
+
+    gain: Array  # [features]
+    factor: float = eqx.field(static=True)
+
+    def __init__(self, size: int, init: float, scale: float):
+        self.gain = jnp.full(size, scale, dtype=float)
+        self.factor = init / scale
+
+    def __call__(self, x: Array) -> Array:
+        """Scales [..., features]."""
+        return x * jnp.broadcast_to(self.gain * self.factor, x.shape)
+
+
+class Embed(eqx.Module):
+    """Any vector as a point on the sphere: unit(scale * W unit([x, shift])).
+
+    The appended constant keeps the length of x, which the inner normalisation would
+    lose.
+    """
+
+    linear: UnitLinear
+    scale: Scaler
+    shift: float = eqx.field(static=True)
+
+    def __init__(self, n_in: int, width: int, shift: float):
+        self.linear = UnitLinear(n_in + 1, width)
+        self.scale = Scaler(width, init=(2 / width) ** 0.5, scale=(2 / width) ** 0.5)
+        self.shift = shift
+
+    def __call__(self, x: Array) -> Array:
+        """Maps [..., in] to [..., width]."""
+        constant = jnp.full_like(x[..., :1], self.shift)
+        x = to_sphere(jnp.concatenate([x, constant], axis=-1))
+        return to_sphere(self.scale(self.linear(x)))
+
+
+class LerpBlock(eqx.Module):
+    """A residual step along the sphere: unit(x + alpha * (mlp(x) - x))."""
+
+    up: UnitLinear
+    scale: Scaler
+    down: UnitLinear
+    alpha: Scaler
+
+    def __init__(self, width: int, expansion: int, blocks: int):
+        inner, gain = expansion * width, (2 / width) ** 0.5 / 2
+        self.up = UnitLinear(width, inner)
+        self.scale = Scaler(inner, init=gain, scale=gain)
+        self.down = UnitLinear(inner, width)
+        self.alpha = Scaler(width, init=1 / (blocks + 1), scale=width**-0.5)
+
+    def __call__(self, x: Array) -> Array:
+        """Maps [..., width] to the same."""
+        # The floor keeps a row of dead units from becoming the zero vector.
+        hidden = jax.nn.relu(self.scale(self.up(x))) + 1e-8
+        step = to_sphere(self.down(hidden)) - x
+        return to_sphere(x + self.alpha(step))
+
+
+class Head(eqx.Module):
+    """Reads numbers off the sphere; without an activation."""
+
+    inner: UnitLinear
+    scale: Scaler
+    outer: UnitLinear
+    bias: Array  # [out]
+
+    def __init__(self, width: int, n_out: int):
+        self.inner = UnitLinear(width, width)
+        self.scale = Scaler(width, init=1.0, scale=1.0)
+        self.outer = UnitLinear(width, n_out)
+        self.bias = jnp.zeros(n_out)
+
+    def __call__(self, x: Array) -> Array:
+        """Maps [..., width] to [..., out]."""
+        y = self.outer(self.scale(self.inner(x)))
+        return y + jnp.broadcast_to(self.bias, y.shape)
+
+
+def draw_weights(network: Network, key: Array) -> Network:
+    """The network with random kernels; gains and biases stay as they were built.
+
+    Those of `UnitLinear` are orthogonal, then of unit columns; those of `Linear` are
+    LeCun-normal.
+    """
+    k_unit, k_plain = jax.random.split(key)
+    units = draw_kernels(network, UnitLinear, jax.random.normal, orthogonal, k_unit)
+    plain = draw_kernels(units, Linear, _normal_cut_at_2, _lecun, k_plain)
+    return project(plain)
+
+
+def _normal_cut_at_2(key: Array, shape: tuple[int, ...]) -> Array:
+    # Cutting takes the deviation down to 0.8796.
+    return jax.random.truncated_normal(key, -2, 2, shape) / 0.87962566103423978
+
+
+def _lecun(numbers: Array) -> Array:
+    return numbers / jnp.sqrt(numbers.shape[-2])
+
+
+def _is_unit(node: object) -> bool:
+    return isinstance(node, UnitLinear)
