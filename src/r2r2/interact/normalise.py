@@ -6,12 +6,15 @@ score.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.config.agents import AgentConfig
+from r2r2.config.simbav2 import SimbaV2Config
 from r2r2.core import Array, Batch
 
 FIRST_SAMPLES = 1e-4  # as if so many samples of mean 0 and variance 1 had been seen
@@ -75,6 +78,16 @@ def first_statistics(members: int, obs_dim: int) -> Statistics:
         return Moments(samples, np.zeros((members, *shape)), np.ones((members, *shape)))
 
     return Statistics(moments(obs_dim), moments(), np.zeros(members), np.zeros(members))
+
+
+def part(statistics: Statistics, member: int) -> Statistics:
+    """One member's statistics, as those of a fleet of one: what is saved of it."""
+    return cast(Statistics, jax.tree.map(lambda x: x[[member]], statistics))
+
+
+def joined(parts: Sequence[Statistics]) -> Statistics:
+    """The statistics of a fleet from those of its members."""
+    return cast(Statistics, jax.tree.map(lambda *x: np.concatenate(x), *parts))
 
 
 class Normaliser:
@@ -154,3 +167,16 @@ class Normaliser:
             deviation=np.sqrt(obs.variance + FLOOR),
             reward=np.maximum(spread, largest / self._limit),
         )
+
+
+def normaliser_for(config: AgentConfig, statistics: Statistics) -> Normaliser | None:
+    """What normalises for an agent, from statistics on; None if it has none.
+
+    Example:
+        >>> from r2r2.config.agents import agent_config
+        >>> normaliser_for(agent_config("td7"), first_statistics(1, 2)) is None
+        True
+    """
+    if not isinstance(config, SimbaV2Config):
+        return None
+    return Normaliser(statistics, config.discount, config.return_limit)
