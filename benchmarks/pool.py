@@ -2,78 +2,100 @@
 
     python benchmarks/pool.py --out benchmarks/results/NAME.json
 
-A step of the pool is done when its slowest member is. Beside it stands the slowest
-environment's own step, alone in this process: members one after the other, in the same
-run. Medians, random actions; the pool's steps include the resets that fall into them.
+A step of the pool is done when its slowest member is. Beside it stand an environment's
+own step, alone in this process, in blocks that alternate with the pool's on a machine
+whose speed changes; and the slowest own step among those of the same turn, timed inside
+the workers. Medians over random actions; resets fall into the pool's steps.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 
-from r2r2.envs.make import episode_seed, make_env
+from r2r2.envs.dmc import DMCEnv
+from r2r2.envs.make import adapted, episode_seed
 from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool, Place, Turn, cores, crew_size
-from r2r2.envs.suites import default_action_repeat
+from r2r2.envs.suites import default_action_repeat, dmc_parts, suite_of
 from r2r2.envs.troupe import Recipe
 from r2r2.record.versions import versions
 
 SHARE, ALLOWANCE = 1.3, 150.0  # of the environment's own step, and microseconds on top
+BLOCK = 100  # steps
 
 
-def own_step(member: Member, repeat: int, steps: int) -> float:
-    """Median microseconds of a member's environment, without resets."""
-    env = make_env(member.task, repeat)
-    rng, times, index = np.random.default_rng(member.seed), [], 0
-    env.reset(seed=episode_seed(member.seed, "train", index))
-    for _ in range(steps):
-        action = rng.uniform(-1, 1, env.action_space.shape)
+class Stopwatch(gymnasium.Wrapper):
+    """Gives the microseconds of its own step as the reward."""
+
+    def step(self, action: np.ndarray) -> tuple:
+        """Steps, timed."""
         start = time.perf_counter()
-        *_, terminated, truncated, _ = env.step(action)
-        times.append(time.perf_counter() - start)
-        if terminated or truncated:
-            index += 1
-            env.reset(seed=episode_seed(member.seed, "train", index))
-    env.close()
-    return float(np.median(times)) * 1e6
+        obs, _, terminated, truncated, info = self.env.step(action)
+        spent = (time.perf_counter() - start) * 1e6
+        return obs, spent, terminated, truncated, info
 
 
-def pool_steps(members: list[Member], repeat: int, steps: int, workers: int) -> list:
-    """Microseconds of every step of all members."""
-    places = [Place(m, Recipe(m.task, repeat), "training") for m in members]
-    rng, times, slots = np.random.default_rng(0), [], range(len(members))
-    with EnvPool(places, workers) as pool:
-        seeds = [episode_seed(m.seed, "train", 0) for m in members]
-        pool.reset(slots, seeds)
+def source_of(task: str) -> Callable[[], gymnasium.Env]:
+    """What builds a timed environment of a task."""
+    if suite_of(task) == "dmc":
+        return lambda: Stopwatch(DMCEnv(*dmc_parts(task)))
+    return lambda: Stopwatch(gymnasium.make(task, disable_env_checker=True))
+
+
+class Alone:
+    """One environment stepped in this process, as the pool's are."""
+
+    def __init__(self, task: str, repeat: int):
+        self._env = adapted(task, source_of(task)(), repeat)
+        self._rng, self._episode, self.times = np.random.default_rng(0), 0, []
+        self._env.reset(seed=episode_seed(0, "train", 0))
+
+    def play(self, steps: int) -> None:
+        """Takes so many steps, and notes their own times."""
         for _ in range(steps):
-            actions = rng.uniform(-1, 1, (len(members), pool.spec.action_dim))
-            start = time.perf_counter()
-            pool.step(Turn(slots, actions, seeds))
-            times.append((time.perf_counter() - start) * 1e6)
-    return times
+            action = self._rng.uniform(-1, 1, self._env.action_space.shape)
+            _, spent, terminated, truncated, _ = self._env.step(action)
+            self.times.append(spent)
+            if terminated or truncated:
+                self._episode += 1
+                self._env.reset(seed=episode_seed(0, "train", self._episode))
 
 
 def measure(task: str, given: argparse.Namespace) -> dict[str, float | str | bool]:
     """One row of the table."""
     repeat = default_action_repeat(task)
     members = [Member(task, seed) for seed in range(given.members)]
-    own = max(own_step(member, repeat, given.steps // 4) for member in members)
-    workers = crew_size(None)
-    times = pool_steps(members, repeat, given.steps, workers)
-    here = pool_steps(members, repeat, given.steps // 10, 0)
+    recipe = Recipe(task, repeat, source_of(task))
+    places = [Place(member, recipe, "training") for member in members]
+    alone, turns, slowest = Alone(task, repeat), [], []
+    rng, slots = np.random.default_rng(0), range(len(members))
+    with EnvPool(places, crew_size(None)) as pool:
+        seeds = [episode_seed(m.seed, "train", 0) for m in members]
+        pool.reset(slots, seeds)
+        for _ in range(given.steps // BLOCK):
+            alone.play(BLOCK)
+            for _ in range(BLOCK):
+                actions = rng.uniform(-1, 1, (len(members), pool.spec.action_dim))
+                start = time.perf_counter()
+                step = pool.step(Turn(slots, actions, seeds))
+                turns.append((time.perf_counter() - start) * 1e6)
+                slowest.append(step.reward.max())
+    own, median = float(np.median(alone.times)), float(np.median(turns))
     allowed = SHARE * own + ALLOWANCE
-    median = float(np.median(times))
     return {
         "task": task,
         "members": given.members,
-        "workers": min(workers, given.members),
+        "workers": min(crew_size(None), given.members),
         "own_us": round(own, 1),
+        "slowest_of_turn_us": round(float(np.median(slowest)), 1),
         "pool_us": round(median, 1),
-        "pool_us_p95": round(float(np.quantile(times, 0.95)), 1),
-        "in_process_us": round(float(np.median(here)), 1),
+        "pool_us_p95": round(float(np.quantile(turns, 0.95)), 1),
+        "overhead_us": round(float(np.median(np.subtract(turns, slowest))), 1),
         "allowed_us": round(allowed, 1),
         "within": median <= allowed,
     }
@@ -85,15 +107,15 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["Hopper-v5", "dog-run"])
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--steps", type=int, default=2_000)
-    parser.add_argument("--commit", help="where there is no git")
+    parser.add_argument("--commit", help="where the source is no checkout")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     table = [measure(task, given) for task in given.tasks]
     for row in table:
         print(row, flush=True)
     if given.out:
-        kind = versions() | ({"commit": given.commit} if given.commit else {})
-        result = {"cores": cores(), "versions": kind, "table": table}
+        made_with = versions() | ({"commit": given.commit} if given.commit else {})
+        result = {"cores": cores(), "versions": made_with, "table": table}
         given.out.write_text(json.dumps(result, indent=2) + "\n")
 
 

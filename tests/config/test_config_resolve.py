@@ -139,3 +139,14 @@ def test_more_updates_than_the_device_counts_are_refused():
         "utd is 2; allowed with 2000000000 steps is at most 1, "
         "2147483647 updates in all"
     )
+
+
+def test_r2r2_needs_an_encoder():
+    with pytest.raises(Refusal, match=r"no encoder .* simbav2-spl\+r2r2 has one"):
+        agent_config("simbav2+r2r2")
+    assert "simbav2-spl+r2r2" in AGENTS
+
+
+def test_warm_up_is_the_releases():
+    steps = {name: defaults(name).warmup for name in AGENTS}
+    assert all(n == (25_000 if "td7" in name else 5_000) for name, n in steps.items())

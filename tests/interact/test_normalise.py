@@ -1,8 +1,17 @@
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
-from r2r2.interact.normalise import Normaliser, first_statistics
+from r2r2.config.agents import AGENTS
+from r2r2.envs.members import Spec
+from r2r2.interact.normalise import (
+    Normaliser,
+    first_statistics,
+    normaliser_for,
+)
+from r2r2.learn.agents.make import make_agent
 from r2r2.record.weights import load_weights, save_weights
 
 
@@ -128,12 +137,21 @@ def test_a_run_goes_on_from_saved_statistics(tmp_path):
     obs, reward, ended = stream(20, 2)
     for t in range(12):
         first.observe([0, 1], obs[t], reward[t], ended[t])
-    save_weights(tmp_path / "statistics.npz", first.statistics)
-    loaded = load_weights(tmp_path / "statistics.npz", like=first_statistics(2, 3))
-    second = Normaliser(loaded, discount=0.9, limit=5.0)
+    save_weights(tmp_path / "kept.npz", first.statistics)
+    kept = load_weights(tmp_path / "kept.npz", like=first_statistics(2, 3))
+    second = Normaliser(kept, discount=0.9, limit=5.0)
     for t in range(12, 20):
         second.observe([0, 1], obs[t], reward[t], ended[t])
     for ours, expected in zip(
         *map(jax.tree.leaves, (second.statistics, whole.statistics)), strict=True
     ):
         np.testing.assert_array_equal(ours, expected)
+
+
+def test_agents_normalise_as_their_record_says():
+    for name, (config, _) in AGENTS.items():
+        settled = {"critics": 1, "discount": 0.9} if "simbav2" in name else {}
+        config = dataclasses.replace(config, **settled)
+        normaliser = normaliser_for(config, first_statistics(1, 3))
+        agent = make_agent(config, Spec(obs_dim=3, action_dim=1), 1)
+        assert agent.normalises == (normaliser.scales() is not None)

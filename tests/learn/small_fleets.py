@@ -106,7 +106,7 @@ def trio(name: str) -> Fleet:
 
 def by_hand(fleet: Fleet, scales, place: int, made: int, count: int):
     """Updates of one member, one after the other, as METHOD.md has them."""
-    learner = jax.tree.map(lambda x: x[place], fleet._learners)
+    learner = jax.tree.map(lambda x: x[place], fleet.learners)
     agent, key, who = fleet._agent, fleet._keys[place], jnp.asarray(place)
     data = Data(fleet._rows, scales)
     once, sync = (
@@ -128,7 +128,7 @@ def check_a_call(name: str, made: tuple[int, int, int]) -> None:
     fleet.train(Call((0, 1, 2), 7), np.array(made), scales)
     delay = fleet._agent.phase
     for place in (0, 1):
-        ours = member(fleet._learners, place)
+        ours = member(fleet.learners, place)
         chex.assert_trees_all_close(ours, expected[place], rtol=1e-4, atol=1e-6)
         assert ours.metrics["loss/critic"].times == 7
         times = (made[place] + 7) // delay - made[place] // delay

@@ -79,9 +79,9 @@ def test_a_group_that_is_filled_up_changes_its_members_alone(name):
         )
         chex.assert_trees_all_close(ours, theirs, rtol=1e-4, atol=1e-6)
     for place in (1, 3):
-        ours, old = (member(f._learners, place) for f in (fleet, before))
+        ours, old = (member(f.learners, place) for f in (fleet, before))
         chex.assert_trees_all_equal(ours, old)
-    updates = fleet._learners.metrics["loss/critic"].times
+    updates = fleet.learners.metrics["loss/critic"].times
     assert updates.tolist() == [20, 0, 20, 0, 20]
 
 

@@ -29,6 +29,16 @@ from r2r2.learn.fleet import Fleet
 every_agent = pytest.mark.parametrize("name", AGENTS)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled_in_a_third_of_the_time():
+    """These programs run for milliseconds; test_fleet.py has the optimised ones."""
+    trio.cache_clear()
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    trio.cache_clear()
+
+
 @every_agent
 def test_same_seed_same_bits(name):
     again = trained(small(name), [0, 1, 2])

@@ -7,7 +7,8 @@ from r2r2.envs.make import episode_seed
 from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool
 from r2r2.envs.troupe import Recipe
-from r2r2.measure.evaluate import Evaluator, places_for, play_out
+from r2r2.interact.normalise import Scales
+from r2r2.measure.evaluate import Evaluated, Evaluator, places_for, play_out, sight_of
 
 
 class Hold:
@@ -32,7 +33,8 @@ class Player:
         self.evaluator = Evaluator(Hold, members, slots, episodes, purpose)
 
     def returns(self, policies, members, first):
-        self.evaluator.begin(self.pool, members, policies, [first] * len(members))
+        firsts = [first] * len(members)
+        self.evaluator.begin(self.pool, members, Evaluated(policies), firsts)
         found = play_out(self.evaluator, self.pool)
         return np.stack([found[member] for member in members])
 
@@ -80,7 +82,8 @@ def test_workers_give_the_same_returns(player):
 
 
 def test_all_episodes_are_played_at_once(player):
-    player.evaluator.begin(player.pool, [0, 1], jnp.zeros((2, 1)), [0, 0])
+    everybody = Evaluated(jnp.zeros((2, 1)))
+    player.evaluator.begin(player.pool, [0, 1], everybody, [0, 0])
     assert len(player.evaluator.turn().slots) == 6
     play_out(player.evaluator, player.pool)
 
@@ -95,10 +98,10 @@ def test_the_policy_is_the_members_own(player):
 def test_an_evaluation_under_way_keeps_the_policy_it_began_with(player):
     evaluator, pool = player.evaluator, player.pool
     expected = player.returns(jnp.array([[0.0], [0.5]]), [0, 1], first=0)
-    evaluator.begin(pool, [0], jnp.array([[0.0], [9.0]]), [0])
+    evaluator.begin(pool, [0], Evaluated(jnp.array([[0.0], [9.0]])), [0])
     for _ in range(7):
         assert not evaluator.take(pool.step(evaluator.turn()))
-    evaluator.begin(pool, [1], jnp.array([[9.0], [0.5]]), [0])
+    evaluator.begin(pool, [1], Evaluated(jnp.array([[9.0], [0.5]])), [0])
     assert evaluator.busy == [0, 1]
     found = play_out(evaluator, pool)
     np.testing.assert_array_equal(np.stack([found[0], found[1]]), expected)
@@ -114,3 +117,12 @@ def test_a_return_is_the_sum_of_rewards_to_the_end():
     with Player(MEMBERS[:1], episodes=1) as player:
         found = player.returns(jnp.zeros((1, 1)), [0], 0)
     assert found[0, 0] == pytest.approx(total, rel=1e-6)
+
+
+def test_a_member_sees_through_its_own_scales():
+    scales = Scales(
+        np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([[1.0, 1.0], [2, 4]]), 0
+    )
+    seen = sight_of(scales, member=1)(np.array([[3.0, 6.0]]))
+    np.testing.assert_array_equal(seen, [[1.0, 1.0]])
+    np.testing.assert_array_equal(sight_of(None, member=1)(np.ones((1, 2))), [[1, 1]])

@@ -57,7 +57,7 @@ def test_tasks_that_disagree_are_refused(env, values, field):
 
 
 def test_a_task_without_a_limit_is_refused_until_a_discount_is_given(monkeypatch):
-    monkeypatch.setattr(fitting, "step_limit", lambda _: None)
+    monkeypatch.setattr(fitting, "step_limit", lambda *_: None)
     with pytest.raises(Refusal, match=r"'Hopper-v5' has no time limit; give one"):
         fitted(config("Hopper-v5"))
     given = fitted(config("Hopper-v5", discount=0.9))

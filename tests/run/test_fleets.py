@@ -85,11 +85,11 @@ def test_an_evaluation_is_of_the_policy_checkpoint_as_of_its_step(tmp_path):
         points, expected, used = training._points, {}, {}
         begin = points._evaluator.begin
 
-        def begin_and_keep(pool, members, policies, first):
+        def begin_and_keep(pool, members, evaluated, first):
             for member, number in zip(members, first, strict=True):
-                leaves = jax.tree.leaves(policies)
+                leaves = jax.tree.leaves(evaluated.policies)
                 expected[member, number] = [np.array(x[member]) for x in leaves]
-            begin(pool, members, policies, first)
+            begin(pool, members, evaluated, first)
 
         def look(_):
             policies = points._evaluator._policies
@@ -171,8 +171,7 @@ def test_what_is_stored_from_one_environment_is_what_happened(tmp_path):
         patch.setattr(start, "Training", Kept)
         run(tmp_path, own=robot, env="robot")
     fleet = result[0]._fleet
-    weights = np.asarray(fleet._learners.priorities.tree.weights)[0]
-    live = np.flatnonzero(weights)
+    live = np.flatnonzero(np.asarray(fleet.learners.priorities.tree.weights)[0])
     obs = np.asarray(fleet._rows.obs[0])
     assert len(live) == 60
     np.testing.assert_array_equal(obs[live + 1], obs[live] + [[0, 1]])

@@ -190,7 +190,7 @@ def test_what_is_stored_is_what_happened(tmp_path, workers):
     with prepared(config, tmp_path / "run", workers) as (training, _):
         training.run(lambda _: None)
     fleet = training._fleet
-    rows, weights = fleet._rows, np.asarray(fleet._learners.priorities.tree.weights)
+    weights, rows = np.asarray(fleet.learners.priorities.tree.weights), fleet._rows
     for member in (0, 1):
         live = np.flatnonzero(weights[member])
         obs = np.asarray(rows.obs[member])
@@ -225,9 +225,9 @@ class Watched:
         with prepared(config, tmp_path / "run") as (self.training, folder):
             train_call = self.training._fleet.train
 
-            def train_and_count(call, made):
+            def train_and_count(call, made, scales):
                 self.calls.append((call, self.training._rollout.steps.copy()))
-                train_call(call, made)
+                train_call(call, made, scales)
 
             self.training._fleet.train = train_and_count
             self.training.run(self.look)

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.config.agents import AgentConfig
+from r2r2.config.simbav2 import SimbaV2Config
 from r2r2.core import Array, Batch
 
 FIRST_SAMPLES = 1e-4  # as if so many samples of mean 0 and variance 1 had been seen
@@ -168,3 +170,15 @@ class Normaliser:
             deviation=np.sqrt(obs.variance + FLOOR),
             reward=np.maximum(spread, largest / self._limit),
         )
+
+
+def normaliser_for(config: AgentConfig, statistics: Statistics) -> Normaliser | Raw:
+    """What normalises for an agent, from statistics on.
+
+    Example:
+        >>> from r2r2.config.agents import agent_config
+        >>> normaliser_for(agent_config("td7"), first_statistics(1, 2)).scales()
+    """
+    if not isinstance(config, SimbaV2Config):
+        return Raw()
+    return Normaliser(statistics, config.discount, config.return_limit)

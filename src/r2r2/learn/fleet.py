@@ -115,10 +115,15 @@ class Fleet:
             self._flight = None
 
     @property
+    def learners(self) -> Learner:
+        """All that updates change, [S, ...]; waits for every one started so far."""
+        self._catch_up()
+        return self._learners
+
+    @property
     def states(self) -> Any:
         """The agents' states, [S, ...]; waits for every update started so far."""
-        self._catch_up()
-        return self._learners.state
+        return self.learners.state
 
     def act(
         self, obs: NDArray[np.floating], steps: np.ndarray, warm: np.ndarray

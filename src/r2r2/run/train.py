@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.config.run import RunConfig
-from r2r2.config.simbav2 import SimbaV2Config
-from r2r2.envs.members import Member, Spec
+from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool, Step, Turn, joined
 from r2r2.envs.slots import NO_EPISODE
-from r2r2.interact.normalise import Normaliser, Raw, first_statistics
+from r2r2.interact.normalise import first_statistics, normaliser_for
 from r2r2.interact.rollout import Rollout
 from r2r2.interact.schedule import Schedule
 from r2r2.learn.agents.make import make_agent
@@ -78,7 +77,8 @@ class Training:
             self._rollout.obs,
             apart=config.agent.policy_checkpoints,
         )
-        self._normaliser = _normaliser(config, len(members), pool.spec)
+        fresh = first_statistics(len(members), pool.spec.obs_dim)
+        self._normaliser = normaliser_for(config.agent, fresh)
         self._schedule = Schedule(config, len(members))
         self._points = Points(config, agent, members, pool, journal, lent)
         self._lent = lent
@@ -231,10 +231,3 @@ class Training:
     def _steps(self, member: int) -> tuple[int, int]:
         """Decision steps and updates of a member, as they stand."""
         return int(self._rollout.steps[member]), int(self._schedule.made[member])
-
-
-def _normaliser(config: RunConfig, members: int, spec: Spec) -> Normaliser | Raw:
-    if not isinstance(config.agent, SimbaV2Config):
-        return Raw()
-    start = first_statistics(members, spec.obs_dim)
-    return Normaliser(start, config.agent.discount, config.agent.return_limit)
