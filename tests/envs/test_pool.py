@@ -22,6 +22,7 @@ from r2r2.envs.members import Member, Spec
 from r2r2.envs.pool import EnvPool, Place, Turn, crew_size
 from r2r2.envs.slots import NO_EPISODE
 from r2r2.envs.troupe import Recipe
+from r2r2.envs.waiting import LOOK, looking_time
 
 COUNT = Member("scripted:Count-v0", 0)
 TERMINATES = Member("scripted:Terminates-v0", 1)
@@ -33,13 +34,19 @@ def place(member, repeat=1, source=None):
     return Place(member, Recipe(member.task, repeat, source), "training")
 
 
-# All here; all in workers; the first here and the second in a worker.
-PATHS = {"here": (0, 0), "workers": (2, 0), "both": (2, 1)}
+# All here; all in workers, which sleep or look; the first here, the second in a worker.
+PATHS = {
+    "here": (0, 0, 0.0),
+    "asleep": (2, 0, 0.0),
+    "looking": (2, 0, LOOK),
+    "both": (2, 1, 0.0),
+}
 
 
 @pytest.fixture(params=PATHS.values(), ids=PATHS)
-def pool(request):
-    workers, here = request.param
+def pool(request, monkeypatch):
+    workers, here, looking = request.param
+    monkeypatch.setattr("r2r2.envs.pool.looking_time", lambda *_: looking)
     places = [place(member, repeat=2) for member in (COUNT, TERMINATES)]
     with EnvPool(places, workers, here) as pool:
         pool.starts = pool.reset([0, 1], [5, 6])[:, 0]
@@ -205,8 +212,9 @@ class Breaks(scripted.Count):
         return super().step(action)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_environment_that_raises_is_named_with_its_traceback(workers):
+@pytest.mark.parametrize(("workers", "looking"), [(0, 0), (1, 0), (1, LOOK)])
+def test_an_environment_that_raises_is_named(workers, looking, monkeypatch):
+    monkeypatch.setattr("r2r2.envs.pool.looking_time", lambda *_: looking)
     places = [place(COUNT), place(Member("arm", 7), source=Breaks)]
     with EnvPool(places, workers) as pool:
         pool.reset([0, 1], [0, 0])
@@ -220,7 +228,9 @@ def test_an_environment_that_raises_is_named_with_its_traceback(workers):
     assert "in step" in text
 
 
-def test_a_worker_that_dies_is_named_with_the_slot_it_was_at():
+@pytest.mark.parametrize("looking", [0.0, LOOK])
+def test_a_worker_that_dies_is_named_with_its_slot(looking, monkeypatch):
+    monkeypatch.setattr("r2r2.envs.pool.looking_time", lambda *_: looking)
     deadly = place(Member("arm", 7), source=lambda: Breaks(deadly=True))
     with EnvPool([place(COUNT), deadly, place(TERMINATES)], workers=1) as pool:
         pool.reset([0, 1], [0, 0])
@@ -268,6 +278,7 @@ KILLED = """
     from r2r2.envs.members import Member
     from r2r2.envs.pool import EnvPool, Place, Turn
     from r2r2.envs.troupe import Recipe
+from r2r2.envs.waiting import LOOK, looking_time
 
     member = Member("scripted:Count-v0", 0)
     places = [Place(member, Recipe(member.task, 1), "training")] * 2
@@ -309,3 +320,19 @@ def test_a_gymnasium_environment_is_not_needed_to_be_registered():
     with EnvPool([Place(Member("scripted:Count", 0), recipe, "training")], 0) as pool:
         assert pool.reset([0], [3]).shape == (1, 4)
         assert isinstance(pool._troupe.env(0).unwrapped, gymnasium.Env)
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "machine", "looks"),
+    [
+        (8, 16, "x86_64", True),
+        (14, 16, "x86_64", True),
+        (15, 16, "x86_64", False),
+        (2, 16, "aarch64", False),
+    ],
+)
+def test_only_who_has_a_core_to_spare_looks(
+    workers, cores, machine, looks, monkeypatch
+):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert bool(looking_time(workers, cores)) == looks

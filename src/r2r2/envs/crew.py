@@ -58,7 +58,6 @@ class Worker:
 
     def __init__(self, post: Post, rows: Slots, memory: Memory):
         self._number, self._looking, self._rows = post.number, post.looking, rows
-        self._asked = 0
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "r2r2.envs.worker"]
         descriptors = theirs.fileno(), memory.file
@@ -73,11 +72,10 @@ class Worker:
         self._pipe = Connection(ours.detach())
         self._send(cloudpickle.dumps(post))
 
-    def start(self) -> None:
-        """Says that there are orders; `finish` must follow."""
-        self._asked += 1
-        self._rows.asked[self._number] = self._asked
-        self._nudge()
+    def nudge(self) -> None:
+        """Wakes it if it sleeps, to look at its orders; `finish` must follow."""
+        if self._rows.asleep[self._number]:
+            self._send(HINT)
 
     def finish(self) -> Trouble | None:
         """Waits until they are carried out; says what went wrong, if something did."""
@@ -85,7 +83,7 @@ class Worker:
         awaited = self._rows.awaited[number : number + 1]
         try:
             story = wait_until(
-                self._told, self._looking, self._pipe, awaited, self._nudge
+                self._told, self._looking, self._pipe, awaited, self.nudge
             )
             while self._rows.done[number] < 0 and story in (b"", HINT):
                 story = self._pipe.recv_bytes()
@@ -94,11 +92,8 @@ class Worker:
         return Trouble(*json.loads(story)) if story else None
 
     def _told(self) -> bool:
-        return bool(abs(self._rows.done[self._number]) == self._asked)
-
-    def _nudge(self) -> None:
-        if self._rows.asleep[self._number]:
-            self._send(HINT)
+        rows, number = self._rows, self._number
+        return bool(abs(rows.done[number]) == rows.asked[number])
 
     def _send(self, message: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # `finish` says how it died

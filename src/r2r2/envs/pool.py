@@ -176,12 +176,11 @@ class EnvPool:
 
     def _run(self, order: int, slots: list[int]) -> None:
         self._rows.order[slots] = order
-        crew = [
-            self._workers[number]
-            for number in {self._home[s] for s in slots if s >= self._here}
-        ]
+        numbers = list({self._home[s] for s in slots if s >= self._here})
+        crew = [self._workers[number] for number in numbers]
+        self._rows.asked[numbers] += 1  # all at once: who looks begins now
         for worker in crew:
-            worker.start()
+            worker.nudge()
         troubles = [self._run_here([slot for slot in slots if slot < self._here])]
         # Nobody is left at work, so that no answer is taken for the next order's.
         troubles += [worker.finish() for worker in crew]
