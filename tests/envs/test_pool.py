@@ -278,7 +278,6 @@ KILLED = """
     from r2r2.envs.members import Member
     from r2r2.envs.pool import EnvPool, Place, Turn
     from r2r2.envs.troupe import Recipe
-from r2r2.envs.waiting import LOOK, looking_time
 
     member = Member("scripted:Count-v0", 0)
     places = [Place(member, Recipe(member.task, 1), "training")] * 2
