@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from r2r2.config.agents import AGENTS
 from r2r2.config.fields import Leaf, leaves, parse
 from r2r2.config.options import ANY, Range, at_least
-from r2r2.config.presets import QUICK
+from r2r2.config.presets import quick
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import DEFAULT_AGENT, agent_name, defaults, resolve
 from r2r2.config.run import RunConfig
@@ -95,11 +95,11 @@ def _own(options: Sequence[Option]) -> dict[str, Any]:
 def _layers(options: Sequence[Option]) -> tuple[Mapping[str, Any], ...]:
     """Preset, file, and the agent's name: all that decides which fields there are."""
     own = _own(options)
-    return (
-        QUICK if _quick(own, options) else {},
+    said = (
         read_toml(Path(own["config"])) if "config" in own else {},
         {"agent": own["agent"]} if "agent" in own else {},
     )
+    return (quick(agent_name(*said)) if _quick(own, options) else {}, *said)
 
 
 def _quick(own: Mapping[str, Any], options: Sequence[Option]) -> bool:

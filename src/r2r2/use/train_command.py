@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from r2r2.config.presets import QUICK, QUICK_BAR
-from r2r2.config.resolve import defaults
 from r2r2.config.run import RunConfig
 from r2r2.config.text import changed_fields
+from r2r2.run.fitting import plain
 from r2r2.run.start import Result, finished, folder_of, settle, train
 from r2r2.run.train import members_of
 from r2r2.use.bar import Bar, spread
@@ -60,7 +60,7 @@ def _opening(config: RunConfig, path: Path) -> str:
         f"seeds {seeds}",
         f"  {jax.devices()[0].device_kind}, run folder {escape(str(path))}",
     ]
-    changed = changed_fields(config, defaults(config.agent.name))
+    changed = changed_fields(config, plain(config))
     shown = [f"{k.rpartition('.')[2]}={v}" for k, v in changed.items() if k not in SAID]
     if shown:
         lines.append(f"  changed: {escape(', '.join(shown))}")
