@@ -1,0 +1,33 @@
+"""The notes on fidelity name only fields that there are, with values they take."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from r2r2.config.agents import AGENTS
+from r2r2.config.fields import find_leaf, leaves, parse
+from r2r2.config.refusal import Refusal
+from r2r2.config.resolve import defaults
+
+NOTES = (Path(__file__).parents[1] / "docs" / "fidelity.md").read_text()
+NAMED = sorted(set(re.findall(r"`--([^\s`]+)(?: ([^`]+))?`", NOTES)))
+
+
+def takes(agent: str, name: str, value: str) -> bool:
+    try:
+        leaf = find_leaf(leaves(defaults(agent)), name.removeprefix("no-"))
+        if value:
+            parse(leaf, value)
+    except Refusal:
+        return False
+    return leaf.kind is bool or not name.startswith("no-")
+
+
+@pytest.mark.parametrize(("name", "value"), NAMED)
+def test_a_field_in_the_notes_is_one_that_some_agent_takes(name, value):
+    assert any(takes(agent, name, value) for agent in AGENTS)
+
+
+def test_fields_are_found_in_the_notes():
+    assert ("assessment.count", "decisions") in NAMED
