@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from r2r2.config.refusal import Refusal
     from r2r2.config.resolve import resolve
     from r2r2.config.run import RunConfig
+    from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
     from r2r2.config.td7 import TD7Config
     from r2r2.learn.losses.representation import (
         redundancy,
@@ -44,6 +45,7 @@ _HOMES = {
     "r2r2.config.refusal": ("Refusal",),
     "r2r2.config.resolve": ("resolve",),
     "r2r2.config.run": ("RunConfig",),
+    "r2r2.config.simbav2": ("SimbaV2Config", "SimbaV2SPLConfig"),
     "r2r2.config.td7": ("TD7Config",),
     "r2r2.learn.losses.representation": (
         "redundancy",
@@ -63,6 +65,8 @@ __all__ = [
     "Refusal",
     "Representation",
     "RunConfig",
+    "SimbaV2Config",
+    "SimbaV2SPLConfig",
     "TD7Config",
     "agent_config",
     "evaluate_run",

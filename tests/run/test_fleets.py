@@ -157,6 +157,17 @@ def test_an_episode_is_not_cut_by_an_evaluation_on_the_same_environment(tmp_path
     assert [e["decision_step"] for e in evaluations] == [20, 40, 60]
 
 
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_one_environment_gives_what_many_do(tmp_path, checkpoints):
+    """Bursts, during which nobody collects, included; starts are seeds' alone."""
+    changes = {"env": "pace", "utd": 3, "agent.policy_checkpoints": checkpoints}
+    _, lent = run(tmp_path, "lent", 0, toys.OwnPace(), **changes)
+    _, made = run(tmp_path, "made", 0, toys.OwnPace, **changes)
+    for kind, field in (("episode", "length"), ("evaluation", "mean")):
+        ours, theirs = (named(events, kind) for events in (lent, made))
+        assert [e[field] for e in ours] == [e[field] for e in theirs]
+
+
 def test_what_is_stored_from_one_environment_is_what_happened(tmp_path):
     robot = Robot()
     result = []

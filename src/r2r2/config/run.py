@@ -33,7 +33,9 @@ class RunConfig:
 
     agent: AgentConfig = dataclasses.field(default_factory=TD7Config)
     env: tuple[str, ...] = option(
-        (), "tasks: Gymnasium ids, module:Id-v0, or DMC domain-task", TASKS
+        (),
+        "tasks: Gymnasium ids, module:Id-v0, module:Class, or DMC domain-task",
+        TASKS,
     )
     seeds: tuple[int, ...] = option(
         (0,), "how many seeds (5 is 0 to 4), or which (3,7,11)", SEEDS

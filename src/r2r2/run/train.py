@@ -212,7 +212,7 @@ class Training:
 
     def _end_of_lending(self) -> None:
         """A lent environment's last evaluations, when no episode will end any more."""
-        if self._lent and not self._collecting():
+        if self._lent and (self._rollout.steps >= self._config.steps).all():
             self._points.between_episodes()
 
     def _report(self, watch: Watcher) -> None:

@@ -21,7 +21,7 @@ def list_command(argv: list[str]) -> int:
         raise Refusal(f"what is {what!r}; allowed are {', '.join(SUBJECTS)}{near}")
     if what == "agents":
         for name, (_, text) in AGENTS.items():
-            print(f"{name:10} {text}")
+            print(f"{name:18} {text}")
     else:
         _list_tasks()
     return 0

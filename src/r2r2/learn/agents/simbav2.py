@@ -1,7 +1,10 @@
 """SimbaV2 (Lee et al., 2025): SAC on the sphere with categorical critics.
 
-Follows the release, but for statistics in float64 and a finite gradient of a zero
-vector's normalisation.
+Follows the release, but for:
+- statistics are float64, and the run's first observation counts in them;
+- the first updates follow the policy's first step, not the last random one;
+- orthogonal kernels are drawn without QR, which hangs on some machines when mapped;
+- normalising a zero vector has a finite gradient.
 """
 
 from collections.abc import Callable
@@ -13,7 +16,7 @@ import jax.numpy as jnp
 
 from r2r2.config.refusal import Refusal
 from r2r2.config.simbav2 import SimbaV2Config
-from r2r2.core import Agent, Array, Batch, Metric, Update
+from r2r2.core import Agent, Array, Batch, Update, once
 from r2r2.envs.members import Spec
 from r2r2.learn.losses.categorical import (
     atoms,
@@ -215,11 +218,6 @@ def update_critic(
     optimiser = _optimiser(config, state.horizon)
     critic, moments = descend(optimiser, grads, state.critic_adam, state.critic)
     return state._replace(critic=critic, critic_adam=moments), total
-
-
-def once(metrics: dict[str, Array]) -> dict[str, Metric]:
-    """Quantities that every update computes."""
-    return {name: Metric(x, jnp.ones_like(x)) for name, x in metrics.items()}
 
 
 def _atoms(config: SimbaV2Config) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from r2r2.config.simbav2 import SimbaV2SPLConfig
-from r2r2.core import Agent, Array, Batch, Update
+from r2r2.core import Agent, Array, Batch, Update, once
 from r2r2.envs.members import Spec
 from r2r2.learn.agents import simbav2 as base
 from r2r2.learn.agents.simbav2 import SimbaV2State, Views
@@ -91,7 +91,7 @@ def update(
         encoder_target=towards(state.encoder, state.encoder_target),
         model_target=towards(state.model, state.model_target),
     )
-    return state, Update(None, base.once(metrics | more))
+    return state, Update(None, once(metrics | more))
 
 
 def latent_view(obs: Array, z: Array, model: LatentModel) -> View:

@@ -113,7 +113,7 @@ class LerpBlock(eqx.Module):
     alpha: Scaler
 
     def __init__(self, width: int, expansion: int, blocks: int):
-        inner, gain = expansion * width, (2 / width) ** 0.5 / 2
+        inner, gain = expansion * width, (2 / width / expansion) ** 0.5
         self.up = UnitLinear(width, inner)
         self.scale = Scaler(inner, init=gain, scale=gain)
         self.down = UnitLinear(inner, width)
