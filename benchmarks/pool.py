@@ -23,6 +23,7 @@ from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool, Place, Turn, cores, crew_size
 from r2r2.envs.suites import default_action_repeat, dmc_parts, suite_of
 from r2r2.envs.troupe import Recipe
+from r2r2.measure.evaluate import places_for
 from r2r2.record.versions import versions
 
 SHARE, ALLOWANCE = 1.3, 150.0  # of the environment's own step, and microseconds on top
@@ -72,6 +73,7 @@ def measure(task: str, given: argparse.Namespace) -> dict[str, float | str | boo
     members = [Member(task, seed) for seed in range(given.members)]
     recipe = Recipe(task, repeat, source_of(task))
     places = [Place(member, recipe, "training") for member in members]
+    places += places_for(members, [recipe] * len(members), episodes=10)  # as in a run
     alone, turns, slowest = Alone(task, repeat), [], []
     rng, slots = np.random.default_rng(0), range(len(members))
     with EnvPool(places, crew_size(None)) as pool:
@@ -90,7 +92,7 @@ def measure(task: str, given: argparse.Namespace) -> dict[str, float | str | boo
     return {
         "task": task,
         "members": given.members,
-        "workers": min(crew_size(None), given.members),
+        "workers": crew_size(None),
         "own_us": round(own, 1),
         "slowest_of_turn_us": round(together, 1),
         "pool_us": round(median, 1),

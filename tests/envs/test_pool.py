@@ -2,10 +2,12 @@
 
 import gc
 import os
+import platform
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -291,7 +293,11 @@ KILLED = """
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_workers_leave_with_the_process_they_work_for(kind):
-    command = [sys.executable, "-c", textwrap.dedent(KILLED)]
+    killed_with_its_workers(KILLED, kind, workers=2)
+
+
+def killed_with_its_workers(program, kind, workers):
+    command = [sys.executable, "-c", textwrap.dedent(program)]
     here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     shm = set(os.listdir("/dev/shm"))
     main = subprocess.Popen(
@@ -303,12 +309,12 @@ def test_workers_leave_with_the_process_they_work_for(kind):
         process_group=0,
     )
     with main:
-        workers = list(map(int, main.stdout.readline().split()))
-        assert len(workers) == 2
+        theirs = list(map(int, main.stdout.readline().split()))
+        assert len(theirs) == workers
         os.killpg(main.pid, kind)
         main.wait(timeout=20)
     deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in workers):
+    while any(Path(f"/proc/{pid}").exists() for pid in theirs):
         assert time.monotonic() < deadline, "a worker outlived its run"
         time.sleep(0.05)
     assert set(os.listdir("/dev/shm")) == shm
@@ -335,3 +341,78 @@ def test_only_who_has_a_core_to_spare_looks(
 ):
     monkeypatch.setattr("platform.machine", lambda: machine)
     assert bool(looking_time(workers, cores)) == looks
+
+
+def test_only_workers_with_a_member_to_train_look(monkeypatch):
+    monkeypatch.setattr("r2r2.envs.pool.cores", lambda: 16)
+    away = [place(COUNT)._replace(purpose="evaluation")] * 2
+    with EnvPool([place(COUNT), *away], workers=3) as pool:
+        looks = [bool(worker._looking) for worker in pool._workers]
+    assert looks == [platform.machine() == "x86_64", False, False]
+
+
+def test_what_cannot_be_pickled_is_refused_and_nothing_is_left():
+    lock = threading.Lock()
+
+    def locked():
+        with lock:
+            return scripted.Count()
+
+    gc.collect()
+    before = children(), len(os.listdir("/proc/self/fd"))
+    places = [place(COUNT), place(Member("mine", 0), source=locked)]
+    with pytest.raises(
+        Refusal, match="env is 'mine', which cannot be sent to a worker"
+    ):
+        EnvPool(places, workers=2)
+    gc.collect()
+    assert (children(), len(os.listdir("/proc/self/fd"))) == before
+
+
+def test_a_worker_that_died_idle_is_named_with_a_slot_that_was_to_be_stepped():
+    places = [place(COUNT), place(TERMINATES), place(COUNT._replace(seed=9))]
+    with EnvPool(places, workers=1) as pool:
+        pool.reset([0, 1, 2], [0, 0, 0])
+        pool._workers[0]._process.kill()
+        pool._workers[0]._process.wait()
+        with pytest.raises(EnvFailure, match=r"scripted.Count-v0_s0 failed"):
+            pool.step(Turn([0], ZEROS[:1], [NO_EPISODE]))
+
+
+class Scalar(scripted.Count):
+    """Says four numbers and gives one."""
+
+    def step(self, action):
+        return np.array([7.0]), *super().step(action)[1:]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_observation_of_another_shape_is_a_failure(workers):
+    with EnvPool([place(Member("odd", 0), source=Scalar)], workers) as pool:
+        pool.reset([0], [0])
+        with pytest.raises(EnvFailure, match=r"shape \(1,\); its space says \(4,\)"):
+            pool.step(Turn([0], ZEROS[:1], [NO_EPISODE]))
+
+
+class Hangs(scripted.Count):
+    """Never comes back from a step."""
+
+    def step(self, action):
+        time.sleep(600)
+
+
+HUNG = """
+    import numpy as np
+    from test_pool import Hangs, place
+    from r2r2.envs.members import Member
+    from r2r2.envs.pool import EnvPool, Turn
+
+    with EnvPool([place(Member("hangs", 0), source=Hangs)], workers=1) as pool:
+        pool.reset([0], [0])
+        print(*(w._process.pid for w in pool._workers), flush=True)
+        pool.step(Turn([0], np.zeros((1, 2)), [1]))
+"""
+
+
+def test_a_worker_that_hangs_leaves_too():
+    killed_with_its_workers(HUNG, signal.SIGKILL, workers=1)

@@ -17,7 +17,7 @@ from small_fleets import (
 )
 
 from r2r2.learn.agents.make import make_agent
-from r2r2.learn.bursts import Call
+from r2r2.learn.bursts import Call, group_size
 from r2r2.learn.fleet import Fleet
 
 # All this asks of an agent is whether it syncs.
@@ -67,22 +67,31 @@ def test_members_out_of_step_get_the_updates_they_would_have_alone(name):
     )
 
 
+# Groups filled up to less than the fleet, to its very size, and not at all.
+GROUPS = [
+    (6, (0, 1), 3, 2),
+    (5, (0, 2, 4), 4, 5),
+    (4, (0, 1, 2), 2, 4),
+    (5, (2,), 4, 2),
+]
+
+
 @with_and_without_sync
-def test_a_group_that_is_filled_up_changes_its_members_alone(name):
-    """Three of five members fill a group of four."""
-    config, seeds = small(name), [0, 1, 2, 3, 4]
+@pytest.mark.parametrize(("size", "who", "growth", "filled_to"), GROUPS)
+def test_a_group_changes_its_members_alone(name, size, who, growth, filled_to):
+    assert group_size(len(who), size, growth) == filled_to
+    config, seeds = small(name), list(range(size))
     fleet, before = fleet_of(config, seeds), fleet_of(config, seeds)
-    fleet.train(Call((0, 2, 4), 20), np.zeros(5, int))
-    for place in (0, 2):
-        ours, theirs = (
-            member(f.states, p) for f, p in ((fleet, place), (trio(name), place))
-        )
+    fleet._growth = growth
+    fleet.train(Call(who, 20), np.zeros(size, int))
+    for place in set(who) & {0, 1, 2}:
+        ours, theirs = (member(f.states, place) for f in (fleet, trio(name)))
         chex.assert_trees_all_close(ours, theirs, rtol=1e-4, atol=1e-6)
-    for place in (1, 3):
+    for place in set(seeds) - set(who):
         ours, old = (member(f.learners, place) for f in (fleet, before))
         chex.assert_trees_all_equal(ours, old)
     updates = fleet.learners.metrics["loss/critic"].times
-    assert updates.tolist() == [20, 0, 20, 0, 20]
+    assert updates.tolist() == [20 * (place in who) for place in seeds]
 
 
 @with_and_without_sync

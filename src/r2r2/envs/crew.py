@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import cloudpickle
 
+from r2r2.config.refusal import Refusal
 from r2r2.envs.members import Spec
 from r2r2.envs.slots import Slots, memory_size
 from r2r2.envs.waiting import HINT, wait_until
@@ -58,24 +60,32 @@ class Worker:
 
     def __init__(self, post: Post, rows: Slots, memory: Memory):
         self._number, self._looking, self._rows = post.number, post.looking, rows
+        self._slots = list(post.recipes)
+        told = _pickled(post)
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "r2r2.envs.worker"]
         descriptors = theirs.fileno(), memory.file
         with theirs:
             self._process = subprocess.Popen(
-                [*command, *map(str, descriptors)],
+                [*command, *map(str, (os.getpid(), *descriptors))],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 env=_surroundings(),
                 process_group=0,  # Ctrl-C is for the main process
             )
         self._pipe = Connection(ours.detach())
-        self._send(cloudpickle.dumps(post))
+        self._send(told)
 
     def nudge(self) -> None:
         """Wakes it if it sleeps, to look at its orders; `finish` must follow."""
         if self._rows.asleep[self._number]:
             self._send(HINT)
+
+    def _watch(self) -> None:
+        """While it is waited for: a fork of an environment may hold its pipe open."""
+        if self._process.poll() is not None and not self._told():
+            raise EOFError
+        self.nudge()
 
     def finish(self) -> Trouble | None:
         """Waits until they are carried out; says what went wrong, if something did."""
@@ -83,13 +93,19 @@ class Worker:
         awaited = self._rows.awaited[number : number + 1]
         try:
             story = wait_until(
-                self._told, self._looking, self._pipe, awaited, self.nudge
+                self._told, self._looking, self._pipe, awaited, self._watch
             )
             while self._rows.done[number] < 0 and story in (b"", HINT):
                 story = self._pipe.recv_bytes()
-        except (EOFError, ConnectionResetError):
-            return Trouble(int(self._rows.busy[number]), self._end())
+        except (EOFError, OSError):
+            return Trouble(self._slot_at_work(), self._end())
         return Trouble(*json.loads(story)) if story else None
+
+    def _slot_at_work(self) -> int:
+        """The slot it died at: the one it was at, if that had an order."""
+        busy, order = int(self._rows.busy[self._number]), self._rows.order
+        ordered = [slot for slot in self._slots if order[slot]]
+        return busy if busy in ordered else ordered[0]
 
     def _told(self) -> bool:
         rows, number = self._rows, self._number
@@ -113,13 +129,25 @@ class Worker:
         """Ends the process: it leaves when the pipe closes, or else is killed."""
         self._pipe.close()
 
-    def join(self) -> None:
-        """Waits until a closed worker is gone."""
+    def join(self, until: float) -> None:
+        """Waits until a closed worker is gone, and after `until` ends it."""
         try:
-            self._process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(max(0.0, until - time.monotonic()))
+        finally:
             self._process.kill()
             self._process.wait()
+
+
+def _pickled(post: Post) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(post))
+    except Exception as error:
+        task = next(iter(post.recipes.values())).task
+        raise Refusal(
+            f"env is {task!r}, which cannot be sent to a worker process"
+            f" ({type(error).__name__}: {error}); workers 0 steps it in this one"
+        ) from error
 
 
 def _nameless_file() -> int:

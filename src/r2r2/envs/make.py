@@ -68,7 +68,6 @@ def adapted(task: str, env: Any, action_repeat: int) -> Env:
     return RescaleAction(ActionRepeat(env, action_repeat), -one, one)
 
 
-@functools.cache
 def step_limit(task: str, source: Source | None = None) -> int | None:
     """Environment steps after which a task cuts an episode off; None if it never does.
 
@@ -78,7 +77,15 @@ def step_limit(task: str, source: Source | None = None) -> int | None:
         >>> step_limit("Pendulum-v1"), step_limit("cartpole-swingup")
         (200, 1000)
     """
-    env = source() if source else make_env(task, action_repeat=1)
+    return _limit_of(source()) if source else _task_limit(task)
+
+
+@functools.cache
+def _task_limit(task: str) -> int | None:
+    return _limit_of(make_env(task, action_repeat=1))
+
+
+def _limit_of(env: Env) -> int | None:
     inner = env.unwrapped
     if isinstance(inner, DMCEnv):
         limit = None if math.isinf(inner.step_limit) else round(inner.step_limit)

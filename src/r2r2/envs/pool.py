@@ -1,6 +1,7 @@
 """The environments of a fleet: some in this process, the others in workers."""
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self, cast
 
@@ -9,7 +10,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from r2r2.config.refusal import Refusal
-from r2r2.envs.crew import Memory, Trouble, Worker
+from r2r2.envs.crew import PATIENCE, Memory, Trouble, Worker
 from r2r2.envs.failure import EnvFailure, Raised
 from r2r2.envs.make import spec_of
 from r2r2.envs.members import Member, Spec
@@ -110,22 +111,29 @@ class EnvPool:
         away = range(self._here, len(self.places))
         recipes = {slot: place.recipe for slot, place in enumerate(self.places)}
         self._troupe = Troupe({slot: recipes[slot] for slot in range(self._here)})
-        try:
-            self.spec = _shared(self._sizes(recipes))
-        except BaseException:
-            self._troupe.close()
-            raise
-        self._steps = np.zeros(len(self.places), dtype=int)
-        self._running = np.zeros(len(self.places), dtype=bool)
-        self._memory = Memory(len(self.places), self.spec)
-        self._rows = slots_over(self._memory.map, len(self.places), self.spec)
-        crew = min(workers, len(away))
-        self._home = {slot: place % crew for place, slot in enumerate(away)}
         self._workers: list[Worker] = []
-        looking = looking_time(crew, cores())
+        self._memory: Memory | None = None
+        try:
+            self._build(recipes, min(workers, len(away)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, recipes: dict[int, Recipe], crew: int) -> None:
+        self.spec, count = _shared(self._sizes(recipes)), len(self.places)
+        self._steps = np.zeros(count, dtype=int)
+        self._running = np.zeros(count, dtype=bool)
+        self._memory = Memory(count, self.spec)
+        self._rows = slots_over(self._memory.map, count, self.spec)
+        away = range(self._here, count)
+        self._home = {slot: place % crew for place, slot in enumerate(away)}
+        # Only who has a member to train is asked at every turn.
+        training = [slot for slot in away if self.places[slot].purpose == "training"]
+        looking = looking_time(min(crew, len(training)), cores())
         for number in range(crew):
             own = {slot: recipes[slot] for slot in away[number::crew]}
-            post = Post(number, own, len(self.places), self.spec, looking)
+            looks = looking if number < len(training) else 0.0
+            post = Post(number, own, count, self.spec, looks)
             self._workers.append(Worker(post, self._rows, self._memory))
 
     def _sizes(self, recipes: dict[int, Recipe]) -> dict[str, Spec]:
@@ -206,10 +214,14 @@ class EnvPool:
         """Frees environments, processes and memory; a second call does nothing."""
         for worker in self._workers:
             worker.close()
-        self._troupe.close()
-        while self._workers:
-            self._workers.pop().join()
-        self._memory.close()
+        until = time.monotonic() + PATIENCE
+        try:
+            self._troupe.close()
+        finally:
+            while self._workers:
+                self._workers.pop().join(until)
+            if self._memory is not None:
+                self._memory.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,9 @@
 """Environments stepped in one process, be it a worker or the main one."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from r2r2.envs.failure import Raised
 from r2r2.envs.make import Env, Source, adapted, make_env
@@ -57,13 +59,14 @@ class Troupe:
                 raise Raised(slot) from error
 
     def _reset(self, slot: int, rows: Slots) -> None:
-        rows.obs[slot] = self.env(slot).reset(seed=int(rows.seed[slot]))[0]
+        obs, _ = self.env(slot).reset(seed=int(rows.seed[slot]))
+        rows.obs[slot] = _fitting(obs, rows)
 
     def _step(self, slot: int, rows: Slots) -> None:
         reached, reward, terminated, truncated, _ = self.env(slot).step(
             rows.action[slot].copy()
         )
-        rows.reached[slot] = rows.obs[slot] = reached
+        rows.reached[slot] = rows.obs[slot] = _fitting(reached, rows)
         rows.reward[slot] = reward
         rows.terminated[slot], rows.truncated[slot] = terminated, truncated
         if (terminated or truncated) and rows.seed[slot] != NO_EPISODE:
@@ -73,3 +76,11 @@ class Troupe:
         """Frees the environments; a second call does nothing."""
         while self._envs:
             self._envs.popitem()[1].close()
+
+
+def _fitting(obs: Any, rows: Slots) -> Any:
+    """An observation, if it has the shape that its space said."""
+    found, said = np.shape(obs), rows.obs.shape[1:]
+    if found != said:
+        raise ValueError(f"the observation has shape {found}; its space says {said}")
+    return obs

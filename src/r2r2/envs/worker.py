@@ -1,4 +1,4 @@
-"""The program of a worker process: `python -m r2r2.envs.worker PIPE MEMORY`.
+"""The program of a worker: `python -m r2r2.envs.worker PARENT PIPE MEMORY`.
 
 It carries out the orders of its slots and leaves when the pipe closes, so that it never
 outlives the run, however that ended.
@@ -6,8 +6,11 @@ outlives the run, however that ended.
 
 import json
 import mmap
+import os
 import signal
 import sys
+import threading
+import time
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
@@ -18,6 +21,8 @@ from r2r2.envs.members import Spec
 from r2r2.envs.slots import Slots, memory_size, slots_over
 from r2r2.envs.troupe import Recipe, Troupe
 from r2r2.envs.waiting import HINT, wait_until
+
+WATCH = 1.0  # seconds
 
 
 class Post(NamedTuple):
@@ -32,7 +37,10 @@ class Post(NamedTuple):
 
 def serve(pipe: Connection, memory_file: int) -> None:
     """Carries orders out until the pipe closes; what is raised goes into the pipe."""
-    post: Post = cloudpickle.loads(pipe.recv_bytes())
+    try:
+        post: Post = cloudpickle.loads(pipe.recv_bytes())
+    except EOFError:
+        return
     memory = mmap.mmap(memory_file, memory_size(post.slots, post.spec))
     rows = slots_over(memory, post.slots, post.spec)
     troupe, number, seen = Troupe(post.recipes), post.number, 0
@@ -65,11 +73,19 @@ def _carry_out(troupe: Troupe, slots: list[int], rows: Slots, number: int) -> by
     return b""
 
 
+def _leave_with(parent: int) -> None:
+    """Ends the process when its parent is gone, though an environment may hang."""
+    while os.getppid() == parent:
+        time.sleep(WATCH)
+    os._exit(1)
+
+
 def main() -> None:
-    """Starts from the two file descriptors that the parent handed down."""
+    """Starts from what the parent handed down: its id and two file descriptors."""
     # The parent closes the pipe when it is interrupted.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe, memory_file = map(int, sys.argv[1:])
+    parent, pipe, memory_file = map(int, sys.argv[1:])
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     serve(Connection(pipe), memory_file)
 
 

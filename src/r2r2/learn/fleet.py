@@ -98,10 +98,12 @@ class Fleet:
         scales = Scales(*map(jnp.zeros, ((members, obs), (members, obs), members)))
         data = Data(self._rows, scales if agent.normalises else None)
         example = data, self._learners, self._keys
-        self._updates = Updates(agent, self.size, example)
+        self._updates = Updates(agent, example)
         if self.timed:
+            self._updates.of(self.size, whole=True)
             for size in group_sizes(self.size, self._growth):
-                self._updates.of(size)
+                if size > 1 or self.size > 1:
+                    self._updates.of(size, whole=False)
 
     @property
     def ready(self) -> bool:
@@ -154,7 +156,7 @@ class Fleet:
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
         rest = group, jnp.asarray(place), count
         data = Data(self._rows, self._on_device(scales))
-        program = self._updates.of(len(who))
+        program = self._updates.of(len(who), whole=len(members) == self.size)
         self._flight = self._trainer.submit(self._train, program, data, rest)
 
     def _train(self, program: Future[Any], data: Data, rest: Any) -> Learner:

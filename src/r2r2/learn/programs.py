@@ -25,28 +25,31 @@ class Updates:
     need begins it while the fleet still warms up.
     """
 
-    def __init__(self, agent: Agent, fleet: int, example: tuple[Any, ...]):
+    def __init__(self, agent: Agent, example: tuple[Any, ...]):
         self._whole = jax.jit(partial(_update_whole, agent), donate_argnums=1)
         self._part = jax.jit(partial(_update_part, agent), donate_argnums=1)
-        self._fleet = fleet
         # Shapes alone, so that no array is held.
         self._data, self._learners, self._keys = jax.tree.map(_shape, example)
         self._compiler = ThreadPoolExecutor(2)
-        self._compiled: dict[int, Future[Any]] = {}
+        self._compiled: dict[tuple[int, bool], Future[Any]] = {}
 
-    def of(self, size: int) -> Future[Any]:
+    def of(self, size: int, whole: bool) -> Future[Any]:
         """The program for groups of `size`, compiled in a thread of its own.
 
         Traced in the caller's, whose JAX settings may be that thread's alone.
+
+        Args:
+            size: of the group, fillers included.
+            whole: whether it is the fleet, in its order, and nobody is put back.
         """
-        if size not in self._compiled:
+        if (size, whole) not in self._compiled:
             member = _shape(jnp.zeros(size, dtype=int))
             key = jax.eval_shape(lambda keys: keys[jnp.zeros(size, int)], self._keys)
             group, count = Group(member, key, member), _shape(jnp.zeros((), dtype=int))
-            program = self._whole if size == self._fleet else self._part
+            program = self._whole if whole else self._part
             traced = program.lower(self._data, self._learners, group, member, count)
-            self._compiled[size] = self._compiler.submit(traced.compile)
-        return self._compiled[size]
+            self._compiled[size, whole] = self._compiler.submit(traced.compile)
+        return self._compiled[size, whole]
 
 
 def _shape(leaf: Array) -> Any:

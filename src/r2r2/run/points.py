@@ -49,7 +49,8 @@ class Points:
         self._held: list[Held] = []
         self._counts: dict[int, Counts] = {}  # by member under evaluation
         self._begun = np.zeros(len(members), dtype=int)
-        self.due: set[int] = set()  # who waits for its policy to be taken
+        # Who waits for its policy to be taken, with its counts at that step.
+        self.due: dict[int, Counts] = {}
 
     @property
     def busy(self) -> bool:
@@ -61,22 +62,22 @@ class Points:
         """Whether anything is left to do."""
         return bool(self.busy or self.due or self._held)
 
-    def reached(self, member: int, step: int) -> None:
-        """Says that a member has made so many decision steps."""
-        if step % self._gap == 0:
-            self.due.add(member)
+    def reached(self, member: int, counts: Counts) -> None:
+        """Says how far a member has come, with all updates up to that step."""
+        if counts[0] % self._gap == 0:
+            self.due[member] = counts
 
-    def begin(self, evaluated: Evaluated, counts: dict[int, Counts]) -> None:
+    def begin(self, evaluated: Evaluated) -> None:
         """Takes what is evaluated of those due, as it is now."""
-        members = sorted(self.due - set(self._evaluator.busy))
+        members = sorted(set(self.due) - set(self._evaluator.busy))
         if not members:
             return
-        self.due -= set(members)
+        counts = {member: self.due.pop(member) for member in members}
         if self._lent:
             kept = jax.device_put(evaluated.policies, may_alias=False)
             self._held.append(Held(counts[0], evaluated._replace(policies=kept)))
         else:
-            self._counts |= {member: counts[member] for member in members}
+            self._counts |= counts
             self._start(members, evaluated)
 
     def turn(self) -> Turn:

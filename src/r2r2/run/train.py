@@ -156,9 +156,20 @@ class Training:
             for member in kept:
                 self._journal.event("policy_checkpoint", member, self._steps(member))
         for member in members:
-            self._points.reached(member, int(rollout.steps[member]))
+            self._points.reached(member, self._counts_then(member))
             if rollout.steps[member] == self._config.steps:
                 self._forgive(member)
+
+    def _counts_then(self, member: int) -> tuple[int, int]:
+        """A member's counts as of the evaluation of its present step.
+
+        With policy checkpoints it may owe a burst, which does not change what is
+        evaluated; without, its step's updates come first.
+        """
+        decisions, updates = self._steps(member)
+        if not self._config.agent.policy_checkpoints:
+            updates += int(self._schedule.owed[member])
+        return decisions, updates
 
     def _forgive(self, member: int) -> None:
         if owed := self._schedule.forgive(member):
@@ -204,11 +215,10 @@ class Training:
             return
         if self._schedule.owed.any() and not self._config.agent.policy_checkpoints:
             return
-        counts = {member: self._steps(member) for member in self._points.due}
         evaluated = Evaluated(
             self._agent.evaluated(self._fleet.states), self._normaliser.scales()
         )
-        self._points.begin(evaluated, counts)
+        self._points.begin(evaluated)
 
     def _end_of_lending(self) -> None:
         """A lent environment's last evaluations, when no episode will end any more."""

@@ -63,12 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def entry() -> None:
     """The program: `main`, and its exit code.
 
-    After an interruption it leaves at once, for a compilation may still be running in
-    a thread that would not survive the interpreter's end.
+    After an interruption or a failure it leaves at once, for a compilation may still
+    be running in a thread that the interpreter's end would wait for.
     """
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    if code == INTERRUPTED:
+    if code in (1, INTERRUPTED):
         os._exit(code)
     sys.exit(code)

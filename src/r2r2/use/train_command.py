@@ -1,6 +1,7 @@
 """`r2r2 train`: a run from its fields, with a bar."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -12,10 +13,15 @@ from r2r2.config.run import RunConfig
 from r2r2.config.text import changed_fields
 from r2r2.run.fitting import plain
 from r2r2.run.start import Result, finished, folder_of, settle, train
-from r2r2.run.train import members_of
+from r2r2.run.train import Progress, Watcher, members_of
 from r2r2.use.bar import Bar, spread
 from r2r2.use.flags import TrainCommand, parse_train, train_help
-from r2r2.use.process import cache_compiled_programs, program, use_this_folder
+from r2r2.use.process import (
+    cache_compiled_programs,
+    interruptible,
+    program,
+    use_this_folder,
+)
 from r2r2.use.words import wants_help
 
 SAID = ("env", "seeds", "utd", "action_repeat")  # said on the opening's first line
@@ -46,11 +52,23 @@ def train_command(argv: list[str]) -> int:
 
 def _train(config: RunConfig, command: TrainCommand, path: Path, bar: Bar) -> Result:
     try:
-        return train(config, command.out, watch=bar, how=command.how)
+        with interruptible() as check:
+            return train(
+                config, command.out, watch=_checked(bar, check), how=command.how
+            )
     except KeyboardInterrupt:
-        advice = "the same command with --overwrite starts it again"
-        print(f"r2r2: '{path}' is left unfinished; {advice}", file=sys.stderr)
+        if path.exists():
+            advice = "the same command with --overwrite starts it again"
+            print(f"r2r2: '{path}' is left unfinished; {advice}", file=sys.stderr)
         raise
+
+
+def _checked(bar: Bar, check: Callable[[], None]) -> Watcher:
+    def watch(progress: Progress) -> None:
+        check()
+        bar(progress)
+
+    return watch
 
 
 def _opening(config: RunConfig, path: Path) -> str:
