@@ -26,7 +26,15 @@ from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
 from r2r2.learn.fleet import Fleet
 
-every_agent = pytest.mark.parametrize("name", AGENTS)
+# One of each family at once; the other five with the tests that take their time.
+AT_ONCE = ("td7-ln+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
+every_agent = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in AT_ONCE else pytest.mark.slow)
+        for name in AGENTS
+    ],
+)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,13 +6,15 @@ import sys
 import gymnasium
 import pytest
 
+from r2r2.config.agents import AGENTS as ALL_AGENTS
+
 WHOLE = "allowed is a whole number from"
 SEEDS = (
     "allowed is a count up to 1000 (5 is seeds 0 to 4) or a list of different seeds "
     "from 0 to 2147483647 (3,7,11)"
 )
 TASKS = "allowed is one task or several different ones, separated by commas"
-AGENTS = "allowed are td7, td7+r2r2"
+AGENTS = "allowed are " + ", ".join(ALL_AGENTS)
 TRUTH = "allowed is true or false"
 RUN = "the folder of a run, as in 'r2r2 eval RUN'"
 WHAT = "agents or envs, as in 'r2r2 list agents'"
