@@ -26,8 +26,8 @@ from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
 from r2r2.learn.fleet import Fleet
 
-# One of each family at once; the other five with the tests that take their time.
-AT_ONCE = ("td7-ln+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
+# One of each family at once; the others with the tests that take their time.
+AT_ONCE = ("td7-ln+r2r2", "minphi+r2r2", "simbav2-spl+r2r2")
 every_agent = pytest.mark.parametrize(
     "name",
     [

@@ -23,8 +23,7 @@ def assert_same_runs(first, second):
     assert tables[0] == tables[1]
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
-@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize(("seeds", "checkpoints"), [(1, False), (3, True)])
 def test_workers_change_nothing(tmp_path, seeds, checkpoints):
     changes = {"env": "toys:OwnPace-v0", "seeds": seeds, "utd": 2, "steps": 120}
     changes["agent.policy_checkpoints"] = checkpoints
