@@ -21,6 +21,8 @@ from r2r2.learn.bursts import Call, group_size
 from r2r2.learn.fleet import Fleet
 
 # All this asks of an agent is whether it syncs.
+pytestmark = pytest.mark.slow  # a minute or two: every group is a program
+
 with_and_without_sync = pytest.mark.parametrize("name", ["td7+r2r2", "minphi+r2r2"])
 
 
