@@ -275,8 +275,11 @@ def test_a_hundred_pools_leave_nothing_behind():
 
 
 KILLED = """
-    import sys, time
+    import signal
     import numpy as np
+
+    # A shell's background job has it ignored, and hands that on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     from r2r2.envs.members import Member
     from r2r2.envs.pool import EnvPool, Place, Turn
     from r2r2.envs.troupe import Recipe
@@ -312,7 +315,10 @@ def killed_with_its_workers(program, kind, workers):
         theirs = list(map(int, main.stdout.readline().split()))
         assert len(theirs) == workers
         os.killpg(main.pid, kind)
-        main.wait(timeout=20)
+        try:
+            main.wait(timeout=20)
+        finally:
+            main.kill()
     deadline = time.monotonic() + 20
     while any(Path(f"/proc/{pid}").exists() for pid in theirs):
         assert time.monotonic() < deadline, "a worker outlived its run"
