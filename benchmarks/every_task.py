@@ -198,7 +198,8 @@ def run_all(jobs: list[Job], given: argparse.Namespace, result: Row) -> None:
             row = future.result()
             result["table"].append(row)
             if made_with := row.pop("versions", None):
-                made_with["commit"] = given.commit or made_with["commit"]
+                commit = made_with.pop("commit")
+                row["commit"] = given.commit or commit
                 result["versions"][made_with["platform"]] = made_with
             to_go = (time.perf_counter() - start) * (len(jobs) / n - 1)
             print(f"{n}/{len(jobs)}", *[row[x] for x in COLUMNS[:3]], end=": ")
