@@ -1,5 +1,6 @@
 """From a config to a finished run folder: checks first, then training."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +39,8 @@ class How(NamedTuple):
     overwrite: bool = False  # delete a run that is in the folder already
     tensorboard: bool = False  # write TensorBoard's event files too
     workers: int | None = None  # processes for environments; None: one per core
+    checkpoint_every: str = "10min"  # minutes ('0.5min'), decision steps, or 'never'
+    checkpoints: int = 2  # how many are kept
 
 
 PLAINLY = How()
@@ -50,6 +53,7 @@ class Result(NamedTuple):
     members: tuple[Member, ...]
     returns: NDArray[np.float64]  # [S], the curves' last points; NaN without any
     random: dict[str, float]  # mean return of the warm-up's random policy, by task
+    stopped: dict[str, str]  # members that were stopped, each with a sentence why
 
 
 def settle(config: RunConfig, source: Source | None = None) -> RunConfig:
@@ -89,6 +93,10 @@ def unwatched(_: Progress) -> None:
     """The watcher of a run that nobody looks at."""
 
 
+def silent(_: str) -> None:
+    """Where sentences go that nobody reads."""
+
+
 def train(
     config: RunConfig,
     out: Path | None = None,
@@ -96,6 +104,7 @@ def train(
     env: Source | Env | None = None,
     watch: Watcher = unwatched,
     how: How = PLAINLY,
+    say: Callable[[str], None] = silent,
 ) -> Result:
     """Trains a fleet and leaves a run folder; refuses before anything is written.
 
@@ -108,6 +117,7 @@ def train(
         watch: called once nothing can be refused any more, then after every turn of
             the loop.
         how: what the result does not depend on.
+        say: called with sentences for people.
 
     Raises:
         Refusal: something is not as it has to be.
@@ -139,7 +149,7 @@ def train(
         with Journal(config, folder, members, name, how.tensorboard) as journal:
             watch(_nothing_yet(len(members)))
             Training(config, pool, journal, lent).run(watch)
-    result = Result(folder, members, journal.latest, journal.random_returns())
+    result = Result(folder, members, journal.latest, journal.random_returns(), {})
     if folder.evaluations.exists():
         rows = read_evaluations(folder.evaluations)
         lines = {f"random policy, {task}": x for task, x in result.random.items()}
