@@ -1,4 +1,5 @@
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -71,3 +72,16 @@ def trained(caches, tmp_path_factory) -> Path:
 def run(trained, tmp_path) -> Path:
     """A copy of the finished run."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def heard():
+    """Signals as in a shell's foreground, whatever the tests were started from."""
+    set_to = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, how) for number, how in set_to.items()}
+    yield set_to
+    for number, how in before.items():
+        signal.signal(number, how)

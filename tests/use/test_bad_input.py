@@ -16,6 +16,7 @@ SEEDS = (
 TASKS = "allowed is one task or several different ones, separated by commas"
 AGENTS = "allowed are " + ", ".join(ALL_AGENTS)
 TRUTH = "allowed is true or false"
+EVERY = "allowed is minutes (10min, 0.5min), decision steps (5000) or never"
 RUN = "the folder of a run, as in 'r2r2 eval RUN'"
 WHAT = "agents or envs, as in 'r2r2 list agents'"
 DIVISOR = "allowed is a divisor of eval_every, which is 10000"
@@ -97,6 +98,9 @@ def odd_tasks(here, monkeypatch):
         ("--seeds 1001", f"seeds is '1001'; {SEEDS}"),
         ("--discount nan", "agent.discount is 'nan'; allowed is a number from 0 to 1"),
         ("--workers -1", f"workers is '-1'; {WHOLE} 0 to 2147483647"),
+        ("--checkpoints 0", f"checkpoints is '0'; {WHOLE} 1 to 2147483647"),
+        ("--checkpoint-every 1h", f"checkpoint_every is '1h'; {EVERY}"),
+        ("--checkpoint-every", f"checkpoint_every is ''; {EVERY}"),
         ("--tensorboard 3", f"tensorboard is '3'; {TRUTH}"),
         ("--quick=3", f"quick is '3'; {TRUTH}"),
         ("--policy-checkpoints 3", f"agent.policy_checkpoints is '3'; {TRUTH}"),

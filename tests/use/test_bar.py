@@ -7,7 +7,8 @@ from rich.console import Console
 
 from r2r2.run.train import Progress
 from r2r2.use import bar as subject
-from r2r2.use.bar import Bar, Pace, spread
+from r2r2.use.bar import Bar, spread
+from r2r2.use.pace import Pace
 
 TASKS = ["walk"] * 2
 
@@ -22,6 +23,7 @@ def progress(decisions, updates, returns=(NAN, NAN), warm=True):
         np.full(2, warm),
         0 if np.isnan(returns).any() else decisions,
         np.array(returns),
+        np.zeros(2, dtype=bool),
     )
 
 
@@ -100,6 +102,43 @@ def test_the_estimate_is_the_pace_of_the_steps_trained_on():
     # 400 steps in 100 s; 400 are to go.
     assert pace.remaining(600, 450, 130.0) == pytest.approx(100)
     assert pace.remaining(1000, 800, 230.0) == 0
+
+
+def test_a_run_that_is_continued_gives_none_before_updates_of_its_own():
+    pace = Pace(1000, made=50)
+    assert pace.remaining(200, 50, 1.0) is None
+    assert pace.remaining(300, 50, 2.0) is None
+    assert pace.remaining(300, 60, 30.0) is None
+    assert pace.remaining(400, 160, 50.0) == pytest.approx(120)
+
+
+def test_a_continued_runs_speed_is_that_of_its_new_steps(terminal, clock):
+    with Bar(1000, TASKS, terminal) as bar:
+        turns = [(0, progress(400, 300)), (100, progress(1000, 800, (1.0, 3.0)))]
+        show(bar, clock, turns)
+    assert on_screen(bar)[1].startswith("average  12 steps/s, 10 updates/s")
+
+
+def test_sentences_stand_below_the_opening_and_above_the_bar(terminal, console, clock):
+    for where in (terminal, console):
+        with Bar(1000, TASKS, where, "the opening") as bar:
+            bar.say("continues from [step 3]")
+            assert where.file.getvalue() == ""
+            show(bar, clock, [(0, progress(3, 0))])
+            bar.say("an environment failed")
+        text = re.sub(r"\x1b\[[\d;?]*\w", "", where.file.getvalue())
+        lines = [line.strip() for line in text.replace("\r", "\n").split("\n")]
+        said = ["the opening", "continues from [step 3]", "an environment failed"]
+        assert [line for line in lines if line in said] == said
+    assert written(console)[:3] == said
+
+
+def test_sentences_are_shown_even_of_a_run_that_was_refused(console):
+    bar = Bar(10, TASKS, console, "the opening")
+    bar.say("checkpoint 3 is damaged")
+    with pytest.raises(ZeroDivisionError), bar:
+        raise ZeroDivisionError
+    assert written(console) == ["checkpoint 3 is damaged"]
 
 
 def test_returns_are_summed_up():

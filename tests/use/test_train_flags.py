@@ -87,6 +87,9 @@ def test_where_a_run_goes_and_whether_it_may_overwrite():
         (["--no-tensorboard"], How()),
         (["--workers", "0"], How(workers=0)),
         (["--workers=3", "--tensorboard"], How(tensorboard=True, workers=3)),
+        (["--checkpoint-every", "0.5min"], How(checkpoint_every="0.5min")),
+        (["--checkpoint-every=5000 steps"], How(checkpoint_every="5000 steps")),
+        (["--checkpoints", "5"], How(checkpoints=5)),
     ],
 )
 def test_how_a_run_is_carried_out_is_no_field_of_its_config(flags, how):

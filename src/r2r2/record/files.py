@@ -10,6 +10,17 @@ from typing import BinaryIO
 from r2r2.config.refusal import Refusal
 
 
+class RecordFailure(Exception):
+    """What a run has to write, or to delete, could not be; its text is a sentence.
+
+    Unlike a `Refusal` it is not about what was asked for: the disk is full, say.
+
+    Example:
+        >>> str(RecordFailure("'runs' cannot be written: No space left on device"))
+        "'runs' cannot be written: No space left on device"
+    """
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Generator[Path]:
     """A name to write to, which becomes `path` when all of it has been written.

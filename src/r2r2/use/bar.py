@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,53 +15,12 @@ from rich.text import Text
 
 from r2r2.run import train
 from r2r2.use.footprint import on_device, resident
+from r2r2.use.pace import Mark, Pace
 
 REDRAW = 0.2  # seconds between redraws, at least
 WINDOW = 30.0  # seconds over which speed is measured: bursts and steps alternate
 WEIGH = 2.0  # seconds between measurements of memory
 LINE = 60.0  # seconds between lines where there is no terminal to redraw
-
-
-class Pace:
-    """When a run will be done, from the speed of steps that were trained on.
-
-    Warm-up makes no updates and is many times faster, and the first updates wait for
-    the compiler: neither says anything about the rest, so until steps have been
-    followed by updates there is no estimate.
-    """
-
-    def __init__(self, steps: int):
-        self._steps = steps
-        self._start: tuple[float, float] | None = None
-        self._trained = 0.0
-
-    def remaining(self, decisions: float, updates: float, now: float) -> float | None:
-        """Seconds still to go, or None while nothing can be said."""
-        if updates > self._trained:
-            self._trained = updates
-            if self._start is None:
-                self._start = (decisions, now)
-        if self._start is None or decisions <= self._start[0]:
-            return None
-        rate = (now - self._start[1]) / (decisions - self._start[0])
-        return rate * (self._steps - decisions)
-
-
-class Mark(NamedTuple):
-    """How far the whole fleet was at a time."""
-
-    now: float
-    decisions: float
-    updates: float
-
-    def speed_since(self, before: "Mark") -> str:
-        """Steps and updates per second of the whole fleet, if a second has passed."""
-        seconds = self.now - before.now
-        if seconds < 1:
-            return "-"
-        steps = (self.decisions - before.decisions) / seconds
-        updates = (self.updates - before.updates) / seconds
-        return f"{_rate(steps)} steps/s, {_rate(updates)} updates/s"
 
 
 class Bar:
@@ -88,6 +47,7 @@ class Bar:
         self._first: Mark | None = None
         self._latest: train.Progress | None = None
         self._shown = self._weighed = -np.inf
+        self._held: list[str] = []  # said before the opening, to be shown below it
         self._stage, self._at, self._when, self._memory = "warm-up", 0, "ETA -", ""
         self._point, self._returns = 0, np.full(len(tasks), np.nan)
 
@@ -97,6 +57,7 @@ class Bar:
         self._latest = progress
         if self._first is None:
             self._first = _mark(now, progress)
+            self._pace = Pace(self._steps, float(progress.updates.min()))
             self._open(self._first)
         if progress.point != self._point:
             self._point, self._returns = progress.point, progress.returns
@@ -111,6 +72,7 @@ class Bar:
     def _open(self, first: Mark) -> None:
         shown = self._console.is_terminal
         self._console.print(self._opening, soft_wrap=not shown)
+        self._release()
         self._marks.append(first)
         if shown:
             self._live.start()
@@ -132,7 +94,7 @@ class Bar:
         if self._console.is_terminal:
             self._live.update(self._view(), refresh=True)
         else:
-            self._say(f"  {self._stage} {self._far()}, {self._speed()}")
+            self.say(f"  {self._stage} {self._far()}, {self._speed()}")
 
     def _weigh(self, now: float) -> None:
         if now - self._weighed < WEIGH:
@@ -181,16 +143,25 @@ class Bar:
         for name in names:
             own = spread(self._returns[self._tasks == name])
             whose = f"{name}: " if len(names) > 1 else ""
-            self._say(f"  decision step {self._point:>9,}  {whose}return {own}")
+            self.say(f"  decision step {self._point:>9,}  {whose}return {own}")
 
-    def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+    def say(self, line: str) -> None:
+        """Shows a line above the bar and below the opening, for which it waits."""
+        if self._first is None:
+            self._held.append(line)
+        else:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _release(self) -> None:
+        for line in self._held:
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._first is None or self._latest is None:
+            self._release()
             return
         if error is None:
             now = time.monotonic()
@@ -232,10 +203,6 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-def _rate(per_second: float) -> str:
-    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
 
 
 def _size(count: int) -> str:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 import r2r2
 from r2r2.config.refusal import Refusal, did_you_mean
 from r2r2.envs.failure import EnvFailure
+from r2r2.record.files import RecordFailure
 from r2r2.use.eval_command import eval_command
 from r2r2.use.list_command import list_command
+from r2r2.use.signals import Terminated, exit_code
 from r2r2.use.train_command import train_command
 
 HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R2
@@ -22,13 +24,15 @@ HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R
   r2r2 list agents|envs       what can be trained, and on what
 """
 
-INTERRUPTED = 130
+# Exit codes of what ends while something may still be running.
+ABRUPT = (1, exit_code(KeyboardInterrupt()), exit_code(Terminated()))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; bad input is one sentence and exit code 2.
 
-    An environment that fails is told with its traceback, and is exit code 1.
+    An environment that fails is told with its traceback, and is exit code 1; so is a
+    disk on which a run cannot be written down any more, in one sentence.
     """
     tokens = list(sys.argv[1:] if argv is None else argv)
     commands: dict[str, Callable[[list[str]], int]] = {
@@ -52,12 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Refusal as refusal:
         print(f"r2r2: {refusal}", file=sys.stderr)
         return 2
-    except EnvFailure as failure:
+    except (EnvFailure, RecordFailure) as failure:
         print(f"r2r2: {failure}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         print("r2r2: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return exit_code(interruption)
 
 
 def entry() -> None:
@@ -69,6 +73,6 @@ def entry() -> None:
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    if code in (1, INTERRUPTED):
+    if code in ABRUPT:
         os._exit(code)
     sys.exit(code)

@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from r2r2.config.agents import AGENTS
-from r2r2.config.fields import Leaf, leaves, parse
+from r2r2.config.every import EVERY
+from r2r2.config.fields import Leaf, leaves, parse, replace_leaves
 from r2r2.config.options import ANY, Range, at_least
 from r2r2.config.presets import quick
 from r2r2.config.refusal import Refusal
-from r2r2.config.resolve import DEFAULT_AGENT, agent_name, defaults, resolve
+from r2r2.config.resolve import DEFAULT_AGENT, agent_name, checked, defaults, resolve
 from r2r2.config.run import RunConfig
 from r2r2.config.text import read_toml
-from r2r2.run.start import How
+from r2r2.record.folder import open_run
+from r2r2.run.start import PLAINLY, How
+from r2r2.use.trained import config_of
 from r2r2.use.words import HELP_TOKENS, Option, fields_help, split, texts
 
 FILE, FOLDER = Range("the name of a file", bool), Range("the name of a folder", bool)
@@ -33,19 +36,38 @@ OWN = {
         Leaf("config", str, "", "a TOML file with these fields", FILE),
         Leaf("agent", str, DEFAULT_AGENT, ", ".join(AGENTS), ANY),
         Leaf("out", str, "runs/<name>", "the run's folder", FOLDER),
+        Leaf("resume", str, "", "go on with the run in this folder", FOLDER),
         Leaf("overwrite", bool, False, "delete a run that is there already", ANY),
         Leaf("tensorboard", bool, False, "write TensorBoard's event files too", ANY),
         WORKERS,
+        Leaf(
+            "checkpoint_every",
+            str,
+            PLAINLY.checkpoint_every,
+            f"how often to keep what --resume needs: {EVERY.words}",
+            EVERY,
+        ),
+        Leaf(
+            "checkpoints",
+            int,
+            PLAINLY.checkpoints,
+            "how many checkpoints are kept, the newest",
+            at_least(1),
+        ),
     )
 }
 
 # Those that do not say what to train.
 ASIDE = ("out", *How._fields)
 
+# Those that may be given beside --resume.
+ALONG = ("steps", *(name for name in How._fields if name != "overwrite"))
+
 HELP = """usage: r2r2 train [--name value]...
 
-Train a fleet: every seed of every task in one compiled program. Without any
-(but --out, --overwrite, --tensorboard and --workers): --quick.
+Train a fleet: every seed of every task in one compiled program. Without a field of the
+config, --config or --resume: --quick. The same command again, or --resume RUN, goes on
+with a run that was interrupted; --resume takes --steps, if they are more.
 A field may be given by the end of its name where that is unique, as below, or in full:
 --lambda-rr is --agent.representation.lambda-rr. A TOML file takes the same names.
 """
@@ -63,12 +85,43 @@ class TrainCommand(NamedTuple):
 def parse_train(argv: Sequence[str]) -> TrainCommand:
     """Reads the arguments of `r2r2 train`; none at all is `--quick`."""
     options = _options(argv)
-    own, layers = _own(options), _layers(options)
+    own = _own(options)
+    if "resume" in own:
+        return _resumed(Path(own["resume"]), own, options)
+    layers = _layers(options)
     fields = texts(options, OWN | _table(agent_name(*layers)))
     config = resolve(*layers, {p: v for p, v in fields.items() if p not in OWN})
     out = Path(own["out"]) if "out" in own else None
-    how = How(**{name: own[name] for name in How._fields if name in own})
-    return TrainCommand(config, out, how, _quick(own, options))
+    return TrainCommand(config, out, _how(own), _quick(own, options))
+
+
+def _resumed(
+    run: Path, own: Mapping[str, Any], options: Sequence[Option]
+) -> TrainCommand:
+    """The run in a folder, with its own config and perhaps more steps."""
+    config = config_of(open_run(run))
+    table = leaves(config)
+    given = texts(options, OWN | table)
+    for path, text in given.items():
+        if path not in ("resume", *ALONG):
+            along = ", ".join(f"--{name.replace('_', '-')}" for name in ALONG)
+            raise Refusal(
+                f"{path} is {text!r}, but with --resume the run's own config.toml "
+                f"holds; allowed beside it are {along}"
+            )
+    if "steps" in given:
+        steps = parse(table["steps"], given["steps"])
+        if steps < config.steps:
+            raise Refusal(
+                f"steps is {steps}; allowed with --resume is {config.steps}, as many "
+                f"as '{run}' has, or more"
+            )
+        config = checked(replace_leaves(config, {"steps": steps}))
+    return TrainCommand(config, run, _how(own), quick=False)
+
+
+def _how(own: Mapping[str, Any]) -> How:
+    return How(**{name: own[name] for name in How._fields if name in own})
 
 
 def train_help(argv: Sequence[str]) -> str:

@@ -1,40 +1,12 @@
 """What the commands set up in their process, and what it is called."""
 
-import contextlib
 import os
 import shutil
-import signal
 import sys
-from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import jax
-
-
-@contextlib.contextmanager
-def interruptible() -> Generator[Callable[[], None]]:
-    """Gives a check that raises what Ctrl-C did, should that have been lost.
-
-    Python drops an interruption that falls into a garbage collection, and JAX has
-    something to do at every one.
-    """
-    interrupted = False
-
-    def note(*_: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-        raise KeyboardInterrupt
-
-    def check() -> None:
-        if interrupted:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield check
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def program() -> str:

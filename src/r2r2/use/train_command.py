@@ -1,5 +1,6 @@
 """`r2r2 train`: a run from its fields, with a bar."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +14,11 @@ from r2r2.config.run import RunConfig
 from r2r2.config.text import changed_fields
 from r2r2.run.fitting import plain
 from r2r2.run.start import Result, finished, folder_of, settle, train
-from r2r2.run.train import Progress, Watcher, members_of
+from r2r2.run.train import Progress, members_of
 from r2r2.use.bar import Bar, spread
 from r2r2.use.flags import TrainCommand, parse_train, train_help
-from r2r2.use.process import (
-    cache_compiled_programs,
-    interruptible,
-    program,
-    use_this_folder,
-)
+from r2r2.use.process import cache_compiled_programs, program, use_this_folder
+from r2r2.use.signals import exit_code, interruptible
 from r2r2.use.words import wants_help
 
 SAID = ("env", "seeds", "utd", "action_repeat")  # said on the opening's first line
@@ -43,32 +40,50 @@ def train_command(argv: list[str]) -> int:
         _next_steps(console, path)
         return 0
     cache_compiled_programs()
+    return _trained(config, path, command, console)
+
+
+def _trained(
+    config: RunConfig, path: Path, command: TrainCommand, console: Console
+) -> int:
+    """Trains and says what came of it; gives the exit code."""
     tasks = [member.task for member in members_of(config)]
-    with Bar(config.steps, tasks, console, _opening(config, path)) as bar:
-        result = _train(config, command, path, bar)
+    bar = Bar(config.steps, tasks, console, _opening(config, path))
+    with interruptible() as check:
+        watch = _Watch(bar, check)
+        try:
+            with bar:
+                result = train(config, path, watch=watch, how=command.how, say=bar.say)
+        except KeyboardInterrupt as interruption:
+            if not watch.calls:
+                raise
+            print(f"r2r2: {_left(path, watch)}", file=sys.stderr)
+            return exit_code(interruption)
     _say_result(console, result, command.quick)
-    return 0
+    return 1 if result.stopped else 0
 
 
-def _train(config: RunConfig, command: TrainCommand, path: Path, bar: Bar) -> Result:
-    try:
-        with interruptible() as check:
-            return train(
-                config, command.out, watch=_checked(bar, check), how=command.how
-            )
-    except KeyboardInterrupt:
-        if path.exists():
-            advice = "the same command with --overwrite starts it again"
-            print(f"r2r2: '{path}' is left unfinished; {advice}", file=sys.stderr)
-        raise
+class _Watch:
+    """The run's watcher: the bar, and how far the run was when a signal ended it."""
+
+    def __init__(self, bar: Bar, check: Callable[[], None]):
+        self._bar, self._check = bar, check
+        self.calls, self.step = 0, 0
+
+    def __call__(self, progress: Progress) -> None:
+        self.calls, self.step = self.calls + 1, int(progress.decisions.min())
+        self._check()
+        self._bar(progress)
 
 
-def _checked(bar: Bar, check: Callable[[], None]) -> Watcher:
-    def watch(progress: Progress) -> None:
-        check()
-        bar(progress)
+def _left(path: Path, watch: _Watch) -> str:
+    """What an interruption left, with a command that can be pasted.
 
-    return watch
+    The watcher's first call comes before the loop, when no checkpoint can be taken.
+    """
+    where = f"left at step {watch.step}" if watch.calls > 1 else "unfinished"
+    command = f"{program()} train --resume {shlex.quote(str(path))}"
+    return f"'{path}' is {where}; go on with: {command}"
 
 
 def _opening(config: RunConfig, path: Path) -> str:
@@ -90,19 +105,25 @@ def _opening(config: RunConfig, path: Path) -> str:
 
 
 def _say_result(console: Console, result: Result, quick: bool) -> None:
+    """Every task's return over the members that came to their end, then the others."""
     for task in dict.fromkeys(member.task for member in result.members):
-        mine = [member.task == task for member in result.members]
+        mine = [
+            member.task == task and member.name not in result.stopped
+            for member in result.members
+        ]
         line = f"{task}: return {spread(result.returns[mine])}"
         if task in result.random:
             line += f"; a random policy {result.random[task]:.1f}"
         if quick and task == QUICK["env"]:
             line += f"; what --quick should reach {QUICK_BAR}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for name, why in result.stopped.items():
+        print(f"r2r2: {name} was stopped: {why}", file=sys.stderr)
     _next_steps(console, result.folder.path)
 
 
 def _next_steps(console: Console, path: Path) -> None:
-    lines = f"  evaluate: {program()} eval {path}"
+    lines = f"  evaluate: {program()} eval {shlex.quote(str(path))}"
     if (path / "curve.png").exists():
         lines += f"\n  look at:  {path / 'curve.png'}"
     console.print(lines, soft_wrap=True, markup=False, highlight=False)
