@@ -1,8 +1,11 @@
 """Files that are never seen half written, and logs that grow by whole lines."""
 
 import contextlib
+import errno
+import io
 import os
 import secrets
+import stat
 from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +22,16 @@ class RecordFailure(Exception):
         >>> str(RecordFailure("'runs' cannot be written: No space left on device"))
         "'runs' cannot be written: No space left on device"
     """
+
+
+def reason(error: OSError) -> str:
+    """Why the operating system could not do something, without the file's name.
+
+    Example:
+        >>> reason(OSError(28, "No space left on device", "runs/x/events.jsonl"))
+        'No space left on device'
+    """
+    return error.strerror or str(error) or type(error).__name__
 
 
 @contextlib.contextmanager
@@ -51,6 +64,38 @@ def write_whole(path: Path, data: bytes | str) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Waits until the names in a folder are on the disk, as `fsync` does for content.
+
+    Without it a power cut may keep a file that was renamed last and lose those that
+    came before.
+    """
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def open_plain(path: Path) -> io.BufferedReader:
+    """Opens an ordinary file to read it.
+
+    A link could lead out of a run's folder, and a pipe would be waited for for ever:
+    neither is opened.
+
+    Raises:
+        OSError: It is missing, a link, or anything else that is not a file.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link", str(path))
+    number = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return open(number, "rb")
 
 
 def open_lines(path: Path) -> BinaryIO:

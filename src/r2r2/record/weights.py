@@ -1,7 +1,7 @@
 """The arrays of a tree to an npz file and back, by name and without pickle."""
 
-import io
 import math
+import os
 import zipfile
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -10,13 +10,19 @@ from typing import Any, Protocol, TypeVar, cast
 
 import jax
 import numpy as np
-from numpy.lib import format as npy
 
 from r2r2.config.refusal import Refusal
-from r2r2.record.files import write_whole
+from r2r2.record.arrays import (
+    NumPyArray,
+    read_header,
+    refusing,
+    unfit,
+    write_arrays,
+)
+from r2r2.record.files import replacing
 
 Tree = TypeVar("Tree")
-NumPyArray = np.ndarray[Any, np.dtype[Any]]
+WEIGHTS = "weights are"
 
 # The types of JAX's own signatures lean on jaxlib's, which are unknown.
 _untyped_jax = cast("Any", jax)
@@ -42,16 +48,11 @@ def save_weights(path: Path, tree: object) -> None:
     Each is named by its place in the tree, such as `actor/l1/kernel`; the file is an
     ordinary npz, which `numpy.load` reads, and equal trees give equal bytes.
     """
-    names, leaves = _flatten(tree)
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for name, leaf in zip(names, leaves, strict=True):
-            array = np.asarray(leaf, order="C")
-            if array.dtype.kind not in "biuf":
-                raise TypeError(f"{name} is of {array.dtype}, which is not recorded")
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                npy.write_array(member, array, version=(1, 0), allow_pickle=False)
-    write_whole(path, content.getvalue())
+    names, leaves = flatten(tree)
+    with replacing(path) as temporary, temporary.open("xb") as file:
+        write_arrays(file, zip(names, leaves, strict=True))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def load_weights(path: Path, like: Tree) -> Tree:
@@ -68,21 +69,13 @@ def load_weights(path: Path, like: Tree) -> Tree:
     Example:
         state = load_weights(path, like=jax.eval_shape(agent.init, jax.random.key(0)))
     """
-    names, leaves = _flatten(like)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            _check_names(path, archive.namelist(), names)
-            arrays = [
-                _read(path, archive, name, leaf)
-                for name, leaf in zip(names, leaves, strict=True)
-            ]
-    except FileNotFoundError as error:
-        raise _unfit(path, "does not exist") from error
-    except Refusal:
-        raise
-    # A hostile file can make zipfile, zlib and NumPy's parser raise nearly anything.
-    except Exception as error:
-        raise _unfit(path, "is damaged or not an npz file") from error
+    names, leaves = flatten(like)
+    with refusing(path, WEIGHTS), zipfile.ZipFile(path) as archive:
+        _check_names(path, archive.namelist(), names)
+        arrays = [
+            _read(path, archive, name, leaf)
+            for name, leaf in zip(names, leaves, strict=True)
+        ]
     placed = [
         array if isinstance(leaf, np.ndarray) else _untyped_jax.numpy.asarray(array)
         for array, leaf in zip(arrays, leaves, strict=True)
@@ -91,7 +84,8 @@ def load_weights(path: Path, like: Tree) -> Tree:
     return cast(Tree, _untyped_jax.tree.unflatten(structure, placed))
 
 
-def _flatten(tree: object) -> tuple[list[str], list[ArrayLike]]:
+def flatten(tree: object) -> tuple[list[str], list[ArrayLike]]:
+    """The names of a tree's arrays, each by its place, and the arrays themselves."""
     name_of = partial(_untyped_jax.tree_util.keystr, simple=True, separator="/")
     flat = _untyped_jax.tree.leaves_with_path(tree)
     names = [str(name_of(place)) for place, _ in flat]
@@ -114,8 +108,7 @@ def _read(
 ) -> NumPyArray:
     """One array; no more of the file is read than `like` says there is."""
     with archive.open(f"{name}.npy") as member:
-        npy.read_magic(member)
-        shape, by_column, dtype = npy.read_array_header_1_0(member)
+        shape, by_column, dtype = read_header(member)
         if shape != like.shape or dtype != like.dtype:
             held, wanted = _describe(shape, dtype), _describe(like.shape, like.dtype)
             raise _unfit(path, f"holds '{name}' as {held}; needed is {wanted}")
@@ -123,7 +116,7 @@ def _read(
         data = member.read(size + 1)
     if len(data) != size:
         raise _unfit(path, f"holds '{name}' in {len(data)} bytes instead of {size}")
-    array: np.ndarray[Any, np.dtype[Any]] = np.frombuffer(data, dtype)
+    array: NumPyArray = np.frombuffer(data, dtype)
     return array.reshape(shape, order="F" if by_column else "C").copy()
 
 
@@ -132,4 +125,4 @@ def _describe(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
 
 
 def _unfit(path: Path, why: str) -> Refusal:
-    return Refusal(f"weights are '{path}', which {why}")
+    return unfit(WEIGHTS, path, why)
