@@ -1,36 +1,41 @@
 """The main process's side of worker processes."""
 
 import contextlib
-import json
 import mmap
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import NamedTuple
 
 import cloudpickle
 
 from r2r2.config.refusal import Refusal
 from r2r2.envs.members import Spec
-from r2r2.envs.slots import Slots, memory_size
-from r2r2.envs.waiting import HINT, wait_until
+from r2r2.envs.parcels import Parcel, packed, unpacked
+from r2r2.envs.slots import IDLE, Slots, memory_size
+from r2r2.envs.waiting import HINT, SLEEP, heard, wait_until
 from r2r2.envs.worker import Post
 
-PATIENCE = 5.0  # seconds a worker has to close its environments
+CLOSING = 5.0  # seconds a worker has to close its environments
+STARTING = 300.0  # seconds a fresh one has until it takes its first order
+NUDGES = 20  # hints for one slot, at most: so many fit into a pipe nobody reads
 # One thread each: the workers share the cores already.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Trouble(NamedTuple):
-    """What became of a slot that was at work."""
+class Lost(Exception):
+    """A worker process died or hung; all its environments are lost."""
 
-    slot: int
-    story: str  # a traceback, or how the process ended
+    def __init__(self, slot: int, story: str, slots: list[int]):
+        super().__init__(slot, story)
+        self.slot, self.story = slot, story  # the slot that it was at
+        self.slots = slots  # all of its
 
 
 class Memory:
@@ -56,15 +61,33 @@ class Worker:
     A fresh interpreter, never a fork: JAX's threads do not survive one. Nothing of the
     caller's script is run again in it, and it may hold what no pickle can name, such
     as a class from a notebook.
+
+    Args:
+        post: what it is told.
+        rows: of the whole pool.
+        memory: under the rows.
+        patience: seconds that it may be at one slot.
     """
 
-    def __init__(self, post: Post, rows: Slots, memory: Memory):
+    def __init__(self, post: Post, rows: Slots, memory: Memory, patience: float):
         self._number, self._looking, self._rows = post.number, post.looking, rows
-        self._slots = list(post.recipes)
-        told = _pickled(post)
+        self.slots = list(post.recipes)
+        self._memory, self._patience = memory, patience
+        self._told_first = _pickled(post)
+        self._start()
+
+    def _start(self) -> None:
+        rows, number = self._rows, self._number
+        rows.order[self.slots] = rows.asked[number] = rows.done[number] = 0
+        rows.asleep[number] = rows.awaited[number] = False
+        rows.busy[number] = self._seen_at = IDLE
+        self._still = 0  # glances since it moved to another slot
         ours, theirs = socket.socketpair()
+        # A process that is stopped reads nothing: no send may take for ever.
+        limit = struct.pack("ll", int(STARTING), 0)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         command = [sys.executable, "-m", "r2r2.envs.worker"]
-        descriptors = theirs.fileno(), memory.file
+        descriptors = theirs.fileno(), self._memory.file
         with theirs:
             self._process = subprocess.Popen(
                 [*command, *map(str, (os.getpid(), *descriptors))],
@@ -74,56 +97,111 @@ class Worker:
                 process_group=0,  # Ctrl-C is for the main process
             )
         self._pipe = Connection(ours.detach())
-        self._send(told)
+        self._send(self._told_first)
+
+    def ask(self) -> None:
+        """Has it look at its orders; `finish` must follow."""
+        self._still, self._seen_at = 0, IDLE
+        self.nudge()
 
     def nudge(self) -> None:
-        """Wakes it if it sleeps, to look at its orders; `finish` must follow."""
+        """Wakes it if it sleeps."""
         if self._rows.asleep[self._number]:
             self._send(HINT)
 
-    def _watch(self) -> None:
-        """While it is waited for: a fork of an environment may hold its pipe open."""
-        if self._process.poll() is not None and not self._told():
-            raise EOFError
-        self.nudge()
+    def hand(self, parcel: Parcel) -> None:
+        """Gives it what its next orders need."""
+        self._send(packed(parcel))
 
-    def finish(self) -> Trouble | None:
-        """Waits until they are carried out; says what went wrong, if something did."""
+    def glance(self) -> None:
+        """Notes whether it moves on, every `SLEEP` seconds while some are waited for.
+
+        Glances are counted, not seconds: a machine may halt both sides for hours.
+        """
+        at = int(self._rows.busy[self._number])
+        self._still = self._still + 1 if at == self._seen_at else 0
+        self._seen_at = at
+        if self._still < NUDGES and not self._told():
+            self.nudge()
+
+    def finish(self, glance: Callable[[], None]) -> Parcel:
+        """Waits until its orders are carried out; gives what went wrong, and states.
+
+        Args:
+            glance: looks at every worker that is waited for.
+
+        Raises:
+            Lost: It died or hung.
+        """
+
+        def watch() -> None:
+            glance()
+            self._check()
+
         number = self._number
         awaited = self._rows.awaited[number : number + 1]
         try:
-            story = wait_until(
-                self._told, self._looking, self._pipe, awaited, self._watch
-            )
-            while self._rows.done[number] < 0 and story in (b"", HINT):
-                story = self._pipe.recv_bytes()
+            message = wait_until(self._told, self._looking, self._pipe, awaited, watch)
+            if self._rows.done[number] > 0:
+                return Parcel()
+            return unpacked(heard(self._pipe, message))
+        except TimeoutError as hung:
+            raise self._loss(str(hung)) from None
         except (EOFError, OSError):
-            return Trouble(self._slot_at_work(), self._end())
-        return Trouble(*json.loads(story)) if story else None
+            raise self._loss(self._end()) from None
 
-    def _slot_at_work(self) -> int:
-        """The slot it died at: the one it was at, if that had an order."""
+    def _check(self) -> None:
+        """A fork of an environment may hold its pipe open: it may be gone unheard."""
+        if self._told():
+            return
+        if self._process.poll() is not None:
+            raise EOFError
+        begun = self._seen_at != IDLE or self._rows.done[self._number]
+        limit = self._patience if begun else max(STARTING, self._patience)
+        if self._still * SLEEP > limit:
+            said = "it took longer than" if begun else "its worker did not start within"
+            raise TimeoutError(f"{said} {limit:g} seconds, and the process was ended")
+
+    def _loss(self, story: str) -> Lost:
+        """It is told of the slot it was at, if that had an order."""
         busy, order = int(self._rows.busy[self._number]), self._rows.order
-        ordered = [slot for slot in self._slots if order[slot]]
-        return busy if busy in ordered else ordered[0]
+        ordered = [slot for slot in self.slots if order[slot]]
+        slot = busy if busy in ordered else next(iter(ordered), self.slots[0])
+        return Lost(slot, story, self.slots)
 
     def _told(self) -> bool:
         rows, number = self._rows, self._number
         return bool(abs(rows.done[number]) == rows.asked[number])
 
     def _send(self, message: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):  # `finish` says how it died
+        try:
             self._pipe.send_bytes(message)
+        except BlockingIOError:
+            self._kill()  # half a message is no message
+        except BrokenPipeError:
+            pass  # `finish` says how it died
 
     def _end(self) -> str:
         try:
-            code = self._process.wait(PATIENCE)
+            code = self._process.wait(CLOSING)
         except subprocess.TimeoutExpired:
             return "its worker process closed its pipe"
         if code < 0:
             name = signal.Signals(-code).name
             return f"its worker process was ended by signal {name}"
         return f"its worker process left with exit code {code}"
+
+    def replace(self) -> None:
+        """Ends the process, with what its environments started; another takes over."""
+        self.close()
+        self._kill()
+        self._start()
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def close(self) -> None:
         """Ends the process: it leaves when the pipe closes, or else is killed."""

@@ -1,24 +1,41 @@
-"""When an environment fails: which one, whose, and when."""
+"""When an environment fails: which one, whose, and how."""
 
 import traceback
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """A slot that has lost its episode; it has none until it is reset.
+
+    Example:
+        >>> Fault(3, "the reward is nan").own
+        True
+    """
+
+    slot: int
+    story: str  # the last line says what; a traceback where there is one
+    own: bool = True  # False: lost with the worker process that another brought down
 
 
 class EnvFailure(Exception):
-    """An environment raised, or its worker process died.
+    """An environment raised, gave what cannot be used, hung, or its process died.
 
     Its text names the task, the member and the step, and ends with the environment's
     own traceback where there is one.
     """
 
 
-class Raised(Exception):
-    """An environment raised while it was reset or stepped; its cause is the error."""
+class Unfit(ValueError):
+    """An environment gave what cannot be used; the text is the whole story."""
 
-    def __init__(self, slot: int):
-        super().__init__(slot)
-        self.slot = slot
 
-    @property
-    def story(self) -> str:
-        """The environment's own traceback, as text."""
-        return "".join(traceback.format_exception(self.__cause__)).strip()
+def story_of(error: Exception) -> str:
+    """What an environment raised, as text.
+
+    Example:
+        >>> story_of(Unfit("the reward is nan"))
+        'the reward is nan'
+    """
+    if isinstance(error, Unfit):
+        return str(error)
+    return "".join(traceback.format_exception(error)).strip()

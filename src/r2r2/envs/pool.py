@@ -1,67 +1,28 @@
 """The environments of a fleet: some in this process, the others in workers."""
 
 import os
-import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Self, cast
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from r2r2.config.refusal import Refusal
-from r2r2.envs.crew import PATIENCE, Memory, Trouble, Worker
-from r2r2.envs.failure import EnvFailure, Raised
-from r2r2.envs.make import spec_of
-from r2r2.envs.members import Member, Spec
-from r2r2.envs.slots import slots_over
-from r2r2.envs.troupe import RESET, STEP, Recipe, Troupe
+from r2r2.envs.company import Company, Outcome
+from r2r2.envs.crew import Lost
+from r2r2.envs.failure import EnvFailure, Fault
+from r2r2.envs.state import Saved
+from r2r2.envs.troupe import LOAD, RESET, SAVE, STEP
+from r2r2.envs.turns import Place as Place
+from r2r2.envs.turns import Step as Step
+from r2r2.envs.turns import Turn as Turn
+from r2r2.envs.turns import joined as joined
 from r2r2.envs.waiting import looking_time
-from r2r2.envs.worker import Post
 
-
-class Place(NamedTuple):
-    """What one slot of a pool is for."""
-
-    member: Member
-    recipe: Recipe
-    purpose: str  # 'training' or 'evaluation'
-
-
-class Step(NamedTuple):
-    """What one step gave, a row for each slot stepped; the arrays are fresh."""
-
-    reached: NDArray[np.float64]  # [K, obs]; at an episode's end the one it ended in
-    reward: NDArray[np.float64]  # [K]
-    terminated: NDArray[np.bool_]  # [K]
-    truncated: NDArray[np.bool_]  # [K]; a time limit
-    obs: NDArray[np.float64]  # [K, obs], acted on next
-
-    @property
-    def ended(self) -> NDArray[np.bool_]:
-        """Whose episode is over, [K]."""
-        return self.terminated | self.truncated
-
-    def part(self, begin: int, end: int) -> "Step":
-        """Some of the rows."""
-        return Step(*cast(Any, [column[begin:end] for column in self]))
-
-
-class Turn(NamedTuple):
-    """What some slots are to do."""
-
-    slots: Sequence[int]
-    actions: NDArray[np.floating]  # [K, action], in [-1, 1]
-    seeds: Sequence[int]  # of the episodes to begin where one ends, or NO_EPISODE
-
-
-def joined(turns: Sequence[Turn]) -> Turn:
-    """Several turns, of different slots, as one."""
-    return Turn(
-        slots=[slot for turn in turns for slot in turn.slots],
-        actions=np.concatenate([turn.actions for turn in turns]),
-        seeds=[seed for turn in turns for seed in turn.seeds],
-    )
+COLUMNS = Step._fields[:-1]
+Begun = tuple[NDArray[np.float64], tuple[Fault, ...]]  # first observations, [K, obs]
 
 
 def cores() -> int:
@@ -89,15 +50,24 @@ class EnvPool:
     No episode begins but with a seed that the caller chose, so that every one is the
     caller's to name. Environments are built when they are first reset.
 
+    An environment that raises, gives what cannot be used, hangs, or whose process dies
+    is a `Fault`: its slot has no episode any more. When it is reset, it gets a new
+    environment; the process that was lost has been replaced by then.
+
     Args:
         places: what the slots are for.
         workers: processes that step them, at most; 0: none.
         here: how many of the first places are stepped in this process all the same.
+            They cannot be cut off: if one hangs, so does the caller.
+        patience: seconds that an environment in a worker may take for one order, or to
+            be built.
 
     Raises:
         Refusal: A task cannot be used, or the tasks differ in their sizes.
 
     Example:
+        >>> from r2r2.envs.members import Member
+        >>> from r2r2.envs.troupe import Recipe
         >>> member, recipe = Member("Pendulum-v1", 0), Recipe("Pendulum-v1", 1)
         >>> with EnvPool([Place(member, recipe, "training")], workers=0) as pool:
         ...     first = pool.reset([0], seeds=[7])
@@ -105,65 +75,103 @@ class EnvPool:
         (1, 3)
     """
 
-    def __init__(self, places: Sequence[Place], workers: int, here: int = 0):
+    def __init__(
+        self,
+        places: Sequence[Place],
+        workers: int,
+        here: int = 0,
+        patience: float = 60.0,
+    ):
         self.places = tuple(places)
-        self._here = here if workers else len(self.places)
-        away = range(self._here, len(self.places))
+        here = here if workers else len(self.places)
         recipes = {slot: place.recipe for slot, place in enumerate(self.places)}
-        self._troupe = Troupe({slot: recipes[slot] for slot in range(self._here)})
-        self._workers: list[Worker] = []
-        self._memory: Memory | None = None
+        self._company = Company(recipes, here)
+        self._steps = np.zeros(len(self.places), dtype=int)
+        self._running = np.zeros(len(self.places), dtype=bool)
+        self._late: list[Fault] = []  # found when nobody could be told
         try:
-            self._build(recipes, min(workers, len(away)))
+            self.spec = self._company.spec()
+            looking = self._looking(min(workers, len(self.places) - here), here)
+            self._company.start(self.spec, looking, patience)
         except BaseException:
             self.close()
             raise
+        self._rows = self._company.rows
 
-    def _build(self, recipes: dict[int, Recipe], crew: int) -> None:
-        self.spec, count = _shared(self._sizes(recipes)), len(self.places)
-        self._steps = np.zeros(count, dtype=int)
-        self._running = np.zeros(count, dtype=bool)
-        self._memory = Memory(count, self.spec)
-        self._rows = slots_over(self._memory.map, count, self.spec)
-        away = range(self._here, count)
-        self._home = {slot: place % crew for place, slot in enumerate(away)}
-        # Only who has a member to train is asked at every turn.
-        training = [slot for slot in away if self.places[slot].purpose == "training"]
-        looking = looking_time(min(crew, len(training)), cores())
-        for number in range(crew):
-            own = {slot: recipes[slot] for slot in away[number::crew]}
-            looks = looking if number < len(training) else 0.0
-            post = Post(number, own, count, self.spec, looks)
-            self._workers.append(Worker(post, self._rows, self._memory))
+    def _looking(self, crew: int, here: int) -> list[float]:
+        """Seconds to look for orders, by worker.
 
-    def _sizes(self, recipes: dict[int, Recipe]) -> dict[str, Spec]:
-        """The sizes of each task, from one environment of each."""
-        sizes: dict[str, Spec] = {}
-        for slot, recipe in recipes.items():
-            if recipe.task in sizes:
-                continue
-            if slot < self._here:
-                sizes[recipe.task] = spec_of(self._troupe.env(slot))
-            else:
-                env = recipe.build()
-                sizes[recipe.task] = spec_of(env)
-                env.close()
-        return sizes
+        Only who has a member to train is asked at every turn.
+        """
+        away = self.places[here:]
+        training = sum(place.purpose == "training" for place in away)
+        looking = looking_time(min(crew, training), cores())
+        return [looking if number < training else 0.0 for number in range(crew)]
 
     def reset(self, slots: Sequence[int], seeds: Sequence[int]) -> NDArray[np.float64]:
-        """Begins an episode in each slot; gives the first observations, [K, obs]."""
-        where = list(slots)
+        """Begins an episode in each slot; gives the first observations, [K, obs].
+
+        Raises:
+            EnvFailure: An environment failed.
+        """
+        obs, faults = self.begin(slots, seeds)
+        self.raise_for(faults)
+        return obs
+
+    def begin(self, slots: Sequence[int], seeds: Sequence[int]) -> Begun:
+        """As `reset`, for who goes on without those that failed."""
+        return self._begin(dict.fromkeys(slots, RESET), seeds, {})
+
+    def load(
+        self,
+        slots: Sequence[int],
+        seeds: Sequence[int],
+        states: Sequence[Saved | None],
+    ) -> Begun:
+        """Begins an episode in each slot, and goes on where a state was saved in it.
+
+        Args:
+            slots: where.
+            seeds: of the episodes.
+            states: as `save` gave them; None to play an episode from its beginning.
+
+        Returns:
+            The episodes' first observations, and who failed: also whose state does not
+            fit.
+        """
+        given = zip(slots, states, strict=True)
+        saved = {slot: state for slot, state in given if state is not None}
+        orders = {slot: LOAD if slot in saved else RESET for slot in slots}
+        return self._begin(orders, seeds, saved)
+
+    def _begin(
+        self, orders: dict[int, int], seeds: Sequence[int], states: Mapping[int, Saved]
+    ) -> Begun:
+        where = list(orders)
         self._rows.seed[where] = seeds
-        self._run(RESET, where)
+        self._late = [fault for fault in self._late if fault.slot not in orders]
+        outcome = self._company.run(orders, states)
         self._running[where] = True
-        return self._rows.obs[where]
+        return self._rows.obs[where], self._faults(outcome, orders)
+
+    def save(self, slots: Sequence[int]) -> list[Saved | None]:
+        """The states of the episodes that run in slots; None: there is none to have.
+
+        Slots found to be lost are among the faults of what is asked for next.
+        """
+        orders = {slot: SAVE for slot in slots if self._running[slot]}
+        outcome = self._company.run(orders, {})
+        for slot, story in outcome.stories.items():
+            what = story.splitlines()[-1]
+            warnings.warn(f"{self._whose(slot)} gave no state: {what}", stacklevel=2)
+        self._late = list(self._faults(outcome._replace(stories={}), orders))
+        return [outcome.states.get(slot) for slot in slots]
 
     def step(self, turn: Turn) -> Step:
-        """Acts once in each slot of a turn.
+        """Acts once in each slot of a turn; who fails does not keep the others from it.
 
         Raises:
             ResetNeeded: A slot has no episode running; nothing was stepped then.
-            EnvFailure: An environment raised, or the process that steps it died.
         """
         where = list(turn.slots)
         rows, shape = self._rows, (len(where), self.spec.action_dim)
@@ -171,76 +179,67 @@ class EnvPool:
             raise ValueError(
                 f"actions have shape {turn.actions.shape}; needed is {shape}"
             )
-        if not self._running[where].all():
-            over = [slot for slot in where if not self._running[slot]]
+        orders = dict.fromkeys(where, STEP)
+        for fault in self._late:
+            orders.pop(fault.slot, None)
+        if not self._running[list(orders)].all():
+            over = [slot for slot in orders if not self._running[slot]]
             raise ResetNeeded(f"slots {over} have no episode running: reset them")
         rows.action[where], rows.seed[where] = turn.actions, turn.seeds
         self._steps[where] += 1
-        self._run(STEP, where)
-        names = Step._fields
-        step = Step(*(getattr(rows, name)[where] for name in names))
+        outcome = self._company.run(orders, {})
+        step = Step(*(getattr(rows, name)[where] for name in COLUMNS))
         self._running[where] = ~step.ended | (rows.seed[where] >= 0)
-        return step
+        faults = self._faults(outcome, orders)
+        return step.without(where, faults) if faults else step
 
-    def _run(self, order: int, slots: list[int]) -> None:
-        self._rows.order[slots] = order
-        numbers = list({self._home[s] for s in slots if s >= self._here})
-        crew = [self._workers[number] for number in numbers]
-        self._rows.asked[numbers] += 1  # all at once: who looks begins now
-        for worker in crew:
-            worker.nudge()
-        troubles = [self._run_here([slot for slot in slots if slot < self._here])]
-        # Nobody is left at work, so that no answer is taken for the next order's.
-        troubles += [worker.finish() for worker in crew]
-        for trouble in filter(None, troubles):
-            raise self._failure(trouble)
+    def _faults(self, outcome: Outcome, orders: Mapping[int, int]) -> tuple[Fault, ...]:
+        """What is to be told now, with what was found earlier."""
+        found = self._late + [Fault(*story) for story in outcome.stories.items()]
+        for lost in outcome.lost:
+            found += self._residents(lost, orders)
+        self._late = []
+        self._running[[fault.slot for fault in found]] = False
+        return tuple(sorted(found, key=lambda fault: (not fault.own, fault.slot)))
 
-    def _run_here(self, slots: list[int]) -> Trouble | None:
-        try:
-            # The last worker's cells are no worker's where a slot is stepped here.
-            self._troupe.run(slots, self._rows, worker=-1)
-        except Raised as raised:
-            return Trouble(raised.slot, raised.story)
-        return None
+    def _residents(self, lost: Lost, orders: Mapping[int, int]) -> list[Fault]:
+        """All who had or were given an episode in a worker that is no more."""
+        gone = [slot for slot in lost.slots if slot in orders or self._running[slot]]
+        cause = f"{self._whose(lost.slot)}: {lost.story}"
+        shared = f"it was lost with another environment, that of {cause}"
+        own = [slot == lost.slot for slot in gone]
+        return [
+            Fault(slot, lost.story if mine else shared, mine)
+            for slot, mine in zip(gone, own, strict=True)
+        ]
 
-    def _failure(self, trouble: Trouble) -> EnvFailure:
-        place, step = self.places[trouble.slot], int(self._steps[trouble.slot])
+    def _whose(self, slot: int) -> str:
+        member = self.places[slot].member
+        return f"{member.task} of member {member.name}"
+
+    def failure(self, fault: Fault) -> EnvFailure:
+        """A fault as an exception, which says whose it is and when it came."""
+        purpose, step = self.places[fault.slot].purpose, self._steps[fault.slot]
         return EnvFailure(
-            f"{place.member.task} of member {place.member.name} failed at its"
-            f" {place.purpose} step {step}: {trouble.story}"
+            f"{self._whose(fault.slot)} failed at its {purpose} step {step}:"
+            f" {fault.story}"
         )
+
+    def raise_for(self, faults: Sequence[Fault]) -> None:
+        """For who cannot go on without an environment.
+
+        Raises:
+            EnvFailure: There is a fault.
+        """
+        if faults:
+            raise self.failure(faults[0])
 
     def close(self) -> None:
         """Frees environments, processes and memory; a second call does nothing."""
-        for worker in self._workers:
-            worker.close()
-        until = time.monotonic() + PATIENCE
-        try:
-            self._troupe.close()
-        finally:
-            while self._workers:
-                self._workers.pop().join(until)
-            if self._memory is not None:
-                self._memory.close()
+        self._company.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: Any) -> None:
         self.close()
-
-
-def _shared(specs: dict[str, Spec]) -> Spec:
-    """The one spec of all tasks: the members' updates are one array program."""
-    first, *others = specs.items()
-    for task, spec in others:
-        if spec != first[1]:
-            raise Refusal(
-                f"env is {first[0]!r} {_sizes(first[1])} and {task!r} {_sizes(spec)};"
-                " tasks trained together must have the same sizes"
-            )
-    return first[1]
-
-
-def _sizes(spec: Spec) -> str:
-    return f"(observation {spec.obs_dim}, action {spec.action_dim})"

@@ -2,7 +2,8 @@
 
 Every environment has a slot: a row of each array. Worker processes map the same memory,
 so that no observation is ever pickled, nor sent. Orders stand there too: what goes
-through a worker's pipe are hints to look, for who has stopped looking, and the end.
+through a worker's pipe are hints to look, for who has stopped looking, and the end; and
+what is rare, the stories of failures and the states of environments.
 """
 
 import mmap
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from r2r2.envs.members import Spec
 
 NO_EPISODE = -1  # in place of a seed: begin none
+IDLE = -1  # in place of the slot that a worker is at
 
 
 class Slots(NamedTuple):
@@ -28,9 +30,9 @@ class Slots(NamedTuple):
     truncated: NDArray[np.bool_]  # [N]; a time limit
     order: NDArray[np.uint8]  # [N], what is to be done; 0 for nothing
     # By worker, in the first cells of [N]:
-    busy: NDArray[np.int64]  # the slot it is at, for when it dies
+    busy: NDArray[np.int64]  # the slot it is at, for when it dies or hangs
     asked: NDArray[np.int64]  # how many times it was given orders
-    done: NDArray[np.int64]  # the last of these it finished; below 0 if it failed
+    done: NDArray[np.int64]  # the last of these it finished; below 0: a parcel comes
     asleep: NDArray[np.bool_]  # it waits at its pipe, not at `asked`
     awaited: NDArray[np.bool_]  # the main process waits at the pipe, not at `done`
 

@@ -1,15 +1,20 @@
 """Environments stepped in one process, be it a worker or the main one."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from r2r2.envs.failure import Raised
+from r2r2.envs.failure import Unfit, story_of
 from r2r2.envs.make import Env, Source, adapted, make_env
+from r2r2.envs.parcels import Parcel
 from r2r2.envs.slots import NO_EPISODE, Slots
+from r2r2.envs.state import Saved, restore, state_of
 
-RESET, STEP = 1, 2  # orders
+RESET, STEP, SAVE, LOAD = 1, 2, 3, 4  # orders
 
 
 class Recipe(NamedTuple):
@@ -44,19 +49,42 @@ class Troupe:
             self._envs[slot] = self._recipes[slot].build()
         return self._envs[slot]
 
-    def run(self, slots: Sequence[int], rows: Slots, worker: int) -> None:
+    def run(
+        self,
+        orders: Mapping[int, int],
+        rows: Slots,
+        worker: int,
+        states: Mapping[int, Saved],
+    ) -> Parcel:
         """Carries out the orders of slots, one after the other.
 
-        Raises:
-            Raised: An environment did; those after it were not reached.
+        An environment that fails is closed, and built anew when it is next reset; the
+        slots after it are not concerned.
+
+        Args:
+            orders: by slot.
+            rows: what the orders say more, and what they give.
+            worker: whose cell says which slot is at work.
+            states: of the slots whose order is LOAD.
         """
-        for slot in slots:
+        stories: dict[int, str] = {}
+        saved: dict[int, Saved] = {}
+        for slot, order in orders.items():
             rows.busy[worker] = slot
-            act = self._reset if rows.order[slot] == RESET else self._step
             try:
-                act(slot, rows)
+                if order == STEP:
+                    self._step(slot, rows)
+                elif order == SAVE:
+                    saved |= self._saved(slot)
+                else:
+                    self._reset(slot, rows)
+                    if order == LOAD:
+                        restore(self.env(slot), _copied(states[slot]))
             except Exception as error:
-                raise Raised(slot) from error
+                stories[slot] = story_of(error)
+                if order != SAVE:  # it may still be stepped
+                    self._drop(slot)
+        return Parcel(stories, saved)
 
     def _reset(self, slot: int, rows: Slots) -> None:
         obs, _ = self.env(slot).reset(seed=int(rows.seed[slot]))
@@ -66,11 +94,23 @@ class Troupe:
         reached, reward, terminated, truncated, _ = self.env(slot).step(
             rows.action[slot].copy()
         )
-        rows.reached[slot] = rows.obs[slot] = _fitting(reached, rows)
-        rows.reward[slot] = reward
+        # The row of what is acted on next is written last: it shows the last good one.
+        rows.reached[slot] = _fitting(reached, rows)
+        rows.reward[slot] = _finite(reward)
         rows.terminated[slot], rows.truncated[slot] = terminated, truncated
         if (terminated or truncated) and rows.seed[slot] != NO_EPISODE:
             self._reset(slot, rows)
+        else:
+            rows.obs[slot] = rows.reached[slot]
+
+    def _saved(self, slot: int) -> dict[int, Saved]:
+        state = state_of(self.env(slot))
+        return {} if state is None else {slot: _copied(state)}
+
+    def _drop(self, slot: int) -> None:
+        if env := self._envs.pop(slot, None):
+            with contextlib.suppress(Exception):  # it has failed already
+                env.close()
 
     def close(self) -> None:
         """Frees the environments; a second call does nothing."""
@@ -78,9 +118,27 @@ class Troupe:
             self._envs.popitem()[1].close()
 
 
-def _fitting(obs: Any, rows: Slots) -> Any:
-    """An observation, if it has the shape that its space said."""
+def _copied(state: Saved) -> Saved:
+    """A state apart from the environment's own arrays, which steps may change."""
+    return {name: np.array(array) for name, array in state.items()}
+
+
+def _fitting(obs: Any, rows: Slots) -> NDArray[np.float64]:
+    """An observation, if it is of finite numbers and in the shape its space said."""
     found, said = np.shape(obs), rows.obs.shape[1:]
     if found != said:
-        raise ValueError(f"the observation has shape {found}; its space says {said}")
-    return obs
+        raise Unfit(f"the observation has shape {found}; its space says {said}")
+    numbers = np.asarray(obs, np.float64)
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        first = int(np.flatnonzero(~finite)[0])
+        raise Unfit(f"observation {first} of {len(numbers)} is {numbers[first]}")
+    return numbers
+
+
+def _finite(reward: Any) -> float:
+    """A reward, if it is a finite number."""
+    number = float(reward)
+    if not math.isfinite(number):
+        raise Unfit(f"the reward is {number}")
+    return number

@@ -4,7 +4,6 @@ It carries out the orders of its slots and leaves when the pipe closes, so that 
 outlives the run, however that ended.
 """
 
-import json
 import mmap
 import os
 import signal
@@ -16,11 +15,11 @@ from typing import NamedTuple
 
 import cloudpickle
 
-from r2r2.envs.failure import Raised
 from r2r2.envs.members import Spec
-from r2r2.envs.slots import Slots, memory_size, slots_over
-from r2r2.envs.troupe import Recipe, Troupe
-from r2r2.envs.waiting import HINT, wait_until
+from r2r2.envs.parcels import packed, unpacked
+from r2r2.envs.slots import IDLE, Slots, memory_size, slots_over
+from r2r2.envs.troupe import LOAD, Recipe, Troupe
+from r2r2.envs.waiting import HINT, heard, wait_until
 
 WATCH = 1.0  # seconds
 
@@ -36,7 +35,7 @@ class Post(NamedTuple):
 
 
 def serve(pipe: Connection, memory_file: int) -> None:
-    """Carries orders out until the pipe closes; what is raised goes into the pipe."""
+    """Carries orders out until the pipe closes; what failed is told through it."""
     try:
         post: Post = cloudpickle.loads(pipe.recv_bytes())
     except EOFError:
@@ -44,33 +43,41 @@ def serve(pipe: Connection, memory_file: int) -> None:
     memory = mmap.mmap(memory_file, memory_size(post.slots, post.spec))
     rows = slots_over(memory, post.slots, post.spec)
     troupe, number, seen = Troupe(post.recipes), post.number, 0
-    asleep = rows.asleep[number : number + 1]
+    slots, asleep = list(post.recipes), rows.asleep[number : number + 1]
 
     def told() -> bool:
         return bool(rows.asked[number] != seen)
 
     try:
         while True:
-            wait_until(told, post.looking, pipe, asleep, nudge=lambda: None)
+            message = wait_until(told, post.looking, pipe, asleep, nudge=lambda: None)
             seen += 1
-            story = _carry_out(troupe, list(post.recipes), rows, number)
-            rows.done[number] = -seen if story else seen
-            if story or rows.awaited[number]:
-                pipe.send_bytes(story or HINT)
+            orders = _orders(slots, rows)
+            if LOAD in orders.values():
+                message = heard(pipe, message)
+            told_back = _carry_out(troupe, orders, rows, number, message)
+            rows.done[number] = -seen if told_back else seen
+            if told_back or rows.awaited[number]:
+                pipe.send_bytes(told_back or HINT)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         troupe.close()
 
 
-def _carry_out(troupe: Troupe, slots: list[int], rows: Slots, number: int) -> bytes:
-    """Nothing, or the slot that raised with its traceback."""
-    ordered = [slot for slot in slots if rows.order[slot]]
-    try:
-        troupe.run(ordered, rows, number)
-    except Raised as raised:
-        return json.dumps([raised.slot, raised.story]).encode()
-    finally:
-        rows.order[ordered] = 0
-    return b""
+def _orders(slots: list[int], rows: Slots) -> dict[int, int]:
+    orders = zip(slots, rows.order[slots].tolist(), strict=True)
+    return {slot: order for slot, order in orders if order}
+
+
+def _carry_out(
+    troupe: Troupe, orders: dict[int, int], rows: Slots, number: int, message: bytes
+) -> bytes:
+    """Nothing, or a parcel of failures and states; `message` is one of states."""
+    states = unpacked(message).states if message else {}
+    parcel = troupe.run(orders, rows, number, states)
+    told = packed(parcel) if any(parcel) else b""
+    rows.order[list(orders)] = 0
+    rows.busy[number] = IDLE
+    return told
 
 
 def _leave_with(parent: int) -> None:
