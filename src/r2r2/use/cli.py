@@ -1,4 +1,4 @@
-"""The command line: `r2r2 train`, `r2r2 eval`, `r2r2 list`."""
+"""The command line: `r2r2 train`, `r2r2 eval`, `r2r2 clean`, `r2r2 list`."""
 
 import os
 import sys
@@ -8,6 +8,7 @@ import r2r2
 from r2r2.config.refusal import Refusal, did_you_mean
 from r2r2.envs.failure import EnvFailure
 from r2r2.record.files import RecordFailure
+from r2r2.use.clean_command import clean_command
 from r2r2.use.eval_command import eval_command
 from r2r2.use.list_command import list_command
 from r2r2.use.signals import Terminated, exit_code
@@ -21,6 +22,7 @@ HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R
   r2r2 eval RUN               play episodes with a run's final policies
   r2r2 eval RUN --video out.mp4
                               and film one
+  r2r2 clean                  show what runs take on the disk, and free it
   r2r2 list agents|envs       what can be trained, and on what
 """
 
@@ -38,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": train_command,
         "eval": eval_command,
+        "clean": clean_command,
         "list": list_command,
     }
     try:
