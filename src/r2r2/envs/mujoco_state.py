@@ -72,7 +72,7 @@ class Simulation:
         parts = np.split(saved["derived"], ends[:-1])
         for field, part in zip(fields.values(), parts, strict=True):
             field[...] = part.reshape(field.shape)
-        # Among the fields were its parts, but not all of them are arrays.
+        # The fields hold the same once more, unchecked.
         mujoco.mj_setState(model, data, integration, self._kind("INTEGRATION"))
 
     def _kind(self, name: str) -> int:

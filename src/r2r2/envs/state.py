@@ -108,7 +108,7 @@ def restore(env: Env, saved: Saved) -> None:
         place, _, own = name.partition("/")
         if place not in given:
             raise ValueError(f"the saved state has {name!r}, which is not of this task")
-        given[place][own] = np.asarray(array)
+        given[place][own] = np.array(array)
     for place, part in parts.items():
         if not isinstance(part, Own):
             _compare(place, given[place], part.save())
@@ -145,7 +145,7 @@ def _parts(env: Env) -> dict[str, Part] | None:
     """All that steps change, from the outermost layer in; None if that is not known."""
     parts: dict[str, Part] = {}
     layer: Any = env
-    # A wrapper answers for what it wraps when an instance is asked, not its class.
+    # Classes are asked: a wrapper may hand on what is asked of the instance.
     while not _speaks(type(layer)):
         if type(layer) is wrappers.TimeLimit:
             parts[f"limit{len(parts)}"] = Elapsed(layer)

@@ -13,6 +13,7 @@ from r2r2.envs.mujoco_state import Saved, Simulation
 NAME = re.compile(r"[a-z0-9_/.]+")
 WORD = 64  # bits
 MERSENNE_WORDS = 624
+IMPOSSIBLE = "its generator is in a state that cannot be"
 
 
 class Part(Protocol):
@@ -23,7 +24,7 @@ class Part(Protocol):
         ...
 
     def load(self, saved: Saved) -> None:
-        """Takes it back, or raises.
+        """Takes it back, or raises; the arrays are its to keep.
 
         Names, shapes and kinds are those of `save`, except for `Own`.
         """
@@ -81,7 +82,7 @@ class Classic:
 
     def load(self, saved: Saved) -> None:
         """In the precision it had."""
-        self._env.state = np.array(saved["state"])
+        self._env.state = saved["state"]
 
 
 class Control:
@@ -99,7 +100,7 @@ class Control:
         inside, state = self._inside, drawn["state"]
         return self.simulation.save() | {
             "step_count": np.array(inside._step_count, np.int64),
-            "over": np.array([inside._reset_next_step, not self._env._running]),
+            "running": np.array(self._env._running),
             "random": np.array([*state["key"], state["pos"]], np.uint64),
             "random_gauss": np.array([drawn["has_gauss"], drawn["gauss"]], np.float64),
         }
@@ -113,15 +114,15 @@ class Control:
         """
         *key, position = (int(word) for word in saved["random"])
         if position > MERSENNE_WORDS or max(key) >= 2**32:
-            raise ValueError("its generator is in a state that cannot be")
+            raise ValueError(IMPOSSIBLE)
         self.simulation.load(saved)
         has_gauss, gauss = saved["random_gauss"]
         self._inside.task.random.set_state(
             ("MT19937", np.array(key, np.uint32), position, int(has_gauss == 1), gauss)
         )
         self._inside._step_count = int(saved["step_count"])
-        reset_next, over = (bool(flag) for flag in saved["over"])
-        self._inside._reset_next_step, self._env._running = reset_next, not over
+        self._env._running = bool(saved["running"])
+        self._inside._reset_next_step = not self._env._running
 
 
 class Generator:
@@ -148,10 +149,16 @@ class Generator:
         return {"pcg64": np.array([*low, *spare], np.uint64)}
 
     def load(self, saved: Saved) -> None:
-        """The same numbers, into the generator that the environment holds."""
+        """The same numbers, into the generator that the environment holds.
+
+        Raises:
+            ValueError: The spare half is more than half a word.
+        """
         if self._generator is None:
             return
         low, high, inc_low, inc_high, has_spare, spare = map(int, saved["pcg64"])
+        if has_spare > 1 or spare >= 2**32:
+            raise ValueError(IMPOSSIBLE)
         self._generator.bit_generator.state = {
             "bit_generator": "PCG64",
             "state": {
