@@ -114,9 +114,30 @@ def test_a_run_that_is_continued_gives_none_before_updates_of_its_own():
 
 def test_a_continued_runs_speed_is_that_of_its_new_steps(terminal, clock):
     with Bar(1000, TASKS, terminal) as bar:
-        turns = [(0, progress(400, 300)), (100, progress(1000, 800, (1.0, 3.0)))]
-        show(bar, clock, turns)
+        # Whoever restores it knows how far it was after its first turn.
+        show(bar, clock, [(0, progress(0, 0)), (9, progress(401, 300))])
+        show(bar, clock, [(109, progress(1001, 800, (1.0, 3.0)))])
     assert on_screen(bar)[1].startswith("average  12 steps/s, 10 updates/s")
+
+
+def test_members_that_were_stopped_are_not_waited_for(terminal, clock):
+    left = np.array([True, False])
+    with Bar(1000, TASKS, terminal) as bar:
+        turns = [(t, progress(10 * t, t)) for t in range(3)]
+        show(bar, clock, turns)
+        some = progress(100, 9)._replace(
+            decisions=np.array([3, 100]),
+            updates=np.array([0, 9]),
+            warm=~left,
+            stopped=left,
+        )
+        clock.now = 10
+        bar(some)
+        assert on_screen(bar)[0].startswith("training ")
+        assert " 100/1,000 10% ETA 1:" in on_screen(bar)[0]
+        clock.now = 11
+        bar(some._replace(stopped=left | True))
+        assert " 51/1,000 5% " in on_screen(bar)[0]
 
 
 def test_sentences_stand_below_the_opening_and_above_the_bar(terminal, console, clock):
@@ -259,8 +280,8 @@ def test_memory_that_nobody_tells_is_not_shown(terminal, clock, weight):
 
 def test_the_end_sums_up_the_whole_run(terminal, clock):
     with Bar(1000, TASKS, terminal) as bar:
-        turns = [(0, progress(0, 0)), (100, progress(1000, 800, (1.0, 3.0)))]
-        show(bar, clock, turns)
+        turns = [(0, progress(0, 0)), (0, progress(1, 0))]
+        show(bar, clock, [*turns, (100, progress(1000, 800, (1.0, 3.0)))])
     first, second = on_screen(bar)
     assert first.startswith("done     ━")
     assert first.endswith("━ 1,000/1,000 100% in 1:40")
@@ -268,7 +289,8 @@ def test_the_end_sums_up_the_whole_run(terminal, clock):
 
 
 def test_a_bar_stops_where_its_run_did(terminal, console, clock):
-    turns = [(0, progress(0, 0, warm=False)), (61, progress(500, 0, warm=False))]
+    places = [(0, 0), (0, 1), (61, 500)]
+    turns = [(t, progress(n, 0, warm=False)) for t, n in places]
     for where in (terminal, console):
         bar = Bar(10_000, TASKS, where)
         with pytest.raises(KeyboardInterrupt):

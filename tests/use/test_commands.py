@@ -33,6 +33,8 @@ def test_the_version_is_the_packages(r2r2):
         ("eval -h", "--video X"),
         ("train -h", "step environments; 0: all in this one [one per core]"),
         ("train -h", "--[no-]tensorboard"),
+        ("train -h", "--resume X                  go on with the run in this folder"),
+        ("train --resume nowhere -h", "--checkpoints X"),
         ("list --help", "usage: r2r2 list agents|envs"),
     ],
 )

@@ -39,7 +39,8 @@ def done(unfinished):
 def at(*steps):
     """Two members after that many steps."""
     none = np.zeros(2, int)
-    return Progress(np.array(steps), none, none > 0, 0, np.full(2, np.nan))
+    nobody = none > 0
+    return Progress(np.array(steps), none, nobody, 0, np.full(2, np.nan), nobody)
 
 
 @pytest.fixture
@@ -246,6 +247,23 @@ def test_one_that_is_still_being_built_is_left_at_once(
     assert found.code == code
     said = "r2r2: 'run' is unfinished; go on with: r2r2 train --resume run\n"
     assert found.err == said
+
+
+@pytest.mark.usefixtures("heard")
+def test_one_without_checkpoints_is_left_where_the_signal_falls(r2r2, here, training):
+    def happens(watch, say):
+        for step in range(5):
+            watch(at(step, step))
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("it went on")
+
+    training(happens)
+    found = r2r2(*train_tiny("run"), "--checkpoint-every=never")
+    assert found.code == 130
+    assert found.err == (
+        "r2r2: 'run' is left at step 4, of which no checkpoint is kept; "
+        "go on with: r2r2 train --resume run\n"
+    )
 
 
 @pytest.mark.usefixtures("heard")

@@ -45,6 +45,7 @@ class Bar:
         self._pace = Pace(steps)
         self._marks: deque[Mark] = deque()  # the oldest is where the window begins
         self._first: Mark | None = None
+        self._calls = 0
         self._latest: train.Progress | None = None
         self._shown = self._weighed = -np.inf
         self._held: list[str] = []  # said before the opening, to be shown below it
@@ -54,11 +55,12 @@ class Bar:
     def __call__(self, progress: train.Progress) -> None:
         """Takes in one turn of the loop; redraws a few times a second at most."""
         now = time.monotonic()
-        self._latest = progress
-        if self._first is None:
-            self._first = _mark(now, progress)
-            self._pace = Pace(self._steps, float(progress.updates.min()))
-            self._open(self._first)
+        self._latest, self._calls = progress, self._calls + 1
+        if self._calls == 1:
+            self._begin(now, progress)
+            self._open(now)
+        elif self._calls == 2 and progress.decisions.max() > 1:
+            self._begin(now, progress)  # it goes on from a checkpoint
         if progress.point != self._point:
             self._point, self._returns = progress.point, progress.returns
             self._say_point()
@@ -69,24 +71,31 @@ class Bar:
         self._weigh(now)
         self._draw()
 
-    def _open(self, first: Mark) -> None:
+    def _begin(self, now: float, progress: train.Progress) -> None:
+        """Speed is measured from here on."""
+        self._first = _mark(now, progress)
+        self._marks = deque([self._first])
+        self._pace = Pace(self._steps, float(progress.updates.min()))
+
+    def _open(self, now: float) -> None:
         shown = self._console.is_terminal
         self._console.print(self._opening, soft_wrap=not shown)
         self._release()
-        self._marks.append(first)
         if shown:
             self._live.start()
         else:
-            self._shown = first.now  # at the start a line would say nothing
+            self._shown = now  # at the start a line would say nothing
 
     def _take(self, mark: Mark, progress: train.Progress) -> None:
         self._marks.append(mark)
         while len(self._marks) > 2 and self._marks[1].now <= mark.now - WINDOW:
             self._marks.popleft()
-        decisions = float(progress.decisions.mean())
-        self._stage = "training" if progress.warm.all() else "warm-up"
+        # Nobody waits for members that were stopped, unless there are no others.
+        going = ~progress.stopped | progress.stopped.all()
+        decisions = float(progress.decisions[going].mean())
+        self._stage = "training" if progress.warm[going].all() else "warm-up"
         self._at = int(decisions)
-        updates = float(progress.updates.min())
+        updates = float(progress.updates[going].min())
         left = self._pace.remaining(decisions, updates, mark.now)
         self._when = "ETA -" if left is None else f"ETA {clock(left)}"
 

@@ -28,7 +28,7 @@ def exit_code(interruption: KeyboardInterrupt) -> int:
 
 
 @contextlib.contextmanager
-def interruptible() -> Generator[Callable[[], None]]:
+def interruptible(saves: bool = True) -> Generator[Callable[[], None]]:
     """Gives a check, to be called before the loop and after each of its turns.
 
     Until its second call there is nothing to save, and a signal is raised where it
@@ -38,8 +38,11 @@ def interruptible() -> Generator[Callable[[], None]]:
 
     A signal that the caller has ignored, as nohup and a shell's background jobs do,
     stays so.
+
+    Args:
+        saves: whether there are checkpoints; if not, no signal waits for one.
     """
-    ear = _Ear()
+    ear = _Ear(saves)
     heard = [n for n in HEARD if signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.signal(number, ear.hear) for number in heard}
     try:
@@ -53,16 +56,16 @@ def interruptible() -> Generator[Callable[[], None]]:
 class _Ear:
     """Which signal came first, and whether the loop has begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, saves: bool):
         self._noted: int | None = None
-        self._checks = 0
+        self._saves, self._checks = saves, 0
 
     def hear(self, number: int, _: object) -> None:
         """The handler of all signals; the second one leaves from here."""
         if self._noted is not None:
             _leave(128 + number)
         self._noted = number
-        if self._checks < 2:
+        if self._checks < 2 or not self._saves:
             raise _interruption(number)
         _announce()
 

@@ -9,6 +9,7 @@ import jax
 from rich.console import Console
 from rich.markup import escape
 
+from r2r2.config.every import Every, every
 from r2r2.config.presets import QUICK, QUICK_BAR
 from r2r2.config.run import RunConfig
 from r2r2.config.text import changed_fields
@@ -49,7 +50,8 @@ def _trained(
     """Trains and says what came of it; gives the exit code."""
     tasks = [member.task for member in members_of(config)]
     bar = Bar(config.steps, tasks, console, _opening(config, path))
-    with interruptible() as check:
+    saves = every(command.how.checkpoint_every) != Every()
+    with interruptible(saves) as check:
         watch = _Watch(bar, check)
         try:
             with bar:
@@ -57,7 +59,7 @@ def _trained(
         except KeyboardInterrupt as interruption:
             if not watch.calls:
                 raise
-            print(f"r2r2: {_left(path, watch)}", file=sys.stderr)
+            print(f"r2r2: {_left(path, watch, saves)}", file=sys.stderr)
             return exit_code(interruption)
     _say_result(console, result, command.quick)
     return 1 if result.stopped else 0
@@ -76,12 +78,14 @@ class _Watch:
         self._bar(progress)
 
 
-def _left(path: Path, watch: _Watch) -> str:
+def _left(path: Path, watch: _Watch, saves: bool) -> str:
     """What an interruption left, with a command that can be pasted.
 
     The watcher's first call comes before the loop, when no checkpoint can be taken.
     """
     where = f"left at step {watch.step}" if watch.calls > 1 else "unfinished"
+    if watch.calls > 1 and not saves:
+        where += ", of which no checkpoint is kept"
     command = f"{program()} train --resume {shlex.quote(str(path))}"
     return f"'{path}' is {where}; go on with: {command}"
 
