@@ -123,7 +123,7 @@ def test_a_continued_runs_speed_is_that_of_its_new_steps(terminal, clock):
 def test_members_that_were_stopped_are_not_waited_for(terminal, clock):
     left = np.array([True, False])
     with Bar(1000, TASKS, terminal) as bar:
-        turns = [(t, progress(10 * t, t)) for t in range(3)]
+        turns = [(t, progress(t, t)) for t in range(3)]
         show(bar, clock, turns)
         some = progress(100, 9)._replace(
             decisions=np.array([3, 100]),
@@ -138,6 +138,9 @@ def test_members_that_were_stopped_are_not_waited_for(terminal, clock):
         clock.now = 11
         bar(some._replace(stopped=left | True))
         assert " 51/1,000 5% " in on_screen(bar)[0]
+    assert on_screen(bar)[0].startswith("stopped ")
+    assert on_screen(bar)[0].endswith(" 51/1,000 5% in 0:11")
+    assert on_screen(bar)[1].startswith("average ")
 
 
 def test_sentences_stand_below_the_opening_and_above_the_bar(terminal, console, clock):

@@ -281,6 +281,15 @@ def test_members_that_were_stopped_are_told_apart(r2r2, here, training):
     assert out.endswith("  evaluate: r2r2 eval run\n")
 
 
+def test_a_run_all_of_whose_members_were_stopped_suggests_nothing(r2r2, here, training):
+    why = "a loss was not finite"
+    training(lambda watch, say: watch(at(0, 0)) or dict.fromkeys(NAMES, why))
+    code, out, err = r2r2(*train_tiny("run"))
+    assert code == 1
+    assert err == "".join(f"r2r2: {name} was stopped: {why}\n" for name in NAMES)
+    assert out.endswith("Pendulum-v1: return -\n")
+
+
 def test_a_full_disk_is_one_sentence(r2r2, here, training):
     def happens(watch, say):
         raise RecordFailure("'run' cannot be written: No space left on device")

@@ -21,6 +21,7 @@ REDRAW = 0.2  # seconds between redraws, at least
 WINDOW = 30.0  # seconds over which speed is measured: bursts and steps alternate
 WEIGH = 2.0  # seconds between measurements of memory
 LINE = 60.0  # seconds between lines where there is no terminal to redraw
+OVER = ("done", "stopped")  # the stages in which the whole run is summed up
 
 
 class Bar:
@@ -119,7 +120,7 @@ class Bar:
         bar.add_column(ratio=1)
         bar.add_column(justify="right", no_wrap=True)
         bar.add_row(self._stage, ProgressBar(self._steps, self._at), self._far())
-        which = "average" if self._stage == "done" else "speed"
+        which = "average" if self._stage in OVER else "speed"
         lines = [*self._spreads(), f"{which:8} {self._speed()}"]
         cut = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
         return Group(bar, *cut)
@@ -134,7 +135,7 @@ class Bar:
 
     def _spreads(self) -> Iterator[str]:
         """A line of returns for every task, once there are some."""
-        if not self._point or self._stage == "done":
+        if not self._point or self._stage in OVER:
             return
         when = f" at step {self._point:,}"
         names = dict.fromkeys(self._tasks)
@@ -174,8 +175,12 @@ class Bar:
             return
         if error is None:
             now = time.monotonic()
-            self._marks = deque([self._first, _mark(now, self._latest)])
-            self._stage, self._at = "done", self._steps
+            self._take(_mark(now, self._latest), self._latest)
+            self._marks = deque([self._first, self._marks[-1]])
+            if self._latest.stopped.all():
+                self._stage = "stopped"
+            else:
+                self._stage, self._at = "done", self._steps
             self._when = f"in {clock(now - self._first.now)}"
             self._draw()
         self._live.stop()

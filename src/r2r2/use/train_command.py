@@ -123,7 +123,8 @@ def _say_result(console: Console, result: Result, quick: bool) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     for name, why in result.stopped.items():
         print(f"r2r2: {name} was stopped: {why}", file=sys.stderr)
-    _next_steps(console, result.folder.path)
+    if len(result.stopped) < len(result.members):
+        _next_steps(console, result.folder.path)
 
 
 def _next_steps(console: Console, path: Path) -> None:
