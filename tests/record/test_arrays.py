@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
-from test_weights_hostile import HOSTILE, Bomb, npy
+from test_weights_hostile import HOSTILE, Bomb, header, npy
 
 from r2r2.config.refusal import Refusal
 from r2r2.record.arrays import PIECE, read_arrays, write_arrays
@@ -147,6 +147,26 @@ def test_a_hostile_array_is_refused_and_never_run(path, monkeypatch):
             archive.writestr("a.npy", content)
         assert refusal_of(path) == "is damaged or not an npz file"
     assert os.listdir(path.parent) == ["file.npz"]
+
+
+@pytest.mark.parametrize("descr", ["'|O'", "'<U2'", "'<M8[s]'", "[('a', '<i8')]"])
+def test_what_is_not_a_number_is_not_read(path, descr):
+    told = header(f"{{'descr':{descr},'fortran_order':False,'shape':(1,)}}")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", told + bytes(8))
+    assert refusal_of(path) == "is damaged or not an npz file"
+
+
+def test_no_room_is_made_for_what_is_only_promised(path):
+    told = header("{'descr':'|u1','fortran_order':False,'shape':(50_000_000,)}")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", told)
+    tracemalloc.start()
+    try:
+        assert refusal_of(path) == "is damaged or not an npz file"
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_pickle_is_refused_and_never_run(path, monkeypatch):

@@ -64,6 +64,15 @@ def test_numpy_can_read_its_files(folder):
         np.testing.assert_array_equal(archive["key"], [7, 8, 9, 10])
 
 
+def test_files_of_format_1_keep_loading(folder):
+    """They were written when the format was new; nothing may make them new again."""
+    held = Path(__file__).parent / "format_1" / "checkpoints"
+    found, said = newest_good(held)
+    assert (found.number, said) == (2, [])
+    assert [path.name[:8] for path in found.segments] == ["00000001", "00000002"]
+    assert_whole(found, size=2)
+
+
 def test_numbers_that_are_not_finite_stay_in_the_notes(folder):
     notes = {"best": float("-inf"), "big": 2**60}
     write_checkpoint(folder, content(1)._replace(notes=notes), keep=1)
@@ -331,6 +340,17 @@ def test_a_segment_that_is_not_there_cannot_be_needed(folder, needed, why):
     assert said.startswith(f"'{folder}' cannot be written: {why}")
     assert said.endswith("; the checkpoint of step 8000 is intact")
     assert names(folder) == parts(1)
+
+
+def test_a_segment_that_is_gone_cannot_be_needed(folder):
+    (segment,) = write(folder, 8000).segments
+    segment.unlink()
+    with pytest.raises(RecordFailure) as failure:
+        write(folder, 9000, [segment.name])
+    assert str(failure.value) == (
+        f"'{folder}' cannot be written: {segment.name} is missing; there is no earlier "
+        "checkpoint"
+    )
 
 
 def test_notes_that_are_no_json_or_far_too_long_leave_nothing(folder, monkeypatch):

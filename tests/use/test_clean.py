@@ -261,6 +261,13 @@ def test_links_are_not_followed(r2r2, runs, tmp_path):
     )
 
 
+def test_a_link_takes_what_a_link_takes(runs):
+    before = usage_module.usage_of(runs / "done").total
+    (runs / "done" / "round").symlink_to(".")
+    (runs / "done" / "big").symlink_to("a_s0/weights.npz")
+    assert usage_module.usage_of(runs / "done").total - before < 100
+
+
 def test_a_file_of_the_users_among_checkpoints_stays(r2r2, runs):
     (runs / "done" / "checkpoints" / "notes.txt").write_text("mine")
     assert r2r2("clean", "--checkpoints", "--yes").code == 0

@@ -80,7 +80,7 @@ def to_text(inventory: Inventory) -> str:
     """
     fields = {"kind": KIND, "format": FORMAT, **inventory._asdict()}
     fields["files"] = {name: e._asdict() for name, e in inventory.files.items()}
-    rest = json.dumps(fields, indent=1)[1:].lstrip() + "\n"
+    rest = json.dumps(fields)[1:] + "\n"
     if len(rest) > LONGEST:
         raise ValueError(f"the notes of a checkpoint take {len(rest)} bytes")
     return START.format(checksum(rest.encode()).hexdigest()) + rest

@@ -130,9 +130,9 @@ def _table(found: Sequence[Usage]) -> Table:
     heads = ("total", "checkpoints", "weights", "others")
     for head, whole in zip(heads, sums, strict=True):
         table.add_column(head, size_text(whole), justify="right", no_wrap=True)
-    table.add_column("last changed", no_wrap=True)
+    table.add_column("changed", no_wrap=True)
     for usage in found:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(usage.changed))
+        when = time.strftime("%Y-%m-%d", time.localtime(usage.changed))
         sizes = map(size_text, _sizes(usage))
         table.add_row(escape(str(usage.run)), _status(usage), *sizes, when)
     return table
