@@ -11,7 +11,7 @@ from r2r2.config.refusal import Refusal
 from r2r2.envs.crew import CLOSING, Lost, Memory, Worker
 from r2r2.envs.make import spec_of
 from r2r2.envs.members import Spec
-from r2r2.envs.parcels import Parcel
+from r2r2.envs.parcels import NOTHING, Parcel
 from r2r2.envs.slots import slots_over
 from r2r2.envs.state import Saved
 from r2r2.envs.troupe import Recipe, Troupe
@@ -97,9 +97,11 @@ class Company:
         self.rows.asked[numbers] += 1  # all at once: who looks begins now
         for worker in crew:
             worker.ask()
-        here = {slot: order for slot, order in orders.items() if slot < self._here}
-        # The last worker's cells are no worker's where a slot is stepped here.
-        parcel = self.troupe.run(here, self.rows, worker=-1, states=states)
+        parcel = NOTHING
+        if self._here:
+            here = {slot: order for slot, order in orders.items() if slot < self._here}
+            # No worker has these cells where a slot is stepped here.
+            parcel = self.troupe.run(here, self.rows, worker=-1, states=states)
         # Nobody is left at work, so that no answer is taken for the next order's.
         return _gathered(parcel, crew)
 
@@ -126,21 +128,22 @@ def _hand_out(states: Mapping[int, Saved], crew: Sequence[Worker]) -> None:
 
 def _gathered(first: Parcel, crew: Sequence[Worker]) -> Outcome:
     """What was done here and what the workers did, when all are done."""
-    outcome = Outcome(dict(first.stories), dict(first.states), [])
 
     def glance() -> None:
         for worker in crew:
             worker.glance()
 
+    parcels, lost = [first], []
     for worker in crew:
         try:
-            parcel = worker.finish(glance)
-        except Lost as lost:
-            outcome.lost.append(lost)
+            parcels.append(worker.finish(glance))
+        except Lost as loss:
+            lost.append(loss)
             worker.replace()
-        else:
-            outcome.stories.update(parcel.stories)
-            outcome.states.update(parcel.states)
+    outcome = Outcome({}, {}, lost)
+    for parcel in parcels:
+        outcome.stories.update(parcel.stories)
+        outcome.states.update(parcel.states)
     return outcome
 
 

@@ -17,7 +17,7 @@ import cloudpickle
 
 from r2r2.config.refusal import Refusal
 from r2r2.envs.members import Spec
-from r2r2.envs.parcels import Parcel, packed, unpacked
+from r2r2.envs.parcels import NOTHING, Parcel, packed, unpacked
 from r2r2.envs.slots import IDLE, Slots, memory_size
 from r2r2.envs.waiting import HINT, SLEEP, heard, wait_until
 from r2r2.envs.worker import Post
@@ -83,9 +83,10 @@ class Worker:
         rows.busy[number] = self._seen_at = IDLE
         self._still = 0  # glances since it moved to another slot
         ours, theirs = socket.socketpair()
-        # A process that is stopped reads nothing: no send may take for ever.
-        limit = struct.pack("ll", int(STARTING), 0)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        # A process that is stopped neither reads nor writes: nothing takes for ever.
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            limit = struct.pack("ll", int(STARTING), 0)
+            ours.setsockopt(socket.SOL_SOCKET, option, limit)
         command = [sys.executable, "-m", "r2r2.envs.worker"]
         descriptors = theirs.fileno(), self._memory.file
         with theirs:
@@ -143,7 +144,7 @@ class Worker:
         try:
             message = wait_until(self._told, self._looking, self._pipe, awaited, watch)
             if self._rows.done[number] > 0:
-                return Parcel()
+                return NOTHING
             return unpacked(heard(self._pipe, message))
         except TimeoutError as hung:
             raise self._loss(str(hung)) from None
@@ -178,7 +179,7 @@ class Worker:
             self._pipe.send_bytes(message)
         except BlockingIOError:
             self._kill()  # half a message is no message
-        except BrokenPipeError:
+        except ConnectionError:
             pass  # `finish` says how it died
 
     def _end(self) -> str:

@@ -28,6 +28,9 @@ class Parcel(NamedTuple):
     states: Mapping[int, Saved] = {}
 
 
+NOTHING = Parcel()
+
+
 def packed(parcel: Parcel) -> bytes:
     """A parcel as bytes, with no pickle in it."""
     notes = json.dumps([list(parcel.stories.items()), list(parcel.states)])

@@ -195,6 +195,8 @@ class EnvPool:
 
     def _faults(self, outcome: Outcome, orders: Mapping[int, int]) -> tuple[Fault, ...]:
         """What is to be told now, with what was found earlier."""
+        if not (self._late or outcome.stories or outcome.lost):
+            return ()
         found = self._late + [Fault(*story) for story in outcome.stories.items()]
         for lost in outcome.lost:
             found += self._residents(lost, orders)

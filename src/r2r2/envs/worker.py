@@ -16,7 +16,7 @@ from typing import NamedTuple
 import cloudpickle
 
 from r2r2.envs.members import Spec
-from r2r2.envs.parcels import packed, unpacked
+from r2r2.envs.parcels import NOTHING, packed, unpacked
 from r2r2.envs.slots import IDLE, Slots, memory_size, slots_over
 from r2r2.envs.troupe import LOAD, Recipe, Troupe
 from r2r2.envs.waiting import HINT, heard, wait_until
@@ -52,7 +52,7 @@ def serve(pipe: Connection, memory_file: int) -> None:
         while True:
             message = wait_until(told, post.looking, pipe, asleep, nudge=lambda: None)
             seen += 1
-            orders = _orders(slots, rows)
+            orders = {slot: int(rows.order[slot]) for slot in slots if rows.order[slot]}
             if LOAD in orders.values():
                 message = heard(pipe, message)
             told_back = _carry_out(troupe, orders, rows, number, message)
@@ -63,18 +63,13 @@ def serve(pipe: Connection, memory_file: int) -> None:
         troupe.close()
 
 
-def _orders(slots: list[int], rows: Slots) -> dict[int, int]:
-    orders = zip(slots, rows.order[slots].tolist(), strict=True)
-    return {slot: order for slot, order in orders if order}
-
-
 def _carry_out(
     troupe: Troupe, orders: dict[int, int], rows: Slots, number: int, message: bytes
 ) -> bytes:
     """Nothing, or a parcel of failures and states; `message` is one of states."""
     states = unpacked(message).states if message else {}
     parcel = troupe.run(orders, rows, number, states)
-    told = packed(parcel) if any(parcel) else b""
+    told = b"" if parcel is NOTHING else packed(parcel)
     rows.order[list(orders)] = 0
     rows.busy[number] = IDLE
     return told
