@@ -19,6 +19,7 @@ HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R
   r2r2 train                  learn a small task in a few minutes, to see it work
   r2r2 train --env Hopper-v5 --utd 20 --seeds 5
                               train a fleet; 'r2r2 train --help' shows every field
+  r2r2 train --resume RUN     go on with a run that was interrupted
   r2r2 eval RUN               play episodes with a run's final policies
   r2r2 eval RUN --video out.mp4
                               and film one
