@@ -132,6 +132,7 @@ def run(job: Job) -> Row:
             Journal(config, folder, members, "") as journal,
         ):
             training = Training(config, pool, journal)
+            training.begin()
             old = parts(training._fleet.states)
             training.run(unwatched)
         events = read_events(folder.events)

@@ -33,13 +33,14 @@ def make_fleet(agent: str, members: int, given: argparse.Namespace) -> Fleet:
     rng = np.random.default_rng(0)
     obs = rng.normal(size=(members, spec.obs_dim))
     agent, lengths = make_agent(config, spec, utd=1), Lengths(given.rows, 10**6)
-    fleet = Fleet(agent, spec, range(members), lengths, obs, apart=True)
+    fleet = Fleet(agent, spec, range(members), lengths, apart=True)
+    fleet.begin(obs)
     for step in range(1_000):
         obs = rng.normal(size=(members, spec.obs_dim))
         action = rng.uniform(-1, 1, (members, spec.action_dim))
         over = np.full(members, step % 100 == 99)
-        reward = rng.normal(size=members)
-        fleet.add(range(members), Seen(action, reward, over, over, obs, obs))
+        reward, never = rng.normal(size=members), np.zeros(members, dtype=bool)
+        fleet.add(range(members), Seen(action, reward, over, over, obs, obs, never))
     return fleet
 
 

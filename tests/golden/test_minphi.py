@@ -141,6 +141,7 @@ class Run:
             ended=jnp.ones(len(self.file["buffer/action"]), bool),
             next_obs=jnp.asarray(self.file["buffer/next_observation"]),
             obs=jnp.asarray(self.file["buffer/observation"]),
+            lost=jnp.zeros(len(self.file["buffer/action"]), bool),
         )
         replay = one_step_episodes(spec(self.file), seen)
         keys = jax.random.key(0)[None]

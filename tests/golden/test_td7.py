@@ -44,6 +44,7 @@ def recorded_replay(file) -> ring.Replay:
         ended=jnp.ones(len(file["buffer/action"]), bool),
         next_obs=jnp.asarray(file["buffer/next_state"]),
         obs=jnp.asarray(file["buffer/state"]),
+        lost=jnp.zeros(len(file["buffer/action"]), bool),
     )
     return one_step_episodes(spec(file), seen)
 

@@ -34,6 +34,7 @@ class Teller:
             ended=jnp.array([ended]),
             next_obs=jnp.array([after], float),
             obs=jnp.array([(self.episode, self.t)], float),
+            lost=jnp.array([False]),
         )
         self.replay = ADD(self.replay, jnp.zeros(1, int), step)
         self.seen.append(((e, t), t + 0.5, 100.0 * e + t, after, terminated))
@@ -123,6 +124,7 @@ def test_members_do_not_share_rows():
         ended=jnp.array([False, True]),
         next_obs=jnp.ones((2, 2)),
         obs=jnp.ones((2, 2)),
+        lost=jnp.array([False, False]),
     )
     # Member 2 stands twice, as a group that was filled up has it.
     thrice = jax.tree.map(lambda x: x[jnp.array([0, 1, 0])], step)

@@ -52,7 +52,7 @@ def experience(seeds, step: int) -> Seen:
         ended = step % 7 == 6
         first = rng.normal(size=4) if ended else obs
         flag = bool(ended and step % 2)
-        return rng.uniform(-1, 1, 2), rng.normal(), flag, ended, obs, first
+        return rng.uniform(-1, 1, 2), rng.normal(), flag, ended, obs, first, False
 
     return Seen(*(np.array(field) for field in zip(*map(one, seeds), strict=True)))
 
@@ -60,7 +60,8 @@ def experience(seeds, step: int) -> Seen:
 def fleet_of(config, seeds, steps: int = 40) -> Fleet:
     agent = make_agent(config, SPEC, 1)
     obs = np.stack([np.random.default_rng(seed).normal(size=4) for seed in seeds])
-    fleet = Fleet(agent, SPEC, seeds, LENGTHS, obs, apart=False)
+    fleet = Fleet(agent, SPEC, seeds, LENGTHS, apart=False)
+    fleet.begin(obs)
     for step in range(steps):
         fleet.add(range(len(seeds)), experience(seeds, step))
     return fleet

@@ -101,8 +101,10 @@ def test_a_call_may_start_anywhere(name, made):
 def test_warm_up_is_the_members_own_and_its_steps():
     agent = make_agent(small("td7"), SPEC, 1)
     obs, warm = np.zeros((2, 4)), np.array([False, False])
-    pair = Fleet(agent, SPEC, [3, 4], LENGTHS, obs, apart=False)
-    alone = Fleet(agent, SPEC, [4], LENGTHS, obs[:1], apart=False)
+    pair = Fleet(agent, SPEC, [3, 4], LENGTHS, apart=False)
+    alone = Fleet(agent, SPEC, [4], LENGTHS, apart=False)
+    pair.begin(obs)
+    alone.begin(obs[:1])
     first = pair.act(obs, np.array([0, 5]), warm)
     assert not np.allclose(first[0], first[1])
     np.testing.assert_array_equal(

@@ -94,7 +94,7 @@ def test_nothing_is_traced_twice(name):
         sync=counted(agent.sync, "sync"),
     )
     seeds, made = [0, 1, 2], np.zeros(3, int)
-    fleet = Fleet(agent, SPEC, seeds, LENGTHS, np.zeros((3, 4)), apart=False)
+    fleet = Fleet(agent, SPEC, seeds, LENGTHS, apart=False)
     for step in range(12):
         fleet.act(np.zeros((3, 4)), np.full(3, step), np.arange(3) < step)
         fleet.add(seeds, experience(seeds, step))

@@ -8,6 +8,7 @@ from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool
 from r2r2.envs.troupe import Recipe
 from r2r2.interact.normalise import Scales
+from r2r2.measure.episodes import Episodes
 from r2r2.measure.evaluate import Evaluated, Evaluator, places_for, play_out, sight_of
 
 
@@ -30,7 +31,8 @@ class Player:
         places = places_for(members, recipes, episodes)
         self.pool = EnvPool(places, workers)
         slots = range(len(places))
-        self.evaluator = Evaluator(Hold, members, slots, episodes, purpose)
+        plan = Episodes(members, slots, episodes, purpose)
+        self.evaluator = Evaluator(Hold, plan, len(members))
 
     def returns(self, policies, members, first):
         firsts = [first] * len(members)

@@ -8,9 +8,8 @@ import toys
 from test_training import TINY, named, prepared, run
 
 from r2r2 import Refusal, evaluate_run, resolve
-from r2r2.envs.failure import EnvFailure
 from r2r2.record.evaluations import read_evaluations
-from r2r2.run.start import How, train
+from r2r2.run.start import train
 
 
 def assert_same_runs(first, second):
@@ -88,7 +87,7 @@ def test_an_evaluation_is_of_the_policy_checkpoint_as_of_its_step(tmp_path):
             for member, number in zip(members, first, strict=True):
                 leaves = jax.tree.leaves(evaluated.policies)
                 expected[member, number] = [np.array(x[member]) for x in leaves]
-            begin(pool, members, evaluated, first)
+            return begin(pool, members, evaluated, first)
 
         def look(_):
             policies = points._evaluator._policies
@@ -202,26 +201,6 @@ def test_what_is_no_environment_is_refused(tmp_path, values, own, sentence):
         train(config, tmp_path / "run", env=own)
     assert str(refusal.value).startswith(sentence)
     assert not (tmp_path / "run").exists()
-
-
-class Fragile(toys.Story):
-    """Breaks at the fourth step of its third episode."""
-
-    def step(self, action):
-        if (self.episode, self.t) == (2, 3):
-            raise RuntimeError("a wheel came off")
-        return super().step(action)
-
-
-@pytest.mark.parametrize(("seeds", "workers"), [(1, 0), (2, 0), (2, 2)])
-def test_a_failure_names_the_member_and_its_decision_step(tmp_path, seeds, workers):
-    config = resolve(TINY, {"env": "cart", "seeds": seeds})
-    with pytest.raises(EnvFailure) as failure:
-        train(config, tmp_path / "run", env=Fragile, how=How(workers=workers))
-    text = str(failure.value)
-    # Episodes of 5 and 3 steps, then the fourth step of the third.
-    assert text.startswith("cart of member cart_s0 failed at its training step 12:")
-    assert text.endswith("RuntimeError: a wheel came off")
 
 
 def test_a_class_is_named_on_the_command_line_as_an_id_is(tmp_path):

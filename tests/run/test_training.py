@@ -44,7 +44,9 @@ def prepared(config, path, workers=0):
         pool_of(config, how=how) as pool,
         Journal(config, folder, members, "name") as journal,
     ):
-        yield Training(config, pool, journal), folder
+        training = Training(config, pool, journal)
+        training.begin()
+        yield training, folder
 
 
 def named(events, kind, member=None):

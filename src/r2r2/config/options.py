@@ -27,6 +27,12 @@ def between(low: float, high: float) -> Range:
     return Range(f"a number from {low:g} to {high:g}", lambda x: low <= x <= high)
 
 
+def between_whole(low: int, high: int) -> Range:
+    """Whole numbers from `low` to `high`, both allowed."""
+    words = f"a whole number from {low} to {high}"
+    return Range(words, lambda x: low <= x <= high)
+
+
 def fraction_below(high: float) -> Range:
     """Numbers from 0 on that stay below `high`."""
     return Range(f"a number from 0 to below {high:g}", lambda x: 0 <= x < high)

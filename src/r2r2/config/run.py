@@ -4,7 +4,7 @@ import dataclasses
 
 from r2r2.config.agents import AgentConfig
 from r2r2.config.fields import LONGEST
-from r2r2.config.options import Range, at_least, option
+from r2r2.config.options import POSITIVE, Range, at_least, between_whole, option
 from r2r2.config.td7 import TD7Config
 
 
@@ -68,4 +68,12 @@ class RunConfig:
     )
     log_every: int = option(
         1_000, "decision steps between lines of losses in the log", at_least(1)
+    )
+    env_timeout: float = option(
+        60.0, "seconds that an environment in a worker may take for a step", POSITIVE
+    )
+    env_faults: int = option(
+        10,
+        "failures of a member's environments that are survived before it is stopped",
+        between_whole(0, 500),
     )

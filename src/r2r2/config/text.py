@@ -10,6 +10,9 @@ from typing import Any, cast
 from r2r2.config.fields import leaves
 from r2r2.config.refusal import Refusal
 
+# What decides a result only where an environment fails.
+GUARDS = ("env_timeout", "env_faults")
+
 
 def safe_name(task: str) -> str:
     """A task's id with what a file name cannot hold replaced by a dot.
@@ -83,9 +86,9 @@ def run_name(config: Any) -> str:
 
 
 def digest(config: Any) -> str:
-    """Eight hex digits of the config without its seeds and steps."""
+    """Eight hex digits of the config without its seeds, steps and guards."""
     values = {path: leaf.value for path, leaf in leaves(config).items()}
-    kept = {p: v for p, v in values.items() if p not in ("seeds", "steps")}
+    kept = {p: v for p, v in values.items() if p not in ("seeds", "steps", *GUARDS)}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -97,7 +100,7 @@ def experiment_name(config: Any, default: Any) -> str:
         >>> experiment_name(RunConfig(utd=20, warmup=5), RunConfig())
         'td7_warmup=5_utd20'
     """
-    named = ("env", "seeds", "steps", "utd", "agent.name", "log_every")
+    named = ("env", "seeds", "steps", "utd", "agent.name", "log_every", *GUARDS)
     changed = [
         f"_{path.rpartition('.')[2]}={value}"
         for path, value in changed_fields(config, default).items()

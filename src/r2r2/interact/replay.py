@@ -18,9 +18,7 @@ import jax.numpy as jnp
 from r2r2.core import Array, Batch
 from r2r2.envs.members import Spec
 from r2r2.interact import sumtree
-from r2r2.interact.sumtree import SumTree
-
-FANOUT = 128
+from r2r2.interact.sumtree import FANOUT, SumTree
 
 
 class Rows(NamedTuple):
@@ -56,6 +54,7 @@ class Experience(NamedTuple):
     ended: Array  # [K] bool; terminated, or cut off by a time limit
     next_obs: Array  # [K, obs], the true one, at an episode's end too
     obs: Array  # [K, obs], acted on next: `next_obs`, or the next episode's first
+    lost: Array  # [K] bool; the step failed: its row stays dead, `obs` begins anew
 
 
 def init(size: int, spec: Spec, obs: Array, fanout: int = FANOUT) -> Replay:
@@ -72,13 +71,19 @@ def init(size: int, spec: Spec, obs: Array, fanout: int = FANOUT) -> Replay:
     return Replay(rows, priorities, jnp.zeros(members, dtype=int))
 
 
+def begin(rows: Rows, obs: Array) -> Rows:
+    """The rings of a fleet that acts first on `obs`, [S, obs]."""
+    return rows._replace(obs=rows.obs.at[:, 0].set(obs))
+
+
 def add(replay: Replay, member: Array, seen: Experience) -> Replay:
     """Completes the newest row of members [K], which comes alive, and opens the next.
 
     At an episode's end two rows are opened: the final observation's, which stays dead,
     and the next episode's first. Both writes meet in one row otherwise. The ring is
     written in order, so a row whose successor is overwritten was overwritten itself.
-    A member may stand in `member` twice, with the same experience.
+    A member may stand in `member` twice, with the same experience. What an episode saw
+    before a step of it was lost stays: the row acted on last only never comes alive.
     """
     rows, priorities, newest = replay
     size = rows.reward.shape[1]
@@ -92,8 +97,9 @@ def add(replay: Replay, member: Array, seen: Experience) -> Replay:
         reward=rows.reward.at[member, here].set(seen.reward),
         terminated=rows.terminated.at[member, here].set(seen.terminated),
     )
-    alive = priorities.highest[member]
-    dead = jnp.zeros_like(alive)
+    highest = priorities.highest[member]
+    dead = jnp.zeros_like(highest)
+    alive = jnp.where(seen.lost, dead, highest)
     tree = sumtree.assign(
         priorities.tree,
         jnp.stack([here, after, opened], axis=-1),

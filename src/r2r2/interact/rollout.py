@@ -1,13 +1,13 @@
 """Where each member stands in its episodes, and what its steps gave."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.envs.make import episode_seed
-from r2r2.envs.members import Member
+from r2r2.envs.members import Member, Spec
 from r2r2.envs.pool import Step, Turn
 
 
@@ -29,6 +29,7 @@ class Seen(NamedTuple):
     ended: NDArray[np.bool_]
     next_obs: NDArray[np.float64]
     obs: NDArray[np.float64]
+    lost: NDArray[np.bool_]
 
 
 class Rollout:
@@ -42,7 +43,7 @@ class Rollout:
         >>> one = Member("Pendulum-v1", 0)
         >>> places = [Place(one, Recipe("Pendulum-v1", 1), "training")]
         >>> with EnvPool(places, workers=0) as pool:
-        ...     rollout = Rollout([one])
+        ...     rollout = Rollout([one], pool.spec)
         ...     rollout.obs = pool.reset([0], rollout.seeds)
         ...     turn = rollout.turn([0], np.zeros((1, 1)))
         ...     seen, ended = rollout.take([0], turn, pool.step(turn))
@@ -50,10 +51,10 @@ class Rollout:
         ([1], [])
     """
 
-    def __init__(self, members: Sequence[Member]):
+    def __init__(self, members: Sequence[Member], spec: Spec):
         size = len(members)
-        self._members = tuple(members)
-        self.obs = np.zeros((size, 0))  # [S, obs], acted on next
+        self._members, self._spec = tuple(members), spec
+        self.obs = np.zeros((size, spec.obs_dim))  # acted on next
         self.steps = np.zeros(size, dtype=int)  # decision steps made, [S]
         self.reward = np.zeros(size)  # of the last step, [S]
         self.ended = np.zeros(size, dtype=bool)  # whether it ended an episode, [S]
@@ -85,8 +86,47 @@ class Rollout:
             ended=step.ended,
             next_obs=step.reached,
             obs=step.obs,
+            lost=np.zeros(len(who), dtype=bool),
         )
         return seen, episodes
+
+    def seed(self, member: int) -> int:
+        """The seed of a member's running episode."""
+        return self._seed(member, int(self._episode[member]))
+
+    def drop(self, member: int) -> Episode:
+        """Gives a member's running episode up; the next one takes its place.
+
+        What it saw last counts as an end, so that no reward is collected twice.
+        """
+        self.reward[member], self.ended[member] = 0, True
+        return self._finish(member)
+
+    def begin(self, member: int, obs: NDArray[np.float64]) -> Seen:
+        """Takes the first observation [obs] after a drop; gives what replay is told."""
+        self.obs[member] = obs
+        action, none = np.zeros((1, self._spec.action_dim)), np.zeros(1, dtype=bool)
+        return Seen(action, np.zeros(1), none, none, obs[None], obs[None], ~none)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All of it by name, to be saved; `restore` puts such arrays back."""
+        return {
+            "obs": self.obs,
+            "steps": self.steps,
+            "reward": self.reward,
+            "ended": self.ended,
+            "episode": self._episode,
+            "length": self._length,
+            "total": self._total,
+        }
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Stands where the saved one stood."""
+        for name, array in self.arrays().items():
+            array[...] = saved[name]
+        for member in range(len(self._members)):
+            index = int(self._episode[member])
+            self._next_seeds[member] = self._seed(member, index + 1)
 
     def _finish(self, member: int) -> Episode:
         done = Episode(

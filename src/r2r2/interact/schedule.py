@@ -1,8 +1,10 @@
 """Who owes how many updates: after every step, or in bursts between assessments."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from r2r2.config.run import RunConfig
 from r2r2.config.td7 import Assessment, TD7Config
@@ -27,6 +29,7 @@ class Schedule:
         self.warm = np.full(size, at_once)  # past its warm-up
         self.made = np.zeros(size, dtype=int)
         self.owed = np.zeros(size, dtype=int)
+        self.forgiven = np.zeros(size, dtype=int)  # owed at the run's end
 
     def after_step(
         self, members: Sequence[int], steps: np.ndarray, episodes: Sequence[Episode]
@@ -62,8 +65,42 @@ class Schedule:
         """Drops the burst that a member owes at its run's end; says how many."""
         if not self._assessment:
             return 0
-        owed, self.owed[member] = int(self.owed[member]), 0
-        return owed
+        self.forgiven[member], self.owed[member] = self.owed[member], 0
+        return int(self.forgiven[member])
+
+    def go_on(self, members: NDArray[np.bool_]) -> None:
+        """Members [S] that were done get more steps: they owe what was forgiven."""
+        self.owed[members] += self.forgiven[members]
+        self.forgiven[members] = 0
+
+    def drop(self, episode: Episode) -> None:
+        """Books an episode that was given up: its steps are trained on, no more."""
+        member, tracker = episode.member, self.trackers[episode.member]
+        if self._assessment and self.warm[member]:
+            steps = tracker.steps + episode.length
+            self.trackers[member] = tracker._replace(steps=steps)
+
+    def stop(self, member: int) -> None:
+        """A member that is stopped owes nothing."""
+        self.owed[member] = 0
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All of it by name, to be saved; `restore` puts such arrays back."""
+        columns = zip(*self.trackers, strict=True)
+        trackers = dict(zip(Tracker._fields, map(np.array, columns), strict=True))
+        return trackers | {
+            "warm": self.warm,
+            "made": self.made,
+            "owed": self.owed,
+            "forgiven": self.forgiven,
+        }
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Stands where the saved one stood."""
+        for name in ("warm", "made", "owed", "forgiven"):
+            getattr(self, name)[...] = saved[name]
+        columns = [saved[name].tolist() for name in Tracker._fields]
+        self.trackers = [Tracker(*row) for row in zip(*columns, strict=True)]
 
     def _assess(self, episode: Episode) -> bool:
         member = episode.member

@@ -7,11 +7,15 @@ the whole walk: single precision has too few digits for a million rows.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
 from r2r2.core import Array
+
+FANOUT = 128
 
 
 class SumTree(NamedTuple):
@@ -35,6 +39,18 @@ def init(rows: int, fanout: int) -> SumTree:
         levels.append(jnp.zeros((blocks, fanout)))
         entries = blocks
     return SumTree((*levels, jnp.zeros((1, entries))))
+
+
+def over(weights: NDArray[np.floating], fanout: int = FANOUT) -> list[NDArray[Any]]:
+    """The levels of the trees over weights [S, rows], made at once on the host."""
+    levels: list[NDArray[Any]] = []
+    while weights.shape[-1] > fanout:
+        blocks = math.ceil(weights.shape[-1] / fanout)
+        padding = blocks * fanout - weights.shape[-1]
+        padded = np.pad(weights, ((0, 0), (0, padding)))
+        levels.append(padded.reshape(len(weights), blocks, fanout))
+        weights = levels[-1].sum(axis=-1)
+    return [*levels, weights[:, None]]
 
 
 def assign(

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.core import Agent
+from r2r2.core import Agent, Array
 from r2r2.envs.members import Spec
 from r2r2.interact import replay as ring
 from r2r2.interact.keys import member_key
@@ -23,11 +23,11 @@ from r2r2.interact.normalise import Scales
 from r2r2.interact.replay import Replay
 from r2r2.interact.rollout import Seen
 from r2r2.learn import programs, update
+from r2r2.learn.arrivals import STEPS, Arrivals, Steps
 from r2r2.learn.bursts import Call, filled, group_size, group_sizes
 from r2r2.learn.programs import Updates
+from r2r2.learn.rows import HostRows, fetch_rows, put_rows, take_rows
 from r2r2.learn.update import Data, Group, Learner
-
-STEPS = 32  # stored by one program at once; a transfer of each would cost more
 
 
 class Lengths(NamedTuple):
@@ -37,11 +37,15 @@ class Lengths(NamedTuple):
     updates: int  # of the whole run, which learning-rate schedules span
 
 
-class Waiting(NamedTuple):
-    """A step that is not in the replay yet."""
+class Held(NamedTuple):
+    """What a fleet is made of besides the replay's rows."""
 
-    members: NDArray[np.int_]  # [S], those who made it, the first repeated
-    packed: NDArray[np.floating]  # [S, all fields of Seen side by side]
+    learners: Learner
+    policies: Any  # that act, [S, ...]
+    newest: Array  # [S], as in `Replay`
+    waiting: Steps  # not in the replay yet
+    opened: NDArray[np.int_]  # [S], rows ever opened in every ring, after its first
+    kept: NDArray[np.bool_]  # [S], whose policy is to become its checkpoint
 
 
 class Fleet:
@@ -52,7 +56,6 @@ class Fleet:
         spec: the task's sizes.
         seeds: one per member.
         lengths: of every member.
-        obs: the first observations, [S, obs].
         apart: act on the CPU beside an accelerator, so that members that collect do
             not wait for those that train.
     """
@@ -63,13 +66,13 @@ class Fleet:
         spec: Spec,
         seeds: Sequence[int],
         lengths: Lengths,
-        obs: NDArray[np.floating],
         apart: bool,
     ):
         self.size = len(seeds)
         self._agent = agent
         self._keys = jnp.stack([member_key(seed) for seed in seeds])
-        replay: Replay = jax.jit(partial(ring.init, lengths.rows, spec))(obs)
+        nothing = np.zeros((self.size, spec.obs_dim))
+        replay: Replay = jax.jit(partial(ring.init, lengths.rows, spec))(nothing)
         self._rows, self._newest = replay.rows, replay.newest
         self._learners: Learner = jax.jit(partial(update.init, agent))(
             self._keys, replay, jnp.asarray(lengths.updates)
@@ -80,7 +83,9 @@ class Fleet:
         self._stage_keys = jax.device_put(self._keys, self._stage)
         # Fillers of a group are all but free where a GPU waits for its launches.
         self._growth = 4 if here.platform != "cpu" else 2
-        self._waiting: list[Waiting] = []
+        fields = spec.action_dim + 2 * spec.obs_dim + len(Seen._fields) - 3
+        self._arrivals = Arrivals(self.size, fields)
+        self.opened = np.zeros(self.size, dtype=int)
         self._kept: set[int] = set()
         self._trainer = ThreadPoolExecutor(1)
         self._flight: Future[Learner] | None = None
@@ -90,6 +95,7 @@ class Fleet:
     def _compile(self) -> None:
         agent = self._agent
         self._act = jax.jit(partial(programs.act, agent))
+        self._first = jax.jit(ring.begin, donate_argnums=0)
         self._store = jax.jit(programs.store, donate_argnums=0)
         self._keep = jax.jit(partial(programs.keep, agent), donate_argnums=0)
         self._taken = jax.jit(lambda whole, who: jax.tree.map(lambda x: x[who], whole))
@@ -104,6 +110,11 @@ class Fleet:
             for size in group_sizes(self.size, self._growth):
                 if size > 1 or self.size > 1:
                     self._updates.of(size, whole=False)
+
+    @property
+    def ring(self) -> int:
+        """Rows of every member's replay."""
+        return int(self._rows.reward.shape[1])
 
     @property
     def ready(self) -> bool:
@@ -127,6 +138,10 @@ class Fleet:
         """The agents' states, [S, ...]; waits for every update started so far."""
         return self.learners.state
 
+    def begin(self, obs: NDArray[np.floating]) -> None:
+        """Stores the first observations of all members, [S, obs]."""
+        self._rows = self._first(self._rows, obs)
+
     def act(
         self, obs: NDArray[np.floating], steps: np.ndarray, warm: np.ndarray
     ) -> NDArray[np.floating]:
@@ -136,10 +151,8 @@ class Fleet:
 
     def add(self, members: Sequence[int], seen: Seen) -> None:
         """Stores a step of `members`, whose fields are [K, ...]."""
-        who = filled(tuple(range(len(members))), self.size)
-        packed = np.column_stack(seen)[who]
-        self._waiting.append(Waiting(np.asarray(members)[who], packed))
-        if len(self._waiting) >= STEPS and self._flight is None:
+        self._arrivals.add(members, seen)
+        if len(self._arrivals) >= STEPS and self._flight is None:
             self._catch_up()
 
     def keep(self, members: Sequence[int]) -> None:
@@ -172,14 +185,12 @@ class Fleet:
             chosen = np.isin(np.arange(self.size), list(self._kept))
             self._learners = self._keep(self._learners, chosen)
             self._kept = set()
-        while self._waiting:
-            steps, self._waiting = self._waiting[:STEPS], self._waiting[STEPS:]
-            count = len(steps)
-            steps += steps[:1] * (STEPS - count if count > 1 else 0)
-            arguments = map(np.stack, zip(*steps, strict=True))
+        while self._arrivals:
+            (members, packed, opened), count = self._arrivals.take()
+            self.opened += opened[:count].sum(axis=0)
             stores = self._rows, self._newest, self._learners.priorities
             self._rows, self._newest, priorities = self._store(
-                stores, *arguments, count
+                stores, members, packed, count
             )
             self._learners = self._learners._replace(priorities=priorities)
 
@@ -203,6 +214,42 @@ class Fleet:
         self._learners = self._learners._replace(metrics=zero)
         with np.errstate(invalid="ignore"):
             return {name: metric.total / metric.times for name, metric in sums.items()}
+
+    def alarmed(self) -> list[int]:
+        """Members with a loss that is not finite, as of the updates that are done."""
+        raised = np.asarray(self._learners.alarm.raised)
+        return [int(member) for member in np.flatnonzero(raised)]
+
+    def batch_of(self, member: int) -> HostRows:
+        """The rows in which a member's loss was first not finite."""
+        index = self._learners.alarm.batch[member]
+        batch = take_rows(self._rows, jnp.asarray(member), index)
+        return {name: np.asarray(x) for name, x in batch._asdict().items()}
+
+    def rows(self, member: int, first: int) -> HostRows:
+        """A member's rows from number `first` on, the newest included, on the host."""
+        return fetch_rows(self._rows, member, first, int(self.opened[member]))
+
+    def put_rows(self, member: int, first: int, rows: HostRows) -> None:
+        """Puts back what `rows` gave."""
+        self._rows = put_rows(self._rows, member, first, rows)
+
+    def held(self) -> Held:
+        """All but the rows, copied to the host; no updates may be under way."""
+        kept = np.isin(np.arange(self.size), list(self._kept))
+        parts = self._learners, self._policies, self._newest
+        learners, policies, newest = jax.tree.map(np.array, jax.device_get(parts))
+        rest = self._arrivals.steps, self.opened.copy(), kept
+        return Held(learners, policies, newest, *rest)
+
+    def hold(self, held: Held) -> None:
+        """Becomes what `held` gave, but for the rows."""
+        self._learners = jax.tree.map(jnp.asarray, held.learners)
+        self._policies = self._copy(held.policies)
+        self._newest = jnp.asarray(held.newest)
+        self._arrivals.steps = held.waiting
+        self.opened = held.opened.copy()
+        self._kept = {int(member) for member in np.flatnonzero(held.kept)}
 
     def _on_device(self, scales: Scales | None) -> Scales | None:
         kind = self._rows.obs.dtype

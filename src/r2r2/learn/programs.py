@@ -116,8 +116,9 @@ def store(stores: Stores, member: Array, packed: Array, count: Array) -> Stores:
 def _store_step(stores: Stores, member: Array, packed: Array) -> Stores:
     rows, newest, priorities = stores
     actions, obs = rows.action.shape[-1], rows.obs.shape[-1]
-    ends = np.cumsum([actions, 1, 1, 1, obs])
-    action, reward, terminated, ended, next_obs, first = jnp.split(packed, ends, axis=1)
+    ends = np.cumsum([actions, 1, 1, 1, obs, obs])
+    fields = jnp.split(packed, ends, axis=1)
+    action, reward, terminated, ended, next_obs, first, lost = fields
     seen = Experience(
         action=action,
         reward=reward[:, 0],
@@ -125,6 +126,7 @@ def _store_step(stores: Stores, member: Array, packed: Array) -> Stores:
         ended=ended[:, 0] > 0,
         next_obs=next_obs,
         obs=first,
+        lost=lost[:, 0] > 0,
     )
     replay = ring.add(Replay(rows, priorities, newest), member, seen)
     return replay.rows, replay.newest, replay.priorities

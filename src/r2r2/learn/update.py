@@ -28,12 +28,20 @@ from r2r2.interact.replay import (
 from r2r2.learn.targets import pick, when
 
 
+class Alarm(NamedTuple):
+    """Whether a loss was ever not finite, and the first batch in which it was not."""
+
+    raised: Array  # [] bool
+    batch: Array  # [B], its rows
+
+
 class Learner(NamedTuple):
     """What updates change, for one member or, with a leading axis, for a group."""
 
     state: Any
     priorities: Priorities
     metrics: dict[str, Metric]  # summed over the updates since they were last read
+    alarm: Alarm
 
 
 class Data(NamedTuple):
@@ -62,7 +70,12 @@ def init(agent: Agent, keys: Array, replay: Replay, horizon: Array) -> Learner:
     """
     first = jax.vmap(lambda key: step_key(key, Purpose.INIT, 0))(keys)
     states = jax.vmap(agent.init, in_axes=(0, None))(first, horizon)
-    bare = Learner(states, replay.priorities, {})
+    members = len(replay.newest)
+    silent = Alarm(
+        jnp.zeros(members, dtype=bool),
+        jnp.zeros((members, agent.batch_size), dtype=int),
+    )
+    bare = Learner(states, replay.priorities, {}, silent)
 
     def one_update(learner: Learner, key: Array) -> dict[str, Metric]:
         step = jnp.ones((), dtype=int)
@@ -89,6 +102,14 @@ def update_once(
     """
     learner, metrics = _update(agent, data, learner, member, draws, step)
     return learner._replace(metrics=jax.tree.map(jnp.add, learner.metrics, metrics))
+
+
+def watched(alarm: Alarm, metrics: dict[str, Metric], index: Array) -> Alarm:
+    """The alarm after an update of the rows `index`: the first one stands."""
+    finite = jnp.isfinite(sum(metric.total for metric in metrics.values()))
+    first = ~alarm.raised & ~finite
+    batch = jnp.where(jnp.broadcast_to(first, index.shape), index, alarm.batch)
+    return Alarm(alarm.raised | first, batch)
 
 
 def sync(agent: Agent, learner: Learner) -> Learner:
@@ -153,4 +174,5 @@ def _update(
     if out.priorities is not None:
         priorities = reprioritise(learner.priorities, index, out.priorities)
         learner = learner._replace(priorities=priorities)
-    return learner, out.metrics
+    alarm = watched(learner.alarm, out.metrics, index)
+    return learner._replace(alarm=alarm), out.metrics

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.core import Agent, Array
-from r2r2.envs.make import episode_seed
+from r2r2.envs.failure import Fault
 from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool, Place, Step, Turn, cores
-from r2r2.envs.slots import NO_EPISODE
 from r2r2.envs.troupe import Recipe
 from r2r2.interact.normalise import Scales
 from r2r2.learn.bursts import filled, group_size
 from r2r2.learn.targets import pick
+from r2r2.measure.episodes import Episodes, Playing, Underway
 
 Sight = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
@@ -31,14 +31,6 @@ class Evaluated(NamedTuple):
 
     policies: Any  # [S, ...]
     scales: Scales | None = None  # [S, ...], where observations are normalised
-
-
-class Playing(NamedTuple):
-    """An episode under way."""
-
-    member: int
-    slot: int  # in the pool
-    number: int  # of the evaluation's episodes, from 0
 
 
 def places_for(
@@ -59,43 +51,25 @@ def places_for(
 class Evaluator:
     """Plays whole episodes without exploration, turn by turn, many at once.
 
-    Episode `index` of a purpose is seeded by (seed, purpose, index) alone, so an
-    evaluation does not depend on who else is evaluated, nor on how many at once.
-
     Args:
         agent: the algorithm.
-        members: whose policies are evaluated.
-        slots: the pool's slots for it, as `places_for` lays them out.
-        episodes: episodes per evaluation.
-        purpose: as in `episode_seed`.
+        episodes: which there are to play.
+        size: of the fleet.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        members: Sequence[Member],
-        slots: range,
-        episodes: int,
-        purpose: str,
-    ):
-        self._members, self._slots, self._episodes = tuple(members), slots, episodes
-        self._purpose = purpose
-        self._width = len(slots) // len(members)
+    def __init__(self, agent: Agent, episodes: Episodes, size: int):
+        self.episodes, self._size = episodes, size
         self._greedy = jax.jit(partial(_greedy, agent))
         self._pick = jax.jit(pick)
         # Beside an accelerator too: that one trains meanwhile.
         self._stage = jax.devices("cpu")[0]
         self._policies: Any = None  # [S, ...], as of each member's evaluation
-        self._obs: dict[int, NDArray[np.float64]] = {}  # by slot
-        self._playing: list[Playing] = []
-        self._returns: dict[int, NDArray[np.float64]] = {}  # by member
-        self._seeds: dict[int, list[int]] = {}
-        self._sight: dict[int, Sight] = {}
+        self._scales: dict[int, Scales | None] = {}
 
     @property
     def busy(self) -> list[int]:
         """The members under evaluation."""
-        return list(self._returns)
+        return self.episodes.busy
 
     def begin(
         self,
@@ -103,7 +77,7 @@ class Evaluator:
         members: Sequence[int],
         evaluated: Evaluated,
         first: Sequence[int],
-    ) -> None:
+    ) -> tuple[Fault, ...]:
         """Starts evaluating `members`, who are not busy, as they are now.
 
         Args:
@@ -111,78 +85,69 @@ class Evaluator:
             members: whom to evaluate.
             evaluated: of all members.
             first: the index of each one's first episode within the purpose.
-        """
-        self._keep(members, evaluated.policies)
-        for member, start in zip(members, first, strict=True):
-            seed, numbers = self._members[member].seed, range(self._episodes)
-            self._returns[member] = np.zeros(self._episodes)
-            self._sight[member] = sight_of(evaluated.scales, member)
-            self._seeds[member] = [
-                episode_seed(seed, self._purpose, start + number) for number in numbers
-            ]
-        new = [
-            Playing(member, self._slots[member * self._width + place], place)
-            for member in members
-            for place in range(self._width)
-        ]
-        slots = [playing.slot for playing in new]
-        obs = pool.reset(slots, [self._seeds[p.member][p.number] for p in new])
-        self._obs.update(zip(slots, obs, strict=True))
-        self._playing += new
 
-    def _keep(self, members: Sequence[int], policies: Any) -> None:
+        Returns:
+            The slots that failed, whose episodes are to be `begun` yet.
+        """
+        self._keep(members, evaluated)
+        new: list[Playing] = []
+        for member, start in zip(members, first, strict=True):
+            new += self.episodes.begin(member, start)
+        slots = [playing.slot for playing in new]
+        obs, faults = pool.begin(slots, list(map(self.episodes.seed, new)))
+        self.episodes.obs.update(zip(slots, obs, strict=True))
+        return faults
+
+    def _keep(self, members: Sequence[int], evaluated: Evaluated) -> None:
+        self._scales |= dict.fromkeys(members, evaluated.scales)
         # A copy: the originals are donated to the next update.
-        there = jax.device_put(policies, self._stage, may_alias=False)
+        there = jax.device_put(evaluated.policies, self._stage, may_alias=False)
         if self._policies is None:
             self._policies = there
         else:
-            mask = np.isin(np.arange(len(self._members)), list(members))
+            mask = np.isin(np.arange(self._size), list(members))
             self._policies = self._pick(mask, there, self._policies)
 
     def turn(self) -> Turn:
         """The next step of every episode under way; there must be one."""
-        rows: dict[int, list[int]] = collections.defaultdict(list)
-        for place, playing in enumerate(self._playing):
-            rows[playing.member].append(place)
-        who = filled(tuple(rows), group_size(len(rows), len(self._members), growth=2))
-        obs = np.zeros((len(who), self._width, len(self._obs[self._playing[0].slot])))
-        where = np.zeros((len(self._playing), 2), dtype=int)
-        for row, places in enumerate(rows.values()):
+        episodes, rows = self.episodes, collections.defaultdict[int, list[int]](list)
+        playing = episodes.playing
+        for place, one in enumerate(playing):
+            rows[one.member].append(place)
+        who = filled(tuple(rows), group_size(len(rows), self._size, growth=2))
+        obs = np.zeros((len(who), episodes.width, len(episodes.obs[playing[0].slot])))
+        where = np.zeros((len(playing), 2), dtype=int)
+        for row, (member, places) in enumerate(rows.items()):
             for column, place in enumerate(places):
-                obs[row, column] = self._obs[self._playing[place].slot]
+                obs[row, column] = episodes.obs[playing[place].slot]
                 where[place] = row, column
-            obs[row] = self._sight[self._playing[places[0]].member](obs[row])
+            obs[row] = sight_of(self._scales[member], member)(obs[row])
         arguments = jax.device_put((who, obs), self._stage)
         actions = np.asarray(self._greedy(self._policies, *arguments))
-        slots = [playing.slot for playing in self._playing]
-        return Turn(
-            slots, actions[tuple(where.T)], list(map(self._after, self._playing))
-        )
+        slots = [one.slot for one in playing]
+        seeds = list(map(episodes.seed_after, playing))
+        return Turn(slots, actions[tuple(where.T)], seeds)
 
     def take(self, step: Step) -> list[tuple[int, NDArray[np.float64]]]:
         """Books a turn; gives the members that are done, with their returns."""
-        going: list[Playing] = []
-        rows = zip(self._playing, step.reward, step.ended, step.obs, strict=True)
-        for playing, reward, ended, obs in rows:
-            self._returns[playing.member][playing.number] += reward
-            self._obs[playing.slot] = obs
-            if not ended:
-                going.append(playing)
-            elif (number := playing.number + self._width) < self._episodes:
-                going.append(playing._replace(number=number))
-        self._playing = going
-        still = {playing.member for playing in going}
-        done = [member for member in self._returns if member not in still]
-        return [(member, self._returns.pop(member)) for member in done]
+        return self.episodes.take(step)
 
-    def _after(self, playing: Playing) -> int:
-        """The seed of the episode that follows in a slot."""
-        number = playing.number + self._width
-        return (
-            self._seeds[playing.member][number]
-            if number < self._episodes
-            else NO_EPISODE
-        )
+    def kept(self) -> Evaluated:
+        """What the evaluations under way evaluate, on the host."""
+        busy = {m: scales for m in self.busy if (scales := self._scales[m])}
+        policies = jax.device_get(self._policies)
+        if not busy:
+            return Evaluated(policies)
+        parts = [np.zeros_like(part) for part in next(iter(busy.values()))]
+        for member, scales in busy.items():
+            for part, own in zip(parts, scales, strict=True):
+                part[member] = own[member]
+        return Evaluated(policies, Scales(*parts))
+
+    def go_on(self, evaluated: Evaluated, underway: Underway) -> None:
+        """Goes on with evaluations; the pool's slots must be as they were then."""
+        self.episodes.go_on(underway)
+        self._keep(self.busy, evaluated)
 
 
 def sight_of(scales: Scales | None, member: int) -> Sight:
@@ -199,11 +164,24 @@ def _greedy(agent: Agent, policies: Any, who: Array, obs: Array) -> Array:
     return actions
 
 
-def play_out(evaluator: Evaluator, pool: EnvPool) -> dict[int, NDArray[np.float64]]:
-    """Plays every episode under way to its end; returns by member."""
+def play_out(
+    evaluator: Evaluator, pool: EnvPool, mend: Callable[[Fault], None] | None = None
+) -> dict[int, NDArray[np.float64]]:
+    """Plays every episode under way to its end; returns by member.
+
+    Args:
+        evaluator: whose episodes.
+        pool: where they run.
+        mend: called with every slot that failed; by default it raises.
+    """
     found: dict[int, NDArray[np.float64]] = {}
     while evaluator.busy:
-        found.update(evaluator.take(pool.step(evaluator.turn())))
+        step = pool.step(evaluator.turn())
+        found.update(evaluator.take(step))
+        for fault in step.faults:
+            if mend is None:
+                raise pool.failure(fault)
+            mend(fault)
     return found
 
 

@@ -38,6 +38,17 @@ def append_evaluations(path: Path, rows: Iterable[Row]) -> None:
             append_line(file, line)
 
 
+def cut_evaluations(path: Path, length: int) -> None:
+    """Takes back the rows beyond the first `length` bytes, or all of the file for 0."""
+    if not path.exists():
+        return
+    if length:
+        with path.open("r+b") as file:
+            file.truncate(min(length, path.stat().st_size))
+    else:
+        path.unlink()
+
+
 def read_evaluations(path: Path) -> list[Row]:
     """The rows of a CSV file, in its order; a torn last line is left out.
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,11 +25,18 @@ class Steps(NamedTuple):
     update_step: int = 0
 
 
+class Mark(NamedTuple):
+    """A place in a log."""
+
+    length: int  # bytes
+    seconds: float  # since the run began, without the time that it stood still
+
+
 class EventLog:
     """Appends events to a file, each as one whole line.
 
-    An event holds `event`, `time` (seconds since the log was opened), `member` (null:
-    the whole run), `env_step`, `decision_step`, `update_step` and fields of its own.
+    An event holds `event`, `time` (seconds of the run so far), `member` (null: the
+    whole run), `env_step`, `decision_step`, `update_step` and fields of its own.
     JSON has no numbers for them, so a float that is not finite is written as the
     string "nan", "inf" or "-inf"; `float()` reads numbers and these alike.
 
@@ -58,6 +66,17 @@ class EventLog:
         line |= steps._asdict() | own
         plain = {name: _plain(value) for name, value in line.items()}
         append_line(self._file, json.dumps(plain, allow_nan=False))
+
+    def mark(self) -> Mark:
+        """Where the log stands; what is before it is on the disk."""
+        os.fsync(self._file.fileno())
+        return Mark(self._file.tell(), self._clock() - self._start)
+
+    def cut(self, mark: Mark) -> None:
+        """Goes back to where it stood: later events were of steps made again."""
+        self._file.truncate(mark.length)
+        self._file.seek(0, os.SEEK_END)
+        self._start = self._clock() - mark.seconds
 
     def close(self) -> None:
         """Closes the file; nothing can be written after it."""

@@ -48,11 +48,23 @@ class RunFolder(NamedTuple):
         """The folder of TensorBoard's files, if the run was asked for some."""
         return self.path / "tensorboard"
 
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints, from which the run can go on."""
+        return self.path / "checkpoints"
+
     def weights(self, member: str) -> Path:
         """The weights of one of the run's members."""
+        return self._own(member) / "weights.npz"
+
+    def report(self, member: str) -> Path:
+        """Why one of the run's members was stopped, if it was."""
+        return self._own(member) / "stopped.json"
+
+    def _own(self, member: str) -> Path:
         if member not in self.members:
             raise ValueError(f"{member!r} is not a member of {self.path}")
-        return self.path / member / "weights.npz"
+        return self.path / member
 
     def config_text(self) -> str:
         """The resolved config, as it was handed to `create_run`.
@@ -107,6 +119,23 @@ def create_run(
     return RunFolder(path, tuple(members))
 
 
+def reopen_run(path: Path, config_text: str) -> RunFolder:
+    """The folder of a run that goes on, with a config that may have more steps.
+
+    Raises:
+        Refusal: There is no run that this version can read, or nothing can be written.
+    """
+    folder = open_run(path)
+    try:
+        manifest.write_manifest(path, folder.members, "running")
+        write_whole(path / CONFIG, config_text)
+    except OSError as error:
+        raise Refusal(
+            f"out is '{path}', which cannot be written: {error.strerror}"
+        ) from error
+    return folder
+
+
 def open_run(path: Path) -> RunFolder:
     """The folder of a run that is there, finished or not.
 
@@ -133,12 +162,8 @@ def open_run(path: Path) -> RunFolder:
 def is_finished(path: Path, config_text: str) -> bool:
     """Whether a finished run of exactly this config is already there."""
     found = manifest.read_manifest(path)
-    if found is None or found.status != "finished":
-        return False
-    try:
-        return (path / CONFIG).read_bytes() == config_text.encode()
-    except OSError:
-        return False
+    over = found is not None and found.status == "finished"
+    return over and _same(path, config_text)
 
 
 def _check_vacant(path: Path, config_text: str, overwrite: bool) -> None:
@@ -156,17 +181,25 @@ def _check_vacant(path: Path, config_text: str, overwrite: bool) -> None:
             "even --overwrite deletes it; give another folder"
         )
     if not overwrite:
-        same = is_finished(path, config_text)
+        same = _same(path, config_text)
         other = f"another config{_difference(path, config_text)}"
+        config = "this config" if same else other
         what = {
-            "finished": f"a finished run of {'this config' if same else other}",
-            "running": "an unfinished run",
+            "finished": f"a finished run of {config}",
+            "running": f"an unfinished run of {config}",
             "unknown": "a run of another version of r2r2",
         }[found.status]
         raise Refusal(
             f"out is '{path}', which holds {what}; give another folder with --out, or "
             "--overwrite to delete it"
         )
+
+
+def _same(path: Path, config_text: str) -> bool:
+    try:
+        return (path / CONFIG).read_bytes() == config_text.encode()
+    except OSError:
+        return False
 
 
 def _difference(path: Path, config_text: str) -> str:

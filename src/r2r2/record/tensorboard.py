@@ -53,6 +53,11 @@ class TensorBoard:
         self._open: Any = importlib.import_module(f"{LIBRARY}.event_file_writer")
         self._files: dict[str, Any] = {}
         self._flushed = time.monotonic()
+        self._again: dict[str, int] = {}
+
+    def go_on(self, env_steps: Mapping[str, int]) -> None:
+        """What the files of a run that goes on hold after these steps is void."""
+        self._again = dict(env_steps)
 
     def write(
         self,
@@ -82,6 +87,13 @@ class TensorBoard:
             folder = self._path / name
             folder.mkdir(parents=True, exist_ok=True)
             self._files[name] = self._open.EventsWriter(str(folder / "events"))
+            if name in self._again:
+                # TensorBoard drops what earlier files hold after such a beginning.
+                begin = self._proto.SessionLog(status=self._proto.SessionLog.START)
+                record = self._proto.Event(
+                    step=self._again[name] + 1, wall_time=time.time(), session_log=begin
+                )
+                self._files[name].write_event(record)
         return self._files[name]
 
     def _flush(self) -> None:

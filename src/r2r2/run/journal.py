@@ -1,5 +1,6 @@
 """What a run writes down as it goes: events, points of the curve, weights."""
 
+import json
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -13,8 +14,9 @@ from r2r2.envs.members import Member
 from r2r2.interact.normalise import Scales
 from r2r2.interact.rollout import Episode
 from r2r2.measure.evaluate import deviation
-from r2r2.record.evaluations import Row, append_evaluations
-from r2r2.record.events import EventLog, Steps, Value
+from r2r2.record.evaluations import Row, append_evaluations, cut_evaluations
+from r2r2.record.events import EventLog, Mark, Steps, Value
+from r2r2.record.files import write_whole
 from r2r2.record.folder import RunFolder
 from r2r2.record.tensorboard import TensorBoard
 from r2r2.record.weights import save_weights
@@ -55,6 +57,7 @@ class Journal:
         self._points: list[list[float]] = [[] for _ in members]
         self._random: dict[str, list[float]] = {}
         self._logged = 0
+        self._stopped: set[int] = set()
         self.latest = np.full(len(members), np.nan)  # [S], the curves' newest points
 
     def event(
@@ -114,13 +117,14 @@ class Journal:
 
         Step 0, and NaN, before there is one.
         """
-        each = self._config.eval_average
-        number = min(map(len, self._points)) // each
+        each, none = self._config.eval_average, np.full(len(self._points), np.nan)
+        going = [m for m in range(len(self._points)) if m not in self._stopped]
+        number = min([len(self._points[m]) for m in going], default=0) // each
         if not number:
-            return 0, np.full(len(self._points), np.nan)
+            return 0, none
         last = slice((number - 1) * each, number * each)
-        values = np.array([np.mean(points[last]) for points in self._points])
-        return number * self._config.eval_every, values
+        none[going] = [np.mean(self._points[m][last]) for m in going]
+        return number * self._config.eval_every, none
 
     def losses_due(self, decisions: NDArray[np.int_]) -> bool:
         """Whether the members have taken `log_every` steps since the last losses."""
@@ -136,12 +140,59 @@ class Journal:
             if not all(np.isnan(value) for value in own.values()):
                 self.event("losses", member, count, own)
 
+    def stop(self, member: int, counts: Counts, why: str) -> None:
+        """Writes down that a member's run ends here."""
+        self._stopped.add(member)
+        self.event("stopped", member, counts, {"why": why})
+
+    def report(self, member: int, fields: Mapping[str, Any]) -> None:
+        """Writes down why a member was stopped, in a file of its own."""
+        text = json.dumps(dict(fields), indent=2, allow_nan=False) + "\n"
+        write_whole(self._folder.report(self._members[member].name), text)
+
+    def keep(self, member: int, learnt: Learnt) -> None:
+        """Keeps what one member had learnt."""
+        save_weights(self._folder.weights(self._members[member].name), learnt)
+
     def weights(self, states: Any, scales: Scales | None) -> None:
-        """Keeps what every member has learnt."""
+        """Keeps what every member has learnt, but for those that were stopped."""
         host = jax.device_get(Learnt(states, scales))
-        for place, member in enumerate(self._members):
-            own = jax.tree.map(operator.itemgetter(place), host)
-            save_weights(self._folder.weights(member.name), own)
+        for place in range(len(self._members)):
+            if place not in self._stopped:
+                self.keep(place, jax.tree.map(operator.itemgetter(place), host))
+
+    def notes(self) -> dict[str, Any]:
+        """Where it stands, as JSON has it; `restore` goes back there."""
+        table = self._folder.evaluations
+        return {
+            "events": list(self._log.mark()),
+            "evaluations": table.stat().st_size if table.exists() else 0,
+            "points": self._points,
+            "random": self._random,
+            "logged": self._logged,
+            "stopped": sorted(self._stopped),
+        }
+
+    def restore(self, notes: Mapping[str, Any], decisions: Sequence[int]) -> None:
+        """Goes back: what was written later is of steps that are made again.
+
+        Args:
+            notes: where it stood.
+            decisions: of every member then.
+        """
+        self._log.cut(Mark(*notes["events"]))
+        cut_evaluations(self._folder.evaluations, notes["evaluations"])
+        self._points = [list(points) for points in notes["points"]]
+        self._random = {task: list(found) for task, found in notes["random"].items()}
+        self._logged, self._stopped = notes["logged"], set(notes["stopped"])
+        for member, points in enumerate(self._points):
+            each = self._config.eval_average
+            if whole := len(points) // each * each:
+                self.latest[member] = np.mean(points[whole - each : whole])
+        if self._board is not None:
+            pairs = zip(self._members, decisions, strict=True)
+            repeat = self._config.action_repeat
+            self._board.go_on({member.name: step * repeat for member, step in pairs})
 
     def close(self) -> None:
         """Closes the files."""

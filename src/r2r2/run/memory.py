@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from r2r2.config.refusal import Refusal
 from r2r2.config.run import RunConfig
 from r2r2.envs.members import Spec
-from r2r2.interact.replay import FANOUT
+from r2r2.interact.sumtree import FANOUT
 from r2r2.learn.agents.make import make_agent, state_shapes
 
 # The rest is for batches, compiled programs and the host's own needs.

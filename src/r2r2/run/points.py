@@ -1,15 +1,18 @@
 """Points of the learning curve: whose is due, played beside training."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from r2r2.config.run import RunConfig
 from r2r2.core import Agent
+from r2r2.envs.failure import Fault
 from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool, Step, Turn
+from r2r2.measure.episodes import Episodes, Playing, Underway
 from r2r2.measure.evaluate import Evaluated, Evaluator, play_out
 from r2r2.run.journal import Counts, Journal
 
@@ -19,6 +22,14 @@ class Held(NamedTuple):
 
     counts: Counts
     evaluated: Evaluated
+
+
+class SavedPoints(NamedTuple):
+    """Evaluations under way and due, on the host."""
+
+    evaluated: list[Evaluated]  # of those under way, if some are, and of those held
+    obs: NDArray[np.float64]  # [slots under way, obs]
+    notes: dict[str, Any]  # as JSON has it
 
 
 class Points:
@@ -44,7 +55,8 @@ class Points:
         self._episodes = config.eval_episodes
         self._pool, self._journal = pool, journal
         slots = range(len(members), len(pool.places))
-        self._evaluator = Evaluator(agent, members, slots, self._episodes, "evaluate")
+        episodes = Episodes(members, slots, self._episodes, "evaluate")
+        self._evaluator = Evaluator(agent, episodes, len(members))
         self._lent = lent
         self._held: list[Held] = []
         self._counts: dict[int, Counts] = {}  # by member under evaluation
@@ -67,18 +79,18 @@ class Points:
         if counts[0] % self._gap == 0:
             self.due[member] = counts
 
-    def begin(self, evaluated: Evaluated) -> None:
-        """Takes what is evaluated of those due, as it is now."""
+    def begin(self, evaluated: Evaluated) -> tuple[Fault, ...]:
+        """Takes what is evaluated of those due, as it is now; gives what failed."""
         members = sorted(set(self.due) - set(self._evaluator.busy))
         if not members:
-            return
+            return ()
         counts = {member: self.due.pop(member) for member in members}
         if self._lent:
             kept = jax.device_put(evaluated.policies, may_alias=False)
             self._held.append(Held(counts[0], evaluated._replace(policies=kept)))
-        else:
-            self._counts |= counts
-            self._start(members, evaluated)
+            return ()
+        self._counts |= counts
+        return self._start(members, evaluated)
 
     def turn(self) -> Turn:
         """The next step of every episode under way."""
@@ -89,15 +101,82 @@ class Points:
         for member, returns in self._evaluator.take(step):
             self._journal.evaluation(member, self._counts.pop(member), returns)
 
-    def between_episodes(self) -> None:
-        """Plays what waits for the one environment, to the end."""
+    def between_episodes(self, mend: Callable[[Fault], None]) -> None:
+        """Plays what waits for the one environment, to the end; `mend` what fails."""
         for counts, evaluated in self._held:
-            self._start([0], evaluated)
-            found = play_out(self._evaluator, self._pool)
-            self._journal.evaluation(0, counts, found[0])
+            for fault in self._start([0], evaluated):
+                mend(fault)
+            for returns in play_out(self._evaluator, self._pool, mend).values():
+                self._journal.evaluation(0, counts, returns)
         self._held = []
 
-    def _start(self, members: Sequence[int], evaluated: Evaluated) -> None:
+    def playing_at(self, slot: int) -> tuple[int, int] | None:
+        """The member whose episode runs in a slot, and the episode's seed."""
+        episodes = self._evaluator.episodes
+        found = episodes.at(slot)
+        return (found.member, episodes.seed(found)) if found else None
+
+    def begun(self, slot: int, obs: NDArray[np.float64]) -> None:
+        """A slot's episode had to begin again, with `obs`."""
+        self._evaluator.episodes.begun(slot, obs)
+
+    def forget(self, member: int) -> None:
+        """A member that is stopped is not evaluated any more."""
+        self._evaluator.episodes.forget(member)
+        self._counts.pop(member, None)
+        self.due.pop(member, None)
+        self._held = self._held if not self._lent else []
+
+    def running(self) -> dict[int, int]:
+        """The slots of episodes under way, each with its episode's seed."""
+        episodes = self._evaluator.episodes
+        return {one.slot: episodes.seed(one) for one in episodes.playing}
+
+    def saved(self) -> SavedPoints:
+        """All of it, to be saved."""
+        episodes = self._evaluator.episodes
+        obs, playing, returns, first = episodes.underway()
+        notes = {
+            "width": episodes.width,
+            "begun": self._begun.tolist(),
+            "due": [[member, *counts] for member, counts in self.due.items()],
+            "counts": [[member, *counts] for member, counts in self._counts.items()],
+            "held": [list(held.counts) for held in self._held],
+            "playing": [list(one) for one in playing],
+            "returns": [[member, *x] for member, x in returns.items()],
+            "first": list(map(list, first.items())),
+        }
+        evaluated = [self._evaluator.kept()] if self.busy else []
+        evaluated += [jax.device_get(held.evaluated) for held in self._held]
+        rows = np.array(list(obs.values())).reshape(-1, self._pool.spec.obs_dim)
+        return SavedPoints(evaluated, rows, notes)
+
+    def restore(self, saved: SavedPoints) -> tuple[Fault, ...]:
+        """Stands where the saved ones stood; gives what failed.
+
+        Where this machine plays another number of episodes at once, evaluations begin
+        again: they come to the same.
+        """
+        notes, faults = saved.notes, tuple[Fault, ...]()
+        self._begun[:] = notes["begun"]
+        self.due = {member: (d, u) for member, d, u in notes["due"]}
+        self._counts = {member: (d, u) for member, d, u in notes["counts"]}
+        playing = [Playing(*one) for one in notes["playing"]]
+        evaluated = list(saved.evaluated)
+        if playing and notes["width"] != self._evaluator.episodes.width:
+            members = sorted({one.member for one in playing})
+            self._begun[members] -= 1
+            faults = self._start(members, evaluated.pop(0))
+        elif playing:
+            rows = {one.slot: x for one, x in zip(playing, saved.obs, strict=True)}
+            returns = {member: x for member, *x in notes["returns"]}
+            underway = Underway(rows, playing, returns, dict(notes["first"]))
+            self._evaluator.go_on(evaluated.pop(0), underway)
+        counts = [(decisions, updates) for decisions, updates in notes["held"]]
+        self._held = [Held(*pair) for pair in zip(counts, evaluated, strict=True)]
+        return faults
+
+    def _start(self, members: Sequence[int], evaluated: Evaluated) -> tuple[Fault, ...]:
         first = [int(self._begun[member]) * self._episodes for member in members]
-        self._evaluator.begin(self._pool, members, evaluated, first)
         self._begun[list(members)] += 1
+        return self._evaluator.begin(self._pool, members, evaluated, first)

@@ -1,5 +1,6 @@
 """From a config to a finished run folder: checks first, then training."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +9,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.config.every import every
 from r2r2.config.resolve import checked, defaults
 from r2r2.config.run import RunConfig
 from r2r2.config.text import changed_fields, experiment_name, run_name, to_toml
@@ -18,13 +20,17 @@ from r2r2.envs.pool import EnvPool, Place, crew_size
 from r2r2.envs.troupe import Recipe
 from r2r2.measure.evaluate import places_for
 from r2r2.record.evaluations import read_evaluations
-from r2r2.record.folder import RunFolder, create_run, is_finished
+from r2r2.record.folder import RunFolder, create_run, reopen_run
+from r2r2.record.lock import check_free, hold
+from r2r2.record.manifest import read_manifest
 from r2r2.record.tensorboard import check_tensorboard
 from r2r2.record.versions import versions
 from r2r2.report.curve import draw_curve
 from r2r2.run.fitting import fitted, plain
 from r2r2.run.journal import Journal
 from r2r2.run.memory import check_fits
+from r2r2.run.plan import Plan, config_there, plan
+from r2r2.run.saver import Saver
 from r2r2.run.train import Progress, Training, Watcher, members_of
 
 
@@ -73,12 +79,16 @@ def folder_of(config: RunConfig, out: Path | None = None) -> Path:
 
 def finished(config: RunConfig, out: Path | None = None) -> bool:
     """Whether this very run is there already."""
-    return is_finished(folder_of(config, out), to_toml(config))
+    path = folder_of(config, out)
+    manifest = read_manifest(path)
+    over = manifest is not None and manifest.status == "finished"
+    return over and config_there(path) == config
 
 
 def _nothing_yet(members: int) -> Progress:
     none = np.zeros(members, dtype=int)
-    return Progress(none, none, none.astype(bool), 0, np.full(members, np.nan))
+    nobody = none.astype(bool)
+    return Progress(none, none, nobody, 0, np.full(members, np.nan), nobody)
 
 
 def _title(config: RunConfig) -> str:
@@ -136,26 +146,45 @@ def train(
     source = source_of(env, config.env, len(members))
     config = settle(config, source)
     lent = isinstance(env, gymnasium.Env)
-    with pool_of(config, source, lent, how) as pool:
+    path, interval = folder_of(config, out), every(how.checkpoint_every)
+    how_to = Plan() if how.overwrite else plan(path, config, say)
+    with pool_of(config, source, lent, how) as pool, contextlib.ExitStack() as stack:
         check_fits(config, pool.spec)
         if how.tensorboard:
             check_tensorboard()
-        names = [member.name for member in members]
-        folder = create_run(
-            folder_of(config, out), to_toml(config), names, how.overwrite
-        )
-        folder.write_versions(versions())
+        check_free(path)
+        folder = _folder(path, config, how, how_to)
+        stack.enter_context(hold(folder.path))
         name = experiment_name(config, plain(config, source))
-        with Journal(config, folder, members, name, how.tensorboard) as journal:
-            watch(_nothing_yet(len(members)))
-            Training(config, pool, journal, lent).run(watch)
-    result = Result(folder, members, journal.latest, journal.random_returns(), {})
+        journal = Journal(config, folder, members, name, how.tensorboard)
+        stack.enter_context(journal)
+        saver = Saver(folder.checkpoints, interval, how.checkpoints)
+        stack.callback(saver.close)
+        watch(_nothing_yet(len(members)))
+        training = Training(config, pool, journal, saver, lent)
+        if how_to.checkpoint:
+            training.go_on(how_to.checkpoint)
+        else:
+            training.begin()
+        training.run(watch)
+    random = journal.random_returns()
+    result = Result(folder, members, journal.latest, random, training.stopped)
     if folder.evaluations.exists():
         rows = read_evaluations(folder.evaluations)
         lines = {f"random policy, {task}": x for task, x in result.random.items()}
         draw_curve(rows, folder.curve, _title(config), lines)
     folder.finish()
     return result
+
+
+def _folder(path: Path, config: RunConfig, how: How, how_to: Plan) -> RunFolder:
+    text = to_toml(config)
+    if how_to.checkpoint:
+        return reopen_run(path, text)
+    names = [member.name for member in members_of(config)]
+    folder = create_run(path, text, names, how.overwrite or how_to.anew)
+    folder.write_versions(versions())
+    return folder
 
 
 def pool_of(
@@ -166,7 +195,8 @@ def pool_of(
 ) -> EnvPool:
     """The members' environments and those of their evaluation.
 
-    A fleet of one is trained in this process: there is nobody to step beside it.
+    A fleet of one is trained in this process: there is nobody to step beside it. Not
+    so an environment of the caller's own, which might hang, and then is cut off.
     """
     members = members_of(config)
     recipes = [Recipe(member.task, config.action_repeat, source) for member in members]
@@ -176,4 +206,6 @@ def pool_of(
     ]
     places += places_for(members, recipes, 1 if lent else config.eval_episodes)
     workers = 0 if lent else crew_size(how.workers)
-    return EnvPool(places, workers, here=1 if len(members) == 1 else 0)
+    known = source is None and all(":" not in task for task in config.env)
+    here = 1 if known and len(members) == 1 else 0
+    return EnvPool(places, workers, here, config.env_timeout)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from r2r2.config.run import RunConfig
 from r2r2.envs.members import Member
-from r2r2.envs.pool import EnvPool, Step, Turn, joined
-from r2r2.envs.slots import NO_EPISODE
+from r2r2.envs.pool import EnvPool
 from r2r2.interact.normalise import first_statistics, normaliser_for
 from r2r2.interact.rollout import Rollout
 from r2r2.interact.schedule import Schedule
@@ -21,9 +20,14 @@ from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import next_call
 from r2r2.learn.fleet import Fleet, Lengths
 from r2r2.measure.evaluate import Evaluated
+from r2r2.record.checkpoints import Checkpoint
+from r2r2.run.alarm import not_finite
+from r2r2.run.collect import Collector, Host
 from r2r2.run.journal import Journal
 from r2r2.run.memory import replay_rows
 from r2r2.run.points import Points
+from r2r2.run.resume import Run, resume, save
+from r2r2.run.saver import Saver
 
 # Updates per compiled call: a call has no end before its updates have, and a person
 # who waits wants to see the bar move.
@@ -40,6 +44,7 @@ class Progress(NamedTuple):
     warm: NDArray[np.bool_]  # [S], past warm-up
     point: int  # decision step of the last evaluation that every member has, or 0
     returns: NDArray[np.float64]  # [S], at that point; NaN before the first
+    stopped: NDArray[np.bool_]  # [S], who will not go on
 
 
 Watcher = Callable[[Progress], None]
@@ -57,44 +62,81 @@ class Training:
         config: the run.
         pool: slots of the members, then those of their evaluation.
         journal: where it is written down.
+        saver: writes its checkpoints, if it is to have some.
         lent: whether training and evaluation share one environment.
     """
 
     def __init__(
-        self, config: RunConfig, pool: EnvPool, journal: Journal, lent: bool = False
+        self,
+        config: RunConfig,
+        pool: EnvPool,
+        journal: Journal,
+        saver: Saver | None = None,
+        lent: bool = False,
     ):
         members = members_of(config)
-        self._config, self._pool, self._journal = config, pool, journal
-        agent = make_agent(config.agent, pool.spec, config.utd)
-        self._agent = agent
-        self._rollout = Rollout(members)
-        self._rollout.obs = pool.reset(range(len(members)), self._rollout.seeds)
+        self._config, self._journal, self._lent = config, journal, lent
+        self._agent = make_agent(config.agent, pool.spec, config.utd)
+        self._rollout = Rollout(members, pool.spec)
         self._fleet = Fleet(
-            agent,
+            self._agent,
             pool.spec,
             [member.seed for member in members],
             Lengths(replay_rows(config), config.steps * config.utd),
-            self._rollout.obs,
             apart=config.agent.policy_checkpoints,
         )
         fresh = first_statistics(len(members), pool.spec.obs_dim)
         self._normaliser = normaliser_for(config.agent, fresh)
         self._schedule = Schedule(config, len(members))
-        self._points = Points(config, agent, members, pool, journal, lent)
-        self._lent = lent
+        self._points = Points(config, self._agent, members, pool, journal, lent)
+        self._host = Host(
+            members,
+            self._rollout,
+            self._schedule,
+            self._normaliser,
+            self._points,
+            faults={},
+            stopped={},
+        )
+        self._collector = Collector(
+            config, pool, journal, self._fleet, self._host, lent
+        )
+        self._saver = saver
+        self._run = Run(config, self._agent, pool, journal, self._fleet, self._host)
         self._flying: list[int] = []
 
+    @property
+    def stopped(self) -> dict[str, str]:
+        """The members that were stopped, each with why."""
+        host = self._host
+        return {host.members[m].name: why for m, why in host.stopped.items()}
+
+    def begin(self) -> None:
+        """Begins every member's first episode."""
+        self._collector.begin()
+
+    def go_on(self, checkpoint: Checkpoint) -> None:
+        """Stands where a checkpoint was taken, in place of `begin`."""
+        if self._saver is not None:
+            resume(self._run, self._collector, self._saver, checkpoint)
+        self._schedule.go_on(self._rollout.steps < self._config.steps)
+
     def run(self, watch: Watcher) -> None:
-        """Trains every member to its last step, then keeps the weights."""
+        """Trains every member to its last step, then keeps the weights.
+
+        A watcher that raises KeyboardInterrupt ends it with a checkpoint.
+        """
         while self._collecting() or self._pending():
+            self._launch(alone=not self._collecting() and not self._points.busy)
             collecting = self._collecting()
-            self._step(collecting)
+            self._collector.step(collecting)
             self._land(wait=not collecting and not self._points.busy)
             self._evaluate()
             self._end_of_lending()
             self._report(watch)
-            self._launch(alone=not self._collecting() and not self._points.busy)
+            self._checkpoint()
         self._journal.weights(self._fleet.states, self._normaliser.scales())
+        self._save()
 
     def _collecting(self) -> list[int]:
         schedule = self._schedule
@@ -103,78 +145,11 @@ class Training:
         ):
             return []  # in lockstep the next step waits for all updates of this one
         free = (schedule.owed == 0) & (self._rollout.steps < self._config.steps)
-        busy = {*self._flying, *self._points.due}
+        busy = {*self._flying, *self._points.due, *self._host.stopped}
         return [int(m) for m in np.flatnonzero(free) if m not in busy]
 
     def _pending(self) -> bool:
         return bool(self._flying or self._points.pending or self._schedule.owed.any())
-
-    def _step(self, members: list[int]) -> None:
-        """One step of those who collect and of every evaluation, all at once."""
-        rollout, turns = self._rollout, []
-        if members:
-            warm = self._schedule.warm
-            self._observe(members)
-            obs = self._normaliser.normalise(rollout.obs)
-            actions = self._fleet.act(obs, rollout.steps, warm)
-            turns.append(rollout.turn(members, actions[members]))
-        if self._points.busy:
-            turns.append(self._points.turn())
-        if not turns:
-            return
-        step = self._play(turns)
-        if self._points.busy:
-            self._points.take(step.part(len(members), len(step.reward)))
-        if members:
-            self._book(members, turns[0], step.part(0, len(members)))
-
-    def _observe(self, members: list[int]) -> None:
-        """The statistics learn from what is about to be acted on."""
-        rollout = self._rollout
-        past = rollout.reward[members], rollout.ended[members]
-        self._normaliser.observe(members, rollout.obs[members], *past)
-
-    def _play(self, turns: list[Turn]) -> Step:
-        if not self._lent:
-            return self._pool.step(joined(turns))
-        (turn,) = turns
-        step = self._pool.step(turn._replace(seeds=[NO_EPISODE]))
-        if step.ended.any():
-            self._points.between_episodes()
-            step = step._replace(obs=self._pool.reset([0], turn.seeds))
-        return step
-
-    def _book(self, members: list[int], turn: Turn, step: Step) -> None:
-        rollout, schedule = self._rollout, self._schedule
-        seen, episodes = rollout.take(members, turn, step)
-        self._fleet.add(members, seen)
-        for episode in episodes:
-            counts = self._steps(episode.member)
-            self._journal.episode(episode, counts, not schedule.warm[episode.member])
-        if kept := schedule.after_step(members, rollout.steps, episodes):
-            self._fleet.keep(kept)
-            for member in kept:
-                self._journal.event("policy_checkpoint", member, self._steps(member))
-        for member in members:
-            self._points.reached(member, self._counts_then(member))
-            if rollout.steps[member] == self._config.steps:
-                self._forgive(member)
-
-    def _counts_then(self, member: int) -> tuple[int, int]:
-        """A member's counts as of the evaluation of its present step.
-
-        With policy checkpoints it may owe a burst, which does not change what is
-        evaluated; without, its step's updates come first.
-        """
-        decisions, updates = self._steps(member)
-        if not self._config.agent.policy_checkpoints:
-            updates += int(self._schedule.owed[member])
-        return decisions, updates
-
-    def _forgive(self, member: int) -> None:
-        if owed := self._schedule.forgive(member):
-            fields = {"updates_not_made": owed}
-            self._journal.event("end", member, self._steps(member), fields)
 
     def _launch(self, alone: bool) -> None:
         """Starts updates of those who owe some, if none are under way."""
@@ -200,7 +175,12 @@ class Training:
         ):
             return
         self._fleet.wait()
-        done = [m for m in self._flying if self._schedule.owed[m] == 0]
+        for member in self._fleet.alarmed():
+            if member not in self._host.stopped:
+                not_finite(self._run, self._saver, member)
+                self._collector.stop(member, "a loss was not finite")
+        landed = [m for m in self._flying if m not in self._host.stopped]
+        done = [m for m in landed if self._schedule.owed[m] == 0]
         if done:
             self._fleet.refresh(done)
         self._flying = []
@@ -218,26 +198,42 @@ class Training:
         evaluated = Evaluated(
             self._agent.evaluated(self._fleet.states), self._normaliser.scales()
         )
-        self._points.begin(evaluated)
+        self._collector.evaluate(evaluated)
 
     def _end_of_lending(self) -> None:
         """A lent environment's last evaluations, when no episode will end any more."""
         if self._lent and (self._rollout.steps >= self._config.steps).all():
-            self._points.between_episodes()
+            self._collector.end_of_lending()
 
     def _report(self, watch: Watcher) -> None:
         if self._journal.losses_due(self._rollout.steps) and not self._flying:
-            steps = [self._steps(m) for m in range(self._fleet.size)]
+            steps = [self._collector.counts(m) for m in range(self._fleet.size)]
             self._journal.losses(self._fleet.read_metrics(), steps)
-        watch(
-            Progress(
-                self._rollout.steps,
-                self._schedule.made,
-                self._schedule.warm,
-                *self._journal.common_point(),
-            )
+        stopped = np.isin(np.arange(self._fleet.size), list(self._host.stopped))
+        progress = Progress(
+            self._rollout.steps,
+            self._schedule.made,
+            self._schedule.warm,
+            *self._journal.common_point(),
+            stopped,
         )
+        try:
+            watch(progress)
+        except KeyboardInterrupt:
+            self._land(wait=True)
+            self._save()
+            raise
 
-    def _steps(self, member: int) -> tuple[int, int]:
-        """Decision steps and updates of a member, as they stand."""
-        return int(self._rollout.steps[member]), int(self._schedule.made[member])
+    def _checkpoint(self) -> None:
+        """Takes a checkpoint if it is due: nothing may be under way on the device."""
+        if self._saver is None:
+            return
+        self._saver.check()
+        if not self._flying and self._saver.due(int(self._rollout.steps.min())):
+            save(self._run, self._saver)
+
+    def _save(self) -> None:
+        """Takes a checkpoint and waits until it is written."""
+        if self._saver is not None and self._saver.wanted:
+            save(self._run, self._saver)
+            self._saver.wait()

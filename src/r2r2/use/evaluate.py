@@ -14,6 +14,7 @@ from r2r2.envs.own import source_of
 from r2r2.envs.pool import EnvPool, crew_size
 from r2r2.envs.troupe import Recipe
 from r2r2.learn.agents.make import make_agent
+from r2r2.measure.episodes import Episodes
 from r2r2.measure.evaluate import Evaluator, places_for, play_out
 from r2r2.record.folder import open_run
 from r2r2.run.train import members_of
@@ -75,7 +76,9 @@ def evaluate_run(
         agent = make_agent(config.agent, pool.spec, config.utd)
         evaluated = evaluated_of(folder, agent, pool.spec, members)
         slots, who = range(len(places)), range(len(members))
-        evaluator = Evaluator(agent, members, slots, episodes, "eval-command")
-        evaluator.begin(pool, who, evaluated, first=[0] * len(members))
+        plan = Episodes(members, slots, episodes, "eval-command")
+        evaluator = Evaluator(agent, plan, len(members))
+        for fault in evaluator.begin(pool, who, evaluated, first=[0] * len(members)):
+            raise pool.failure(fault)
         found = play_out(evaluator, pool)
     return Evaluation(members, np.stack([found[member] for member in who]))

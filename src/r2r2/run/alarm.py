@@ -1,0 +1,60 @@
+"""What is kept of a member whose loss was not finite."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from r2r2.interact.normalise import normaliser_for
+from r2r2.record.arrays import read_arrays
+from r2r2.run.journal import Learnt
+from r2r2.run.resume import Run, like
+from r2r2.run.saver import Saver
+from r2r2.run.snapshot import member_of, rebuilt
+
+
+def not_finite(run: Run, saver: Saver | None, member: int) -> None:
+    """Keeps the offending batch's statistics and the last good weights of a member."""
+    batch = run.fleet.batch_of(member)
+    numbers = {name: statistics(field) for name, field in batch.items()}
+    kept = _keep_weights(run, saver, member) if saver is not None else None
+    run.journal.report(member, {"batch": numbers, "weights_of_step": kept})
+
+
+def statistics(values: NDArray[Any]) -> dict[str, float | int | None]:
+    """The size of an array's numbers, with those left out that are not finite.
+
+    Example:
+        >>> statistics(np.array([1.0, 3.0, np.nan]))
+        {'mean': 2.0, 'std': 1.0, 'min': 1.0, 'max': 3.0, 'not_finite': 1}
+    """
+    plain = np.asarray(values, dtype=np.float64)
+    finite = plain[np.isfinite(plain)]
+    if not finite.size:
+        none = dict.fromkeys(("mean", "std", "min", "max"))
+        return none | {"not_finite": int(plain.size)}
+    found = {
+        "mean": finite.mean(),
+        "std": finite.std(),
+        "min": finite.min(),
+        "max": finite.max(),
+    }
+    numbers = {k: float(x) if math.isfinite(x) else None for k, x in found.items()}
+    return numbers | {"not_finite": int(plain.size - finite.size)}
+
+
+def _keep_weights(run: Run, saver: Saver, member: int) -> int | None:
+    """The weights of the last good checkpoint become the member's; its step, if any."""
+    checkpoint = saver.newest()
+    if checkpoint is None:
+        return None
+    arrays = read_arrays(checkpoint.arrays)
+    snapshot = rebuilt(arrays, like(run, checkpoint.notes))
+    statistics = snapshot.statistics
+    scales = None
+    if statistics is not None:
+        scales = normaliser_for(run.config.agent, statistics).scales()
+    learnt = Learnt(snapshot.fleet.learners.state, scales)
+    run.journal.keep(member, member_of(learnt, member))
+    return int(snapshot.rollout["steps"][member])

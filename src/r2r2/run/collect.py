@@ -1,0 +1,210 @@
+"""What a run does on the host: steps of members and evaluations, booked and mended."""
+
+from typing import Any, NamedTuple
+
+from r2r2.config.run import RunConfig
+from r2r2.envs.failure import Fault
+from r2r2.envs.members import Member
+from r2r2.envs.pool import EnvPool, Step, Turn, joined
+from r2r2.envs.slots import NO_EPISODE
+from r2r2.interact.normalise import Normaliser, Raw
+from r2r2.interact.rollout import Rollout
+from r2r2.interact.schedule import Schedule
+from r2r2.learn.fleet import Fleet
+from r2r2.measure.evaluate import Evaluated
+from r2r2.record.events import Value
+from r2r2.run.journal import Counts, Journal
+from r2r2.run.points import Points
+
+
+class Host(NamedTuple):
+    """Where every member stands, as far as the host knows it."""
+
+    members: tuple[Member, ...]
+    rollout: Rollout
+    schedule: Schedule
+    normaliser: Normaliser | Raw
+    points: Points
+    faults: dict[int, int]  # by member, how often its environments failed
+    stopped: dict[int, str]  # by member, why
+
+
+class Collector:
+    """Plays turns, and mends what fails in them.
+
+    Args:
+        config: the run.
+        pool: slots of the members, then those of their evaluation.
+        journal: where it is written down.
+        fleet: acts, and is told what was seen.
+        host: where every member stands.
+        lent: whether training and evaluation share one environment.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        pool: EnvPool,
+        journal: Journal,
+        fleet: Fleet,
+        host: Host,
+        lent: bool,
+    ):
+        self._config, self._pool, self._journal = config, pool, journal
+        self._fleet, self._host, self._lent = fleet, host, lent
+
+    def counts(self, member: int) -> Counts:
+        """Decision steps and updates of a member, as they stand."""
+        rollout, schedule = self._host.rollout, self._host.schedule
+        return int(rollout.steps[member]), int(schedule.made[member])
+
+    def step(self, members: list[int]) -> None:
+        """One step of those who collect and of every evaluation, all at once."""
+        rollout, points, turns = self._host.rollout, self._host.points, list[Turn]()
+        if members:
+            warm = self._host.schedule.warm
+            self._observe(members)
+            obs = self._host.normaliser.normalise(rollout.obs)
+            actions = self._fleet.act(obs, rollout.steps, warm)
+            turns.append(rollout.turn(members, actions[members]))
+        if points.busy:
+            turns.append(points.turn())
+        if not turns:
+            return
+        step = self._play(turns)
+        if points.busy:
+            points.take(step.part(len(members), len(step.reward)))
+        if members:
+            self._book(members, turns[0], step)
+        for fault in step.faults:
+            self.mend(fault)
+
+    def _observe(self, members: list[int]) -> None:
+        """The statistics learn from what is about to be acted on."""
+        rollout = self._host.rollout
+        past = rollout.reward[members], rollout.ended[members]
+        self._host.normaliser.observe(members, rollout.obs[members], *past)
+
+    def _play(self, turns: list[Turn]) -> Step:
+        if not self._lent:
+            return self._pool.step(joined(turns))
+        (turn,) = turns
+        step = self._pool.step(turn._replace(seeds=[NO_EPISODE]))
+        if step.ended.any():
+            self.end_of_lending()
+            step = step._replace(obs=self._pool.reset([0], turn.seeds))
+        return step
+
+    def end_of_lending(self) -> None:
+        """Plays what waits for the one environment, between episodes of training."""
+        self._host.points.between_episodes(self.mend)
+
+    def _book(self, members: list[int], turn: Turn, step: Step) -> None:
+        failed = {fault.slot for fault in step.faults}
+        good = [place for place, member in enumerate(members) if member not in failed]
+        if len(good) < len(members):
+            members = [members[place] for place in good]
+            turn = turn._replace(actions=turn.actions[good])
+        if not members:
+            return
+        rollout, schedule = self._host.rollout, self._host.schedule
+        columns: list[Any] = [column[good] for column in step.columns]
+        seen, episodes = rollout.take(members, turn, Step(*columns))
+        self._fleet.add(members, seen)
+        for episode in episodes:
+            counts = self.counts(episode.member)
+            self._journal.episode(episode, counts, not schedule.warm[episode.member])
+        if kept := schedule.after_step(members, rollout.steps, episodes):
+            self._fleet.keep(kept)
+            for member in kept:
+                self._journal.event("policy_checkpoint", member, self.counts(member))
+        for member in members:
+            self._host.points.reached(member, self._counts_then(member))
+            if rollout.steps[member] == self._config.steps:
+                self._forgive(member)
+
+    def _counts_then(self, member: int) -> Counts:
+        """A member's counts as of the evaluation of its present step.
+
+        With policy checkpoints it may owe a burst, which does not change what is
+        evaluated; without, its step's updates come first.
+        """
+        decisions, updates = self.counts(member)
+        if not self._config.agent.policy_checkpoints:
+            updates += int(self._host.schedule.owed[member])
+        return decisions, updates
+
+    def _forgive(self, member: int) -> None:
+        if owed := self._host.schedule.forgive(member):
+            fields = {"updates_not_made": owed}
+            self._journal.event("end", member, self.counts(member), fields)
+
+    def begin(self) -> None:
+        """Begins every member's first episode."""
+        rollout, members = self._host.rollout, range(self._fleet.size)
+        seeds = [rollout.seed(member) for member in members]
+        rollout.obs[:], faults = self._pool.begin(members, seeds)
+        self._fleet.begin(rollout.obs)
+        for fault in faults:
+            self.mend(fault)
+
+    def mend(self, fault: Fault) -> None:
+        """Begins anew what ran in a slot that failed, or stops the member."""
+        if fault.slot >= len(self._host.members):
+            self.repeat(fault.slot, fault)
+        elif fault.slot not in self._host.stopped:
+            self.restart(fault.slot, fault)
+
+    def restart(self, member: int, fault: Fault) -> None:
+        """Drops a member's training episode and begins the next one."""
+        rollout = self._host.rollout
+        episode = rollout.drop(member)
+        self._host.schedule.drop(episode)
+        fields = {"episode": episode.number, "length": episode.length}
+        self._note("episode_dropped", member, fault, fields)
+        if member in self._host.stopped:
+            return
+        obs, faults = self._pool.begin([member], [rollout.seed(member)])
+        self._fleet.add([member], rollout.begin(member, obs[0]))
+        for again in faults:
+            self.mend(again)
+
+    def repeat(self, slot: int, fault: Fault) -> None:
+        """Begins an episode of an evaluation again, from its own seed."""
+        points = self._host.points
+        if (playing := points.playing_at(slot)) is None:
+            return
+        member, seed = playing
+        self._note("evaluation_repeated", member, fault, {})
+        if member in self._host.stopped:
+            return
+        obs, faults = self._pool.begin([slot], [seed])
+        points.begun(slot, obs[0])
+        for again in faults:
+            self.mend(again)
+
+    def evaluate(self, evaluated: Evaluated) -> None:
+        """Begins the evaluations that are due, of policies as they are now."""
+        for fault in self._host.points.begin(evaluated):
+            self.mend(fault)
+
+    def _note(
+        self, event: str, member: int, fault: Fault, fields: dict[str, int]
+    ) -> None:
+        """Writes a fault down; a member's own count towards its stop."""
+        why = fault.story.splitlines()[-1]
+        told: dict[str, Value] = {**fields, "why": why, "own": fault.own}
+        self._journal.event(event, member, self.counts(member), told)
+        faults, limit = self._host.faults, self._config.env_faults
+        faults[member] = faults.get(member, 0) + fault.own
+        if faults[member] > limit:
+            self.stop(member, f"its environment failed {faults[member]} times: {why}")
+
+    def stop(self, member: int, why: str) -> None:
+        """Ends a member's run here; the others go on."""
+        if member in self._host.stopped:
+            return
+        self._host.stopped[member] = why
+        self._host.schedule.stop(member)
+        self._host.points.forget(member)
+        self._journal.stop(member, self.counts(member), why)

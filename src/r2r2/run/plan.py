@@ -1,0 +1,90 @@
+"""Whether a run begins, or goes on from where an earlier process left it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from r2r2.config.refusal import Refusal
+from r2r2.config.resolve import resolve
+from r2r2.config.run import RunConfig
+from r2r2.config.simbav2 import SimbaV2Config
+from r2r2.config.text import changed_fields, parse_toml
+from r2r2.record.checkpoints import Checkpoint, newest_good
+from r2r2.record.folder import open_run
+from r2r2.record.manifest import read_manifest
+
+Say = Callable[[str], None]
+
+
+class Plan(NamedTuple):
+    """How a run starts."""
+
+    checkpoint: Checkpoint | None = None  # goes on from there
+    anew: bool = False  # an earlier process left nothing to go on from
+
+
+def config_there(path: Path) -> RunConfig | None:
+    """The config of the run in a folder; None where there is none to be read."""
+    if read_manifest(path) is None:
+        return None
+    try:
+        return resolve(parse_toml(open_run(path).config_text()))
+    except (ValueError, RecursionError):
+        return None
+
+
+def plan(path: Path, config: RunConfig, say: Say) -> Plan:
+    """What is to be done in a folder; where that is not this run's, nothing special.
+
+    Args:
+        path: the run's folder.
+        config: the run, settled.
+        say: called with sentences for people.
+
+    Raises:
+        Refusal: This run is there, and cannot go on.
+    """
+    there, manifest = config_there(path), read_manifest(path)
+    if there is None or manifest is None:
+        return Plan()
+    different = changed_fields(config, there)
+    over = manifest.status == "finished"
+    if set(different) - {"steps"} or (over and not different):
+        return Plan()
+    _check_steps(path, config, there.steps)
+    checkpoint, damaged = newest_good(path / "checkpoints")
+    if checkpoint is None:
+        return _without(path, over, damaged, say)
+    for sentence in damaged:
+        say(sentence)
+    say(f"'{path}' goes on from step {checkpoint.step}")
+    return Plan(checkpoint)
+
+
+def _without(path: Path, over: bool, damaged: list[str], say: Say) -> Plan:
+    if damaged:
+        raise Refusal(f"{damaged[0]}; --overwrite begins the run again from step 0")
+    if over:
+        raise Refusal(
+            f"run is '{path}', which is finished and has no checkpoint left to go on "
+            "from; --overwrite begins it again from step 0"
+        )
+    say(f"'{path}' was left before its first checkpoint: it begins again from step 0")
+    return Plan(anew=True)
+
+
+def _check_steps(path: Path, config: RunConfig, before: int) -> None:
+    if config.steps == before:
+        return
+    if config.steps < before:
+        raise Refusal(
+            f"steps is {config.steps}; allowed for '{path}', which is a run of "
+            f"{before}, is as many or more"
+        )
+    agent = config.agent
+    if isinstance(agent, SimbaV2Config) and agent.first_rate != agent.last_rate:
+        raise Refusal(
+            f"steps is {config.steps}; allowed for '{path}' is {before}, because "
+            f"{agent.name}'s learning rate falls until the last step of the run: give "
+            "another folder with --out"
+        )

@@ -1,0 +1,141 @@
+"""A run to its checkpoint and back."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from r2r2.config.run import RunConfig
+from r2r2.core import Agent
+from r2r2.envs.failure import Fault
+from r2r2.envs.pool import EnvPool
+from r2r2.envs.state import Saved
+from r2r2.interact.normalise import Normaliser, Statistics
+from r2r2.learn.fleet import Fleet
+from r2r2.record.arrays import read_arrays
+from r2r2.record.checkpoints import Checkpoint, Content
+from r2r2.run.collect import Collector, Host
+from r2r2.run.journal import Journal
+from r2r2.run.points import SavedPoints
+from r2r2.run.saver import Saver
+from r2r2.run.snapshot import Snapshot, evaluated_like, grown, named, rebuilt
+
+NO_STATE = "its environment offers no state to go on from"
+
+
+class Run(NamedTuple):
+    """All that a checkpoint is made of."""
+
+    config: RunConfig
+    agent: Agent
+    pool: EnvPool
+    journal: Journal
+    fleet: Fleet
+    host: Host
+
+
+def save(run: Run, saver: Saver) -> None:
+    """Copies a run to the host, and starts writing it; nothing may be under way."""
+    host, points = run.host, run.host.points.saved()
+    running = _running(host)
+    states = run.pool.save(list(running))
+    pairs = zip(running, states, strict=True)
+    offered = [(slot, own) for slot, own in pairs if own is not None]
+    worlds = {f"{slot}/{name}": x for slot, own in offered for name, x in own.items()}
+    notes = {
+        "points": points.notes,
+        "journal": run.journal.notes(),
+        "faults": list(map(list, host.faults.items())),
+        "stopped": list(map(list, host.stopped.items())),
+        "rows": run.fleet.ring,
+    }
+    segment = saver.segment(run.fleet)
+    content = Content(
+        step=int(host.rollout.steps.min()),
+        notes=notes,
+        arrays=named(_snapshot(run, points)),
+        worlds=worlds,
+        segment=segment,
+        needs=saver.needs(run.fleet),
+    )
+    saver.write(content, run.fleet)
+
+
+def resume(
+    run: Run, collector: Collector, saver: Saver, checkpoint: Checkpoint
+) -> None:
+    """Puts a fresh run where a checkpoint was taken."""
+    host, notes = run.host, checkpoint.notes
+    arrays = read_arrays(checkpoint.arrays)
+    if notes["rows"] < run.fleet.ring:
+        arrays = grown(arrays, notes["rows"], run.fleet.ring)
+    snapshot = rebuilt(arrays, like(run, notes))
+    run.fleet.hold(snapshot.fleet)
+    saver.go_on(checkpoint, run.fleet)
+    host.rollout.restore(snapshot.rollout)
+    host.schedule.restore(snapshot.schedule)
+    if isinstance(host.normaliser, Normaliser) and snapshot.statistics is not None:
+        host.normaliser.statistics = snapshot.statistics
+    host.faults.update(dict(notes["faults"]))
+    host.stopped.update(dict(notes["stopped"]))
+    run.journal.restore(notes["journal"], host.rollout.steps.tolist())
+    fields = {"checkpoint": checkpoint.number}
+    run.journal.event("resumed", None, (checkpoint.step, 0), fields)
+    saved = SavedPoints(snapshot.evaluated, snapshot.obs, notes["points"])
+    faults = host.points.restore(saved)
+    for fault in (*faults, *_put_back(run, read_arrays(checkpoint.worlds))):
+        collector.mend(fault)
+
+
+def _put_back(run: Run, arrays: dict[str, NDArray[Any]]) -> list[Fault]:
+    """Puts environments where they were; gives those whose episode is to begin anew."""
+    states: dict[int, Saved] = {}
+    for name, array in arrays.items():
+        slot, _, own = name.partition("/")
+        states.setdefault(int(slot), {})[own] = array
+    running = _running(run.host)
+    slots = [slot for slot in running if slot in states]
+    without = [slot for slot in running if slot not in states]
+    faults = [Fault(slot, NO_STATE, own=False) for slot in without]
+    if slots:
+        seeds = [running[slot] for slot in slots]
+        _, failed = run.pool.load(slots, seeds, [states[slot] for slot in slots])
+        faults += failed
+    return faults
+
+
+def _running(host: Host) -> dict[int, int]:
+    """The slots with an episode under way, each with the episode's seed."""
+    members = [m for m in range(len(host.members)) if m not in host.stopped]
+    training = {member: host.rollout.seed(member) for member in members}
+    return training | host.points.running()
+
+
+def _snapshot(run: Run, points: SavedPoints) -> Snapshot:
+    host = run.host
+    return Snapshot(
+        fleet=run.fleet.held(),
+        rollout={name: x.copy() for name, x in host.rollout.arrays().items()},
+        schedule={name: x.copy() for name, x in host.schedule.arrays().items()},
+        statistics=_statistics(host),
+        evaluated=points.evaluated,
+        obs=points.obs,
+    )
+
+
+def like(run: Run, notes: dict[str, Any]) -> Snapshot:
+    """The form of the snapshot of a checkpoint with these notes."""
+    none = np.zeros((0, run.pool.spec.obs_dim))
+    fresh = _snapshot(run, SavedPoints([], none, {}))
+    count = bool(notes["points"]["playing"]) + len(notes["points"]["held"])
+    form = evaluated_like(run.agent, fresh.fleet, run.host.normaliser.scales())
+    return fresh._replace(evaluated=[form] * count)
+
+
+def _statistics(host: Host) -> Statistics | None:
+    if not isinstance(host.normaliser, Normaliser):
+        return None
+    (samples, mean, variance), returns, running, largest = host.normaliser.statistics
+    obs = type(returns)(samples.copy(), mean.copy(), variance.copy())
+    past = type(returns)(*(part.copy() for part in returns))
+    return Statistics(obs, past, running.copy(), largest.copy())

@@ -1,0 +1,91 @@
+"""A run at one moment, as arrays with names, and the way back."""
+
+import operator
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from r2r2.config.refusal import Refusal
+from r2r2.core import Agent
+from r2r2.interact import sumtree
+from r2r2.interact.normalise import Scales, Statistics
+from r2r2.learn.fleet import Held
+from r2r2.measure.evaluate import Evaluated
+from r2r2.record.weights import flatten
+
+Tree = TypeVar("Tree")
+
+# What has another length at every moment.
+FREE = ("fleet/waiting/", "obs")
+LEVELS = "fleet/learners/priorities/tree/levels/"
+
+
+class Snapshot(NamedTuple):
+    """All arrays of a run but the replay's rows and the environments' own."""
+
+    fleet: Held
+    rollout: dict[str, NDArray[Any]]
+    schedule: dict[str, NDArray[Any]]
+    statistics: Statistics | None
+    evaluated: list[Evaluated]
+    obs: NDArray[np.float64]  # of the evaluations under way
+
+
+def named(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
+    """Its arrays by their names."""
+    names, leaves = flatten(snapshot)
+    return {name: np.asarray(leaf) for name, leaf in zip(names, leaves, strict=True)}
+
+
+def rebuilt(saved: Mapping[str, NDArray[Any]], like: Snapshot) -> Snapshot:
+    """The snapshot whose arrays were saved, in the form of a fresh run's.
+
+    Raises:
+        Refusal: They are of another run, or of another version of r2r2.
+    """
+    names, leaves = flatten(like)
+    if odd := sorted(set(names) ^ set(saved)):
+        there = "no " if odd[0] in names else ""
+        raise Refusal(f"the checkpoint holds {there}'{odd[0]}': it is of another run")
+    for name, leaf in zip(names, leaves, strict=True):
+        skip = 1 if name.startswith(FREE) else 0
+        found, wanted = saved[name], np.asarray(leaf)
+        if (found.dtype, found.ndim) != (wanted.dtype, wanted.ndim) or (
+            found.shape[skip:] != wanted.shape[skip:]
+        ):
+            raise Refusal(
+                f"the checkpoint holds '{name}' as {found.dtype}{list(found.shape)}; "
+                f"needed is {wanted.dtype}{list(wanted.shape)}"
+            )
+    structure = jax.tree.structure(like)
+    tree: Snapshot = jax.tree.unflatten(structure, [saved[name] for name in names])
+    return tree
+
+
+def grown(
+    saved: Mapping[str, NDArray[Any]], rows: int, wanted: int
+) -> dict[str, NDArray[Any]]:
+    """The same arrays for rings of more rows, none of which has come to its end yet."""
+    levels = sorted(name for name in saved if name.startswith(LEVELS))
+    weights = saved[levels[0]].reshape(len(saved[levels[0]]), -1)[:, :rows]
+    more = np.zeros((len(weights), wanted), weights.dtype)
+    more[:, :rows] = weights
+    tree = sumtree.over(more)
+    rest = {name: array for name, array in saved.items() if name not in levels}
+    return rest | {f"{LEVELS}{n}": level for n, level in enumerate(tree)}
+
+
+def evaluated_like(agent: Agent, fleet: Held, scales: Scales | None) -> Evaluated:
+    """The form of what an evaluation evaluates, as arrays of zeros."""
+    shapes = jax.eval_shape(agent.evaluated, fleet.learners.state)
+    policies = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    return Evaluated(policies, scales)
+
+
+def member_of(tree: Tree, member: int) -> Tree:
+    """One member's part of a tree whose arrays begin with the members' axis."""
+    part: Tree = jax.tree.map(operator.itemgetter(member), tree)
+    return part
