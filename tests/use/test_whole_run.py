@@ -33,10 +33,12 @@ def content(path):
 
 def test_the_folder_holds_what_a_run_is_made_of(trained):
     weights = [f"{name}/weights.npz" for name in MEMBERS]
+    parts = ("json", "npz", "replay.npz", "worlds.npz")
     assert sorted(content(trained)) == sorted(
         [
             *("config.toml", "curve.png", "evaluations.csv", "events.jsonl"),
             *("manifest.json", "versions.json", *weights),
+            *(f"checkpoints/00000001.{part}" for part in parts),
         ]
     )
     manifest = json.loads((trained / "manifest.json").read_text())
@@ -117,7 +119,7 @@ def test_the_same_again_says_that_it_is_finished(r2r2, run):
 @pytest.mark.parametrize(
     ("changed", "differs"),
     [
-        ({"steps": "460"}, "steps is 450 there, 460 here"),
+        ({"warmup": "210"}, "warmup is 200 there, 210 here"),
         ({"seeds": "0,"}, "seeds is [0, 3] there, [0] here"),
         ({"utd": "2"}, "utd is 1 there, 2 here"),
     ],
@@ -133,15 +135,28 @@ def test_another_config_in_the_same_folder_is_refused(r2r2, run, changed, differ
     assert content(run) == before
 
 
-def test_an_unfinished_run_is_refused(r2r2, run):
+@pytest.mark.parametrize(("status", "steps"), [("finished", 460), ("running", 450)])
+def test_the_same_again_goes_on_with_what_is_left_to_do(r2r2, run, status, steps):
     text = (run / "manifest.json").read_text()
-    (run / "manifest.json").write_text(text.replace("finished", "running"))
-    code, _, err = r2r2(*train_tiny(run))
-    assert code == 2
-    assert (
-        f"out is '{run}', which holds an unfinished run; give another folder with --out"
-        in err
+    (run / "manifest.json").write_text(text.replace("finished", status))
+    before = (run / "evaluations.csv").read_bytes()
+    code, out, err = r2r2(*train_tiny(run, steps=steps))
+    assert (code, err) == (0, "")
+    assert f"\n'{run}' goes on from step 450\n" in out
+    assert f"done {steps}/{steps} 100%" in out
+    assert (run / "evaluations.csv").read_bytes() == before
+    assert r2r2(*train_tiny(run, steps=steps)).out.startswith(f"{run} is finished")
+
+
+def test_fewer_steps_than_a_run_has_are_refused(r2r2, run):
+    before = content(run)
+    assert r2r2(*train_tiny(run, steps=440)) == (
+        2,
+        "",
+        f"r2r2: steps is 440; allowed for '{run}', which is a run of 450, is as many "
+        "or more\n",
     )
+    assert content(run) == before
 
 
 def test_a_run_is_overwritten_when_asked(r2r2, run):
@@ -157,7 +172,8 @@ def test_a_run_is_overwritten_when_asked(r2r2, run):
         f"  evaluate: r2r2 eval {run}",
         f"  look at:  {run}/curve.png",
     ]
-    assert sorted(p.name for p in run.iterdir() if p.is_dir()) == ["Pendulum-v1_s7"]
+    folders = [p.name for p in run.iterdir() if p.is_dir()]
+    assert sorted(folders) == ["Pendulum-v1_s7", "checkpoints"]
     rows = read_evaluations(run / "evaluations.csv")
     assert [(row.seed, row.env_step) for row in rows] == [(7, 10), (7, 20)]
     assert resolve(parse_toml((run / "config.toml").read_text())).seeds == (7,)
