@@ -42,6 +42,7 @@ FLEET = {
     "warmup": "1000",
     "replay-size": "20000",
     "eval-every": "2000",
+    "eval-average": "2",
     "eval-episodes": "3",
     "log-every": "100",
     "width": "32",

@@ -162,13 +162,16 @@ class Journal:
                 self.keep(place, jax.tree.map(operator.itemgetter(place), host))
 
     def notes(self) -> dict[str, Any]:
-        """Where it stands, as JSON has it; `restore` goes back there."""
+        """Where it stands, as JSON has it; `restore` goes back there.
+
+        Copies: they are written while the run goes on.
+        """
         table = self._folder.evaluations
         return {
             "events": list(self._log.mark()),
             "evaluations": table.stat().st_size if table.exists() else 0,
-            "points": self._points,
-            "random": self._random,
+            "points": [list(points) for points in self._points],
+            "random": {task: list(found) for task, found in self._random.items()},
             "logged": self._logged,
             "stopped": sorted(self._stopped),
         }
