@@ -84,8 +84,9 @@ def _leave_with(parent: int) -> None:
 
 def main() -> None:
     """Starts from what the parent handed down: its id and two file descriptors."""
-    # The parent closes the pipe when it is interrupted.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The parent closes the pipe when it leaves; before, it may want a checkpoint.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     parent, pipe, memory_file = map(int, sys.argv[1:])
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     serve(Connection(pipe), memory_file)

@@ -8,10 +8,12 @@ from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig
 from r2r2.config.simbav2 import SimbaV2Config
-from r2r2.config.text import changed_fields, parse_toml
+from r2r2.config.text import GUARDS, changed_fields, parse_toml
 from r2r2.record.checkpoints import Checkpoint, newest_good
 from r2r2.record.folder import open_run
 from r2r2.record.manifest import read_manifest
+
+AGAIN = "its command with --overwrite begins it again from step 0"
 
 Say = Callable[[str], None]
 
@@ -49,7 +51,7 @@ def plan(path: Path, config: RunConfig, say: Say) -> Plan:
         return Plan()
     different = changed_fields(config, there)
     over = manifest.status == "finished"
-    if set(different) - {"steps"} or (over and not different):
+    if set(different) - {"steps", *GUARDS} or (over and "steps" not in different):
         return Plan()
     _check_steps(path, config, there.steps)
     checkpoint, damaged = newest_good(path / "checkpoints")
@@ -63,11 +65,11 @@ def plan(path: Path, config: RunConfig, say: Say) -> Plan:
 
 def _without(path: Path, over: bool, damaged: list[str], say: Say) -> Plan:
     if damaged:
-        raise Refusal(f"{damaged[0]}; --overwrite begins the run again from step 0")
+        raise Refusal(f"{damaged[0]}; {AGAIN}")
     if over:
         raise Refusal(
             f"run is '{path}', which is finished and has no checkpoint left to go on "
-            "from; --overwrite begins it again from step 0"
+            f"from; {AGAIN}"
         )
     say(f"'{path}' was left before its first checkpoint: it begins again from step 0")
     return Plan(anew=True)

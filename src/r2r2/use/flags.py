@@ -12,7 +12,7 @@ from r2r2.config.presets import quick
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import DEFAULT_AGENT, agent_name, checked, defaults, resolve
 from r2r2.config.run import RunConfig
-from r2r2.config.text import read_toml
+from r2r2.config.text import GUARDS, read_toml
 from r2r2.record.folder import open_run
 from r2r2.run.start import PLAINLY, How
 from r2r2.use.trained import config_of
@@ -61,7 +61,8 @@ OWN = {
 ASIDE = ("out", *How._fields)
 
 # Those that may be given beside --resume.
-ALONG = ("steps", *(name for name in How._fields if name != "overwrite"))
+CHANGED = ("steps", *GUARDS)
+ALONG = (*CHANGED, *(name for name in How._fields if name != "overwrite"))
 
 HELP = """usage: r2r2 train [--name value]...
 
@@ -98,7 +99,7 @@ def parse_train(argv: Sequence[str]) -> TrainCommand:
 def _resumed(
     run: Path, own: Mapping[str, Any], options: Sequence[Option]
 ) -> TrainCommand:
-    """The run in a folder, with its own config and perhaps more steps."""
+    """The run in a folder, with its own config but for steps and guards."""
     config = config_of(open_run(run))
     table = leaves(config)
     given = texts(options, OWN | table)
@@ -109,15 +110,14 @@ def _resumed(
                 f"{path} is {text!r}, but with --resume the run's own config.toml "
                 f"holds; allowed beside it are {along}"
             )
-    if "steps" in given:
-        steps = parse(table["steps"], given["steps"])
-        if steps < config.steps:
-            raise Refusal(
-                f"steps is {steps}; allowed with --resume is {config.steps}, as many "
-                f"as '{run}' has, or more"
-            )
-        config = checked(replace_leaves(config, {"steps": steps}))
-    return TrainCommand(config, run, _how(own), quick=False)
+    new = {name: parse(table[name], given[name]) for name in CHANGED if name in given}
+    if (steps := new.get("steps", config.steps)) < config.steps:
+        raise Refusal(
+            f"steps is {steps}; allowed with --resume is {config.steps}, as many "
+            f"as '{run}' has, or more"
+        )
+    changed = checked(replace_leaves(config, new))
+    return TrainCommand(changed, run, _how(own), quick=False)
 
 
 def _how(own: Mapping[str, Any]) -> How:
