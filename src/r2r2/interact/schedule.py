@@ -81,8 +81,8 @@ class Schedule:
             self.trackers[member] = tracker._replace(steps=steps)
 
     def stop(self, member: int) -> None:
-        """A member that is stopped owes nothing."""
-        self.owed[member] = 0
+        """A member that is stopped owes nothing, however far the run is to go."""
+        self.owed[member] = self.forgiven[member] = 0
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All of it by name, to be saved; `restore` puts such arrays back."""

@@ -26,7 +26,7 @@ from r2r2.learn import programs, update
 from r2r2.learn.arrivals import STEPS, Arrivals, Steps
 from r2r2.learn.bursts import Call, filled, group_size, group_sizes
 from r2r2.learn.programs import Updates
-from r2r2.learn.rows import HostRows, fetch_rows, put_rows, take_rows
+from r2r2.learn.rows import HostRows, fetch_rows, put_rows
 from r2r2.learn.update import Data, Group, Learner
 
 
@@ -221,9 +221,9 @@ class Fleet:
         return [int(member) for member in np.flatnonzero(raised)]
 
     def batch_of(self, member: int) -> HostRows:
-        """The rows in which a member's loss was first not finite."""
+        """The transitions in which a member's loss was first not finite."""
         index = self._learners.alarm.batch[member]
-        batch = take_rows(self._rows, jnp.asarray(member), index)
+        batch = jax.jit(ring.fetch)(self._rows, jnp.asarray(member), index)
         return {name: np.asarray(x) for name, x in batch._asdict().items()}
 
     def rows(self, member: int, first: int) -> HostRows:

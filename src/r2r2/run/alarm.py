@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,13 +14,16 @@ from r2r2.run.resume import Run, like
 from r2r2.run.saver import Saver
 from r2r2.run.snapshot import member_of, rebuilt
 
+NOT_FINITE = "a loss was not finite"
+
 
 def not_finite(run: Run, saver: Saver | None, member: int) -> None:
     """Keeps the offending batch's statistics and the last good weights of a member."""
     batch = run.fleet.batch_of(member)
     numbers = {name: statistics(field) for name, field in batch.items()}
     kept = _keep_weights(run, saver, member) if saver is not None else None
-    run.journal.report(member, {"batch": numbers, "weights_of_step": kept})
+    report = {"why": NOT_FINITE, "batch": numbers, "weights_of_step": kept}
+    run.journal.report(member, report)
 
 
 def statistics(values: NDArray[Any]) -> dict[str, float | int | None]:
@@ -45,7 +49,10 @@ def statistics(values: NDArray[Any]) -> dict[str, float | int | None]:
 
 
 def _keep_weights(run: Run, saver: Saver, member: int) -> int | None:
-    """The weights of the last good checkpoint become the member's; its step, if any."""
+    """The weights of the last good checkpoint become the member's; its step, if any.
+
+    Weights can be lost an update before a loss tells: such are not kept.
+    """
     checkpoint = saver.newest()
     if checkpoint is None:
         return None
@@ -55,6 +62,8 @@ def _keep_weights(run: Run, saver: Saver, member: int) -> int | None:
     scales = None
     if statistics is not None:
         scales = normaliser_for(run.config.agent, statistics).scales()
-    learnt = Learnt(snapshot.fleet.learners.state, scales)
-    run.journal.keep(member, member_of(learnt, member))
+    learnt = member_of(Learnt(snapshot.fleet.learners.state, scales), member)
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(learnt)):
+        return None
+    run.journal.keep(member, learnt)
     return int(snapshot.rollout["steps"][member])

@@ -28,6 +28,11 @@ class Host(NamedTuple):
     faults: dict[int, int]  # by member, how often its environments failed
     stopped: dict[int, str]  # by member, why
 
+    def step(self) -> int:
+        """The least decision step of those who go on; of all, where nobody does."""
+        going = [m for m in range(len(self.members)) if m not in self.stopped]
+        return int(self.rollout.steps[going or slice(None)].min())
+
 
 class Collector:
     """Plays turns, and mends what fails in them.
@@ -92,7 +97,8 @@ class Collector:
         step = self._pool.step(turn._replace(seeds=[NO_EPISODE]))
         if step.ended.any():
             self.end_of_lending()
-            step = step._replace(obs=self._pool.reset([0], turn.seeds))
+            obs, faults = self._pool.begin([0], turn.seeds)
+            step = step._replace(obs=obs, faults=faults)
         return step
 
     def end_of_lending(self) -> None:
@@ -100,7 +106,8 @@ class Collector:
         self._host.points.between_episodes(self.mend)
 
     def _book(self, members: list[int], turn: Turn, step: Step) -> None:
-        failed = {fault.slot for fault in step.faults}
+        # An evaluation in between may have stopped the member of a lent environment.
+        failed = {fault.slot for fault in step.faults} | self._host.stopped.keys()
         good = [place for place, member in enumerate(members) if member not in failed]
         if len(good) < len(members):
             members = [members[place] for place in good]
@@ -149,39 +156,45 @@ class Collector:
             self.mend(fault)
 
     def mend(self, fault: Fault) -> None:
-        """Begins anew what ran in a slot that failed, or stops the member."""
-        if fault.slot >= len(self._host.members):
-            self.repeat(fault.slot, fault)
-        elif fault.slot not in self._host.stopped:
-            self.restart(fault.slot, fault)
+        """Begins anew what ran in a slot that failed, or stops the member.
 
-    def restart(self, member: int, fault: Fault) -> None:
-        """Drops a member's training episode and begins the next one."""
-        rollout = self._host.rollout
+        What fails on the way comes next.
+        """
+        waiting = [fault]
+        while waiting:
+            fault = waiting.pop(0)
+            training = fault.slot < len(self._host.members)
+            again = self._restart(fault) if training else self._repeat(fault)
+            waiting = [*again, *waiting]
+
+    def _restart(self, fault: Fault) -> tuple[Fault, ...]:
+        """Drops a member's training episode and begins the next one, if one is due."""
+        rollout, member = self._host.rollout, fault.slot
+        done = rollout.steps[member] >= self._config.steps
+        if done or member in self._host.stopped:
+            return ()
         episode = rollout.drop(member)
         self._host.schedule.drop(episode)
         fields = {"episode": episode.number, "length": episode.length}
         self._note("episode_dropped", member, fault, fields)
         if member in self._host.stopped:
-            return
+            return ()
         obs, faults = self._pool.begin([member], [rollout.seed(member)])
         self._fleet.add([member], rollout.begin(member, obs[0]))
-        for again in faults:
-            self.mend(again)
+        return faults
 
-    def repeat(self, slot: int, fault: Fault) -> None:
+    def _repeat(self, fault: Fault) -> tuple[Fault, ...]:
         """Begins an episode of an evaluation again, from its own seed."""
-        points = self._host.points
+        points, slot = self._host.points, fault.slot
         if (playing := points.playing_at(slot)) is None:
-            return
+            return ()
         member, seed = playing
         self._note("evaluation_repeated", member, fault, {})
         if member in self._host.stopped:
-            return
+            return ()
         obs, faults = self._pool.begin([slot], [seed])
         points.begun(slot, obs[0])
-        for again in faults:
-            self.mend(again)
+        return faults
 
     def evaluate(self, evaluated: Evaluated) -> None:
         """Begins the evaluations that are due, of policies as they are now."""
@@ -192,13 +205,16 @@ class Collector:
         self, event: str, member: int, fault: Fault, fields: dict[str, int]
     ) -> None:
         """Writes a fault down; a member's own count towards its stop."""
-        why = fault.story.splitlines()[-1]
-        told: dict[str, Value] = {**fields, "why": why, "own": fault.own}
-        self._journal.event(event, member, self.counts(member), told)
-        faults, limit = self._host.faults, self._config.env_faults
+        faults, why = self._host.faults, fault.story.splitlines()[-1]
         faults[member] = faults.get(member, 0) + fault.own
-        if faults[member] > limit:
-            self.stop(member, f"its environment failed {faults[member]} times: {why}")
+        told: dict[str, Value] = {**fields, "why": why, "own": fault.own}
+        told["failures"] = faults[member]
+        self._journal.event(event, member, self.counts(member), told)
+        if faults[member] > self._config.env_faults:
+            why = f"its environment failed {faults[member]} times: {why}"
+            report = {"why": why, "last_failure": fault.story.splitlines()}
+            self._journal.report(member, report)
+            self.stop(member, why)
 
     def stop(self, member: int, why: str) -> None:
         """Ends a member's run here; the others go on."""

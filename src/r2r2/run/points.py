@@ -103,12 +103,13 @@ class Points:
 
     def between_episodes(self, mend: Callable[[Fault], None]) -> None:
         """Plays what waits for the one environment, to the end; `mend` what fails."""
-        for counts, evaluated in self._held:
+        while self._held:  # none any more, once the member is stopped
+            (counts, evaluated), *_ = self._held
             for fault in self._start([0], evaluated):
                 mend(fault)
             for returns in play_out(self._evaluator, self._pool, mend).values():
                 self._journal.evaluation(0, counts, returns)
-        self._held = []
+            self._held = self._held[1:]
 
     def playing_at(self, slot: int) -> tuple[int, int] | None:
         """The member whose episode runs in a slot, and the episode's seed."""

@@ -51,7 +51,7 @@ def save(run: Run, saver: Saver) -> None:
     }
     segment = saver.segment(run.fleet)
     content = Content(
-        step=int(host.rollout.steps.min()),
+        step=host.step(),
         notes=notes,
         arrays=named(_snapshot(run, points)),
         worlds=worlds,

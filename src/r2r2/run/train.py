@@ -21,7 +21,7 @@ from r2r2.learn.bursts import next_call
 from r2r2.learn.fleet import Fleet, Lengths
 from r2r2.measure.evaluate import Evaluated
 from r2r2.record.checkpoints import Checkpoint
-from r2r2.run.alarm import not_finite
+from r2r2.run.alarm import NOT_FINITE, not_finite
 from r2r2.run.collect import Collector, Host
 from r2r2.run.journal import Journal
 from r2r2.run.memory import replay_rows
@@ -178,7 +178,7 @@ class Training:
         for member in self._fleet.alarmed():
             if member not in self._host.stopped:
                 not_finite(self._run, self._saver, member)
-                self._collector.stop(member, "a loss was not finite")
+                self._collector.stop(member, NOT_FINITE)
         landed = [m for m in self._flying if m not in self._host.stopped]
         done = [m for m in landed if self._schedule.owed[m] == 0]
         if done:
@@ -229,7 +229,7 @@ class Training:
         if self._saver is None:
             return
         self._saver.check()
-        if not self._flying and self._saver.due(int(self._rollout.steps.min())):
+        if not self._flying and self._saver.due(self._host.step()):
             save(self._run, self._saver)
 
     def _save(self) -> None:

@@ -1,0 +1,135 @@
+"""Tasks that fail at moments which are known; `fragile:Raises-v0` and others.
+
+What an episode is hangs on its seed alone, and so does whether it fails, but for those
+that are to fail once: these leave a file behind, which outlives a worker.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+from r2r2.envs.make import episode_seed
+
+MARK = "FRAGILE_MARK"  # names the file that says it has failed
+FATAL = 3  # the training episode of seed 0 that fails
+WHEN = 2  # the step in it
+
+
+class Calm(gymnasium.Env):
+    """Episodes of 4 to 8 steps; the observation is [episode's number, t]."""
+
+    observation_space = Box(-np.inf, np.inf, (2,), dtype=np.float64)
+    action_space = Box(-1, 1, (1,), dtype=np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed, self.t = seed, 0
+        self.length = 4 + seed % 5
+        return self._obs(), {}
+
+    def step(self, action):
+        self.t += 1
+        reward = self.t + float(action[0])
+        return self._obs(), reward, False, self.t == self.length, {}
+
+    def _obs(self):
+        return np.array([self.seed % 997, self.t], dtype=np.float64)
+
+
+class Fragile(Calm):
+    """Fails in the training episode number `FATAL` of seed 0, at its step `WHEN`."""
+
+    fatal = (episode_seed(0, "train", FATAL),)
+
+    def step(self, action):
+        given = super().step(action)
+        if self.seed in self.fatal and self.t == WHEN:
+            return self.fail(*given)
+        return given
+
+
+class Raises(Fragile):
+    def fail(self, *given):
+        raise RuntimeError("the motor is hot")
+
+
+class BlindObs(Fragile):
+    def fail(self, obs, *rest):
+        return np.array([obs[0], np.nan]), *rest
+
+
+class BlindReward(Fragile):
+    def fail(self, obs, reward, *rest):
+        return obs, np.inf, *rest
+
+
+class Misshapen(Fragile):
+    def fail(self, obs, *rest):
+        return np.zeros(3), *rest
+
+
+class Hangs(Fragile):
+    def fail(self, *given):
+        time.sleep(60)
+
+
+class Dies(Fragile):
+    def fail(self, *given):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Judged(Fragile):
+    """Fails once, in the second episode of seed 0's first evaluation."""
+
+    fatal = (episode_seed(0, "evaluate", 1),)
+
+    def fail(self, *given):
+        mark = Path(os.environ[MARK])
+        if mark.exists():
+            return given
+        mark.touch()
+        raise RuntimeError("the referee fell")
+
+
+class Unjudged(Judged):
+    """Fails whenever it is evaluated in that episode."""
+
+    def fail(self, *given):
+        raise RuntimeError("the referee is gone")
+
+
+class Stillborn(Calm):
+    """Cannot even begin."""
+
+    def reset(self, *, seed=None, options=None):
+        raise RuntimeError("no power")
+
+
+class Doomed(Calm):
+    """Begins, and fails at its third step, always."""
+
+    def step(self, action):
+        if self.t == 2:
+            raise RuntimeError("it fell over")
+        return super().step(action)
+
+
+class Rich(Calm):
+    """Its rewards become too large for a loss, in training of seed 0 alone."""
+
+    riches = tuple(episode_seed(0, "train", number) for number in range(FATAL, 100))
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, 3e38 if self.seed in self.riches else reward, *rest
+
+
+for kind in (Calm, *Fragile.__subclasses__(), Unjudged, Stillborn, Doomed, Rich):
+    gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
+for number in range(4):  # the first again, for a fleet in which nothing happens
+    gymnasium.register(f"Quiet{number}-v0", entry_point=Calm)
