@@ -39,6 +39,15 @@ class Teller:
         self.replay = ADD(self.replay, jnp.zeros(1, int), step)
         self.seen.append(((e, t), t + 0.5, 100.0 * e + t, after, terminated))
 
+    def lose(self) -> None:
+        """The step under way fails: the next episode begins."""
+        self.episode, self.t = self.episode + 1, 0
+        first = jnp.array([(self.episode, 0)], float)
+        no = jnp.array([False])
+        nothing = jnp.zeros((1, 1)), jnp.zeros(1), no, no, first, first, ~no
+        lost = ring.Experience(*nothing)
+        self.replay = ADD(self.replay, jnp.zeros(1, int), lost)
+
     def live(self) -> list[tuple]:
         """Every live row as a transition, in the order of the rows."""
         weights = self.replay.priorities.tree.weights[0, : self.size]
@@ -82,17 +91,34 @@ def test_the_final_observation_is_the_true_one_not_the_resets():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from([4, 5, 7, 13]), st.lists(st.sampled_from("-te"), max_size=60))
+@given(st.sampled_from([4, 5, 7, 13]), st.lists(st.sampled_from("-tel"), max_size=60))
 def test_live_rows_are_the_newest_transitions_whole(size, story):
     """Whatever was overwritten, no live row has a successor of another story."""
     teller = Teller(size)
+    steps = sum(kind != "l" for kind in story)
     for kind in story:
-        teller.step(ended=kind in "te", terminated=kind == "t")
+        if kind == "l":
+            teller.lose()
+        else:
+            teller.step(ended=kind in "te", terminated=kind == "t")
     live = sorted(teller.live(), key=teller.seen.index)
     assert live == teller.seen[len(teller.seen) - len(live) :]
-    # A ring of N rows loses one to the newest and one to each ending it holds.
-    endings = sum(kind in "te" for kind in story[len(story) - len(live) - 1 :])
-    assert len(live) >= min(len(story), size - 2 - endings)
+    # A ring of N rows loses one to the newest and one to each ending it holds; a step
+    # that was lost took a row too.
+    endings = sum(kind in "tel" for kind in story[-size:])
+    assert len(live) >= min(steps, size - 2 - endings)
+
+
+def test_what_was_acted_on_when_a_step_was_lost_ends_a_transition_and_begins_none():
+    teller = Teller(10)
+    teller.step(ended=False)
+    teller.lose()
+    teller.lose()
+    teller.step(ended=False)
+    assert teller.live() == teller.seen
+    assert [row[0] for row in teller.live()] == [(0, 0), (2, 0)]
+    assert teller.live()[0][3] == (0, 1)
+    assert teller.replay.priorities.tree.weights[0, :5].tolist() == [1, 0, 0, 1, 0]
 
 
 def test_new_rows_get_the_highest_priority():

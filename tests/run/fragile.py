@@ -110,6 +110,15 @@ class Stillborn(Calm):
         raise RuntimeError("no power")
 
 
+class Balks(Calm):
+    """Cannot begin the training episode number `FATAL` of seed 0."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed == episode_seed(0, "train", FATAL):
+            raise RuntimeError("not this one")
+        return super().reset(seed=seed)
+
+
 class Doomed(Calm):
     """Begins, and fails at its third step, always."""
 
@@ -129,7 +138,7 @@ class Rich(Calm):
         return obs, 3e38 if self.seed in self.riches else reward, *rest
 
 
-for kind in (Calm, *Fragile.__subclasses__(), Unjudged, Stillborn, Doomed, Rich):
+for kind in (Calm, *Fragile.__subclasses__(), Unjudged, Stillborn, Balks, Doomed, Rich):
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 for number in range(4):  # the first again, for a fleet in which nothing happens
     gymnasium.register(f"Quiet{number}-v0", entry_point=Calm)

@@ -1,6 +1,7 @@
 """Runs in which environments fail and losses blow up; an agent of a few numbers."""
 
 import collections
+import functools
 import itertools
 import json
 
@@ -10,6 +11,7 @@ import pytest
 import slope
 
 from r2r2 import resolve, train
+from r2r2.envs.failure import Fault
 from r2r2.envs.make import episode_seed
 from r2r2.record.evaluations import read_evaluations
 from r2r2.record.events import read_events
@@ -41,21 +43,21 @@ def small_agent(monkeypatch):
 class Ran:
     """A run that is over, with a look inside."""
 
-    def __init__(self, path, tasks, workers=0, every="never", watch=None, **changes):
+    def __init__(self, path, tasks, own=None, every="never", workers=0, **changes):
         env = ",".join(f"fragile:{task}-v0" for task in tasks)
+        look = changes.pop("look", lambda ran, progress: None)
         config = resolve(TINY, {"agent": "minphi", "env": env, **changes})
         how = How(workers=workers, checkpoint_every=every)
-        inside, own = [], start.Training
+        plain = start.Training
 
         def kept(*arguments):
-            inside.append(own(*arguments))
-            return inside[0]
+            self.training = plain(*arguments)
+            return self.training
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(start, "Training", kept)
-            kinds = {"watch": watch} if watch else {}
-            self.result = train(config, path, how=how, **kinds)
-        (self.training,) = inside
+            watch = functools.partial(look, self)
+            self.result = train(config, path, env=own, watch=watch, how=how)
         self.folder = self.result.folder
         self.events = read_events(self.folder.events)
 
@@ -301,3 +303,42 @@ def test_without_a_checkpoint_nothing_is_kept_of_a_member_that_blew_up(tmp_path)
     assert report["weights_of_step"] is None
     assert not rich.folder.weights(name).exists()
     assert rich.folder.weights("fragile.Calm-v0_s0").exists()
+
+
+def test_an_environment_that_is_lent_fails_as_one_of_many_does(tmp_path):
+    tasks = ["Balks"]
+    lent = Ran(tmp_path / "lent", tasks, fragile.Balks())
+    made = Ran(tmp_path / "made", tasks, fragile.Balks)
+    # The step whose end it could not begin after, then the one it could not begin.
+    dropped = [(e["episode"], e["length"]) for e in made.named("Balks", *FAULTS)]
+    assert [episode for episode, _ in dropped] == [fragile.FATAL - 1, fragile.FATAL]
+    for kind in ("episode", "episode_dropped"):
+        assert lent.told("Balks", kind) == made.told("Balks", kind)
+    same(lent.weights("Balks"), made.weights("Balks"))
+
+
+@pytest.mark.parametrize("agent", ["minphi", "td7"])
+def test_a_member_may_be_stopped_by_an_evaluation_on_what_is_lent(tmp_path, agent):
+    """Of those that wait for the end of an episode, the first is its last."""
+    changes = {"eval_average": 10, "agent": agent, "env_faults": 2}
+    ran = Ran(tmp_path / "run", ["Unjudged"], fragile.Unjudged(), **changes)
+    (why,) = ran.result.stopped.values()
+    assert why == "its environment failed 3 times: RuntimeError: the referee is gone"
+    faults = [e["event"] for e in ran.named("Unjudged", *FAULTS)]
+    assert faults == ["evaluation_repeated"] * 3 + ["stopped"]
+
+
+def test_who_has_made_its_last_step_begins_no_episode_any_more(tmp_path):
+    """Though its environment is lost while it is still evaluated."""
+
+    busy = []
+
+    def lose(ran, progress):
+        if (progress.decisions == TINY["steps"]).all():
+            busy.append(ran.training._points.busy)
+            ran.training._collector.mend(Fault(0, "it was lost", own=False))
+
+    ran = Ran(tmp_path / "run", ["Calm"], look=lose)
+    assert any(busy)
+    assert not ran.named("Calm", *FAULTS)
+    assert len(ran.named("Calm", "evaluation")) == 3
