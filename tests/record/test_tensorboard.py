@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from boards import scalars
+from boards import records, scalars
 from r2r2.config.refusal import Refusal
 from r2r2.record import tensorboard as subject
 from r2r2.record.tensorboard import TensorBoard
@@ -44,6 +44,30 @@ def test_numbers_reach_the_disk_while_the_run_goes_on(tmp_path, monkeypatch):
     board.write("a", 2, "m", {"x": 2})
     assert [step for step, *_ in scalars(tmp_path / "m")] == [1, 2]
     board.close()
+
+
+def test_a_run_that_goes_on_shows_its_log_and_no_more(tmp_path):
+    """What was written after a checkpoint goes; what a kill kept back comes."""
+    first = TensorBoard(tmp_path)
+    for step in (1, 2, 3):
+        first.write("a", step, "m", {"x": 10.0 * step})
+    first.close()
+    fixed = {"member": "m", "decision_step": 0, "update_step": 0}
+    events = [
+        {"event": "a", "time": 2.0, "env_step": 1, "x": 10.0, **fixed},
+        {"event": "b", "time": 3.5, "env_step": 1, "y": "nan", "why": "z", **fixed},
+    ]
+    second = TensorBoard(tmp_path)
+    second.go_on(events)
+    second.write("a", 2, "m", {"x": 7.0})
+    second.close()
+    *ours, (step, name, value), last = scalars(tmp_path / "m")
+    assert (ours, last) == ([(1, "a/x", 10.0)], (2, "a/x", 7.0))
+    assert (step, name) == (1, "b/y")
+    assert math.isnan(value)
+    (path,) = (tmp_path / "m").iterdir()
+    *_, old, new, _ = [event.wall_time for event in records(path)]
+    assert new - old == pytest.approx(1.5, abs=0.2)
 
 
 def test_without_the_library_it_is_refused_and_nothing_written(tmp_path, monkeypatch):

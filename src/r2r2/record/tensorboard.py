@@ -7,14 +7,14 @@ thread and an exit handler for every member.
 import importlib
 import importlib.util
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from r2r2.config.refusal import Refusal
-from r2r2.record.events import Value
+from r2r2.record.events import FIXED, Value
 
 LIBRARY = "tensorboardX"
 RUN = "run"  # whose events are not of one member
@@ -53,11 +53,19 @@ class TensorBoard:
         self._open: Any = importlib.import_module(f"{LIBRARY}.event_file_writer")
         self._files: dict[str, Any] = {}
         self._flushed = time.monotonic()
-        self._again: dict[str, int] = {}
+        self._again = False
 
-    def go_on(self, env_steps: Mapping[str, int]) -> None:
-        """What the files of a run that goes on hold after these steps is void."""
-        self._again = dict(env_steps)
+    def go_on(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Writes anew what the log of a run that goes on holds.
+
+        The files of before may hold more, or, of a run that was killed, less.
+        """
+        self._again = True
+        for event in events:
+            own = {k: _read(value) for k, value in event.items() if k not in FIXED}
+            when = time.time() - (events[-1]["time"] - event["time"])
+            place = event["env_step"], event["member"]
+            self.write(event["event"], *place, own, when)
 
     def write(
         self,
@@ -65,12 +73,22 @@ class TensorBoard:
         env_step: int,
         member: str | None,
         fields: Mapping[str, Value],
+        when: float | None = None,
     ) -> None:
-        """Adds an event's numbers, as `event/field`; truths and texts are left out."""
+        """Adds an event's numbers, as `event/field`; truths and texts are left out.
+
+        Args:
+            event: what happened.
+            env_step: at which step.
+            member: whose it is; None: the run's.
+            fields: the event's own.
+            when: seconds since 1970; now, if not given.
+        """
         found = {name: _number(value) for name, value in fields.items()}
         numbers = {name: value for name, value in found.items() if value is not None}
         if numbers:
-            record = self._proto.Event(step=env_step, wall_time=time.time())
+            when = time.time() if when is None else when
+            record = self._proto.Event(step=env_step, wall_time=when)
             for name, value in numbers.items():
                 record.summary.value.add(tag=f"{event}/{name}", simple_value=value)
             self._file(member or RUN).write_event(record)
@@ -86,13 +104,13 @@ class TensorBoard:
         if name not in self._files:
             folder = self._path / name
             folder.mkdir(parents=True, exist_ok=True)
+            for earlier in folder.glob("events.out.tfevents.*") if self._again else ():
+                earlier.unlink()
             self._files[name] = self._open.EventsWriter(str(folder / "events"))
-            if name in self._again:
-                # TensorBoard drops what earlier files hold after such a beginning.
+            if self._again:
+                # A TensorBoard that is open drops what it has read from step 0 on.
                 begin = self._proto.SessionLog(status=self._proto.SessionLog.START)
-                record = self._proto.Event(
-                    step=self._again[name] + 1, wall_time=time.time(), session_log=begin
-                )
+                record = self._proto.Event(wall_time=time.time(), session_log=begin)
                 self._files[name].write_event(record)
         return self._files[name]
 
@@ -100,6 +118,11 @@ class TensorBoard:
         for file in self._files.values():
             file.flush()
         self._flushed = time.monotonic()
+
+
+def _read(value: Value) -> Value:
+    """A field as it was before JSON, which has no number for what is not finite."""
+    return float(value) if value in ("nan", "inf", "-inf") else value
 
 
 def _number(value: Value) -> float | None:

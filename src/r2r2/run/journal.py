@@ -15,7 +15,7 @@ from r2r2.interact.normalise import Scales
 from r2r2.interact.rollout import Episode
 from r2r2.measure.evaluate import deviation
 from r2r2.record.evaluations import Row, append_evaluations, cut_evaluations
-from r2r2.record.events import EventLog, Mark, Steps, Value
+from r2r2.record.events import EventLog, Mark, Steps, Value, read_events
 from r2r2.record.files import write_whole
 from r2r2.record.folder import RunFolder
 from r2r2.record.tensorboard import TensorBoard
@@ -176,13 +176,8 @@ class Journal:
             "stopped": sorted(self._stopped),
         }
 
-    def restore(self, notes: Mapping[str, Any], decisions: Sequence[int]) -> None:
-        """Goes back: what was written later is of steps that are made again.
-
-        Args:
-            notes: where it stood.
-            decisions: of every member then.
-        """
+    def restore(self, notes: Mapping[str, Any]) -> None:
+        """Goes back to `notes`: what came later is of steps that are made again."""
         self._log.cut(Mark(*notes["events"]))
         cut_evaluations(self._folder.evaluations, notes["evaluations"])
         self._points = [list(points) for points in notes["points"]]
@@ -193,9 +188,7 @@ class Journal:
             if whole := len(points) // each * each:
                 self.latest[member] = np.mean(points[whole - each : whole])
         if self._board is not None:
-            pairs = zip(self._members, decisions, strict=True)
-            repeat = self._config.action_repeat
-            self._board.go_on({member.name: step * repeat for member, step in pairs})
+            self._board.go_on(read_events(self._folder.events))
 
     def close(self) -> None:
         """Closes the files."""

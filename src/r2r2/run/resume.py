@@ -78,7 +78,7 @@ def resume(
         host.normaliser.statistics = snapshot.statistics
     host.faults.update(dict(notes["faults"]))
     host.stopped.update(dict(notes["stopped"]))
-    run.journal.restore(notes["journal"], host.rollout.steps.tolist())
+    run.journal.restore(notes["journal"])
     fields = {"checkpoint": checkpoint.number}
     run.journal.event("resumed", None, (checkpoint.step, 0), fields)
     saved = SavedPoints(snapshot.evaluated, snapshot.obs, notes["points"])
