@@ -20,9 +20,10 @@ import numpy as np
 from r2r2.envs.dmc import DMCEnv
 from r2r2.envs.make import adapted, episode_seed
 from r2r2.envs.members import Member
-from r2r2.envs.pool import EnvPool, Place, Turn, cores, crew_size
+from r2r2.envs.pool import EnvPool, cores, crew_size
 from r2r2.envs.suites import default_action_repeat, dmc_parts, suite_of
 from r2r2.envs.troupe import Recipe
+from r2r2.envs.turns import Place, Turn
 from r2r2.measure.evaluate import places_for
 from r2r2.record.versions import versions
 

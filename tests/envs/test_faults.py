@@ -19,8 +19,9 @@ from test_pool import children, place
 from r2r2.envs.failure import EnvFailure, Fault
 from r2r2.envs.members import Member
 from r2r2.envs.own import Lent
-from r2r2.envs.pool import EnvPool, Step, Turn
+from r2r2.envs.pool import EnvPool
 from r2r2.envs.slots import NO_EPISODE
+from r2r2.envs.turns import Step, Turn
 
 
 class Fails(scripted.Count):

@@ -21,9 +21,10 @@ from r2r2.config.refusal import Refusal
 from r2r2.envs.failure import EnvFailure
 from r2r2.envs.make import make_env
 from r2r2.envs.members import Member, Spec
-from r2r2.envs.pool import EnvPool, Place, Turn, crew_size
+from r2r2.envs.pool import EnvPool, crew_size
 from r2r2.envs.slots import NO_EPISODE
 from r2r2.envs.troupe import Recipe
+from r2r2.envs.turns import Place, Turn
 from r2r2.envs.waiting import LOOK, looking_time
 
 COUNT = Member("scripted:Count-v0", 0)
@@ -280,7 +281,8 @@ KILLED = """
     # A shell's background job has it ignored, and hands that on.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from r2r2.envs.members import Member
-    from r2r2.envs.pool import EnvPool, Place, Turn
+    from r2r2.envs.pool import EnvPool
+    from r2r2.envs.turns import Place, Turn
     from r2r2.envs.troupe import Recipe
 
     member = Member("scripted:Count-v0", 0)
@@ -395,7 +397,8 @@ HUNG = """
     import numpy as np
     from test_pool import Hangs, place
     from r2r2.envs.members import Member
-    from r2r2.envs.pool import EnvPool, Turn
+    from r2r2.envs.pool import EnvPool
+    from r2r2.envs.turns import Turn
 
     with EnvPool([place(Member("hangs", 0), source=Hangs)], workers=1) as pool:
         pool.reset([0], [0])

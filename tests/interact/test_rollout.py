@@ -5,7 +5,7 @@ import pytest
 
 from r2r2.envs.make import episode_seed
 from r2r2.envs.members import Member, Spec
-from r2r2.envs.pool import Step
+from r2r2.envs.turns import Step
 from r2r2.interact.rollout import Episode, Rollout
 
 MEMBERS = (Member("A-v0", 3), Member("A-v0", 5))

@@ -15,7 +15,7 @@ ROWS = [
     Row("td7, r2r2", "é", 1, "effective_rank", 1_000_000, float("-inf")),
 ]
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
-STEPS = st.integers(min_value=0)
+STEPS = st.integers(min_value=0, max_value=2**63 - 1)
 VALUES = st.floats(allow_nan=False)
 
 

@@ -18,7 +18,10 @@ from r2r2.use import train_command
 from r2r2.use.flags import parse_train
 from r2r2.use.signals import WAIT
 
-ALONG = "--steps, --env-timeout, --env-faults, --tensorboard, --workers, --checkpoint-every, --checkpoints"
+ALONG = (
+    "--steps, --env-timeout, --env-faults, --tensorboard, --workers, "
+    "--checkpoint-every, --checkpoints"
+)
 CONFIG = settle(parse_train(train_tiny("anywhere")[1:]).config)
 NAMES = [member.name for member in members_of(CONFIG)]
 

@@ -10,6 +10,10 @@ from typing import Any, cast
 from r2r2.config.fields import leaves
 from r2r2.config.refusal import Refusal
 
+# tomllib takes the square of a file's length, and of the dots in a key, at worst.
+LONGEST = 2**17  # bytes
+MOST_DOTS = 100  # in a line
+
 # What decides a result only where an environment fails.
 GUARDS = ("env_timeout", "env_faults")
 
@@ -27,7 +31,11 @@ def safe_name(task: str) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file by dotted name; tables are joined to their keys."""
     try:
-        return parse_toml(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(LONGEST + 1)
+        if len(content) > LONGEST:
+            raise ValueError(f"it is longer than {LONGEST} bytes")
+        return parse_toml(content.decode())
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise Refusal(f"config is {str(path)!r}, which cannot be read: {reason}") from (
@@ -42,6 +50,9 @@ def parse_toml(text: str) -> dict[str, Any]:
         >>> parse_toml('utd = 20' + chr(10) + '[agent]' + chr(10) + 'width = 64')
         {'utd': 20, 'agent.width': 64}
     """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.count(".") > MOST_DOTS:
+            raise ValueError(f"more than {MOST_DOTS} dots in line {number}")
     return _flat(tomllib.loads(text))
 
 

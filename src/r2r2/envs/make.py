@@ -143,10 +143,11 @@ def _found(task: str, module: str, name: str) -> Source:
     """A registered id of a module or, where there is none, its class or function."""
     try:
         found = importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split())
         raise Refusal(
             f"env is {task!r}, but importing {module!r} failed"
-            f" ({type(error).__name__}: {error})"
+            f" ({type(error).__name__}: {reason})"
         ) from error
     if name in gymnasium.registry:
         return partial(gymnasium.make, name, disable_env_checker=True)

@@ -15,10 +15,7 @@ from r2r2.envs.crew import Lost
 from r2r2.envs.failure import EnvFailure, Fault
 from r2r2.envs.state import Saved
 from r2r2.envs.troupe import LOAD, RESET, SAVE, STEP
-from r2r2.envs.turns import Place as Place
-from r2r2.envs.turns import Step as Step
-from r2r2.envs.turns import Turn as Turn
-from r2r2.envs.turns import joined as joined
+from r2r2.envs.turns import Place, Step, Turn
 from r2r2.envs.waiting import looking_time
 
 COLUMNS = Step._fields[:-1]

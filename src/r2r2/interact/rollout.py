@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from r2r2.envs.make import episode_seed
 from r2r2.envs.members import Member, Spec
-from r2r2.envs.pool import Step, Turn
+from r2r2.envs.turns import Step, Turn
 
 
 class Episode(NamedTuple):
@@ -38,7 +38,8 @@ class Rollout:
     The reset of episode `index` is seeded by (seed, index) alone.
 
     Example:
-        >>> from r2r2.envs.pool import EnvPool, Place
+        >>> from r2r2.envs.pool import EnvPool
+        >>> from r2r2.envs.turns import Place
         >>> from r2r2.envs.troupe import Recipe
         >>> one = Member("Pendulum-v1", 0)
         >>> places = [Place(one, Recipe("Pendulum-v1", 1), "training")]

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from r2r2.envs.make import episode_seed
 from r2r2.envs.members import Member
-from r2r2.envs.pool import Step
 from r2r2.envs.slots import NO_EPISODE
+from r2r2.envs.turns import Step
 
 
 class Playing(NamedTuple):

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from r2r2.core import Agent, Array
 from r2r2.envs.failure import Fault
 from r2r2.envs.members import Member
-from r2r2.envs.pool import EnvPool, Place, Step, Turn, cores
+from r2r2.envs.pool import EnvPool, cores
 from r2r2.envs.troupe import Recipe
+from r2r2.envs.turns import Place, Step, Turn
 from r2r2.interact.normalise import Scales
 from r2r2.learn.bursts import filled, group_size
 from r2r2.learn.targets import pick

@@ -76,6 +76,8 @@ def _row(path: Path, number: int, line: str) -> Row:
         (cells,) = csv.reader([line], strict=True)
         exp_name, env_name, seed, metric, env_step, value = cells
         row = Row(exp_name, env_name, int(seed), metric, int(env_step), float(value))
+        if not (0 <= row.seed < 2**63 and 0 <= row.env_step < 2**63):
+            raise ValueError("more than any tool takes for a whole number")
     except (csv.Error, ValueError) as error:
         raise damaged(path, number, f"it does not hold {HEADER}") from error
     return row

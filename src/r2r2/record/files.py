@@ -88,14 +88,32 @@ def open_plain(path: Path) -> io.BufferedReader:
     Raises:
         OSError: It is missing, a link, or anything else that is not a file.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return open(_plain(path, os.O_RDONLY), "rb")
+
+
+def _plain(path: Path, flags: int) -> int:
+    """The number under which an ordinary file is opened."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "it is a link", str(path))
-    number = os.open(path, flags)
+    safely = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    number = os.open(path, flags | safely, 0o666)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise OSError(errno.EINVAL, "it is not a file", str(path))
-    return open(number, "rb")
+    return number
+
+
+def read_plain(path: Path, most: int = 2**26) -> bytes:
+    """The content of an ordinary file that has no reason to be long.
+
+    Raises:
+        OSError: As `open_plain`, or it is longer than `most` bytes.
+    """
+    with open_plain(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it is longer than {most} bytes", str(path))
+    return content
 
 
 def open_lines(path: Path) -> BinaryIO:
@@ -103,8 +121,11 @@ def open_lines(path: Path) -> BinaryIO:
 
     A last line without its end, as a killed run leaves it, is cut off: the next line
     would otherwise be glued to it.
+
+    Raises:
+        OSError: It cannot be opened, or is a link or anything else that is not a file.
     """
-    file = path.open("a+b")
+    file = open(_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+b")
     file.seek(0)
     content = file.read()
     file.truncate(content.rfind(b"\n") + 1)
@@ -127,9 +148,10 @@ def read_lines(path: Path) -> list[str]:
         Refusal: The file cannot be read, or a line is not UTF-8.
     """
     try:
-        whole = path.read_bytes().split(b"\n")[:-1]
+        with open_plain(path) as file:
+            whole = file.read().split(b"\n")[:-1]
     except OSError as error:
-        raise Refusal(f"'{path}' cannot be read: {error.strerror}") from error
+        raise Refusal(f"'{path}' cannot be read: {reason(error)}") from error
     lines: list[str] = []
     for number, line in enumerate(whole, start=1):
         try:

@@ -1,17 +1,19 @@
 """One command is one run is one folder."""
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from r2r2.config.refusal import Refusal
-from r2r2.config.text import parse_toml
+from r2r2.config.text import LONGEST, parse_toml
 from r2r2.record import manifest
-from r2r2.record.files import write_whole
+from r2r2.record.files import read_plain, write_whole
 
 CONFIG = "config.toml"
+EVENTS, EVALUATIONS = "events.jsonl", "evaluations.csv"
 
 
 class RunFolder(NamedTuple):
@@ -31,12 +33,12 @@ class RunFolder(NamedTuple):
     @property
     def events(self) -> Path:
         """The log of events."""
-        return self.path / "events.jsonl"
+        return self.path / EVENTS
 
     @property
     def evaluations(self) -> Path:
         """The table of evaluations."""
-        return self.path / "evaluations.csv"
+        return self.path / EVALUATIONS
 
     @property
     def curve(self) -> Path:
@@ -73,7 +75,7 @@ class RunFolder(NamedTuple):
             Refusal: It cannot be read.
         """
         try:
-            return (self.path / CONFIG).read_bytes().decode()
+            return read_plain(self.path / CONFIG, LONGEST).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise _unfit(self.path, f"has no readable {CONFIG}") from error
 
@@ -127,8 +129,11 @@ def reopen_run(path: Path, config_text: str) -> RunFolder:
     """
     folder = open_run(path)
     try:
+        _check_inside(path)
         manifest.write_manifest(path, folder.members, "running")
         write_whole(path / CONFIG, config_text)
+        for member in folder.members:
+            (path / member).mkdir(exist_ok=True)
     except OSError as error:
         raise Refusal(
             f"out is '{path}', which cannot be written: {error.strerror}"
@@ -157,6 +162,18 @@ def open_run(path: Path) -> RunFolder:
         known = f"this version of r2r2 reads {manifest.FORMAT}"
         raise _unfit(path, f"has a {manifest.NAME} of format {found.format}; {known}")
     return RunFolder(path, found.members)
+
+
+def _check_inside(path: Path) -> None:
+    """Refuses a run whose files lie elsewhere: nothing outside it is to be written."""
+    for folder, inner, files in os.walk(path):
+        for entry in (Path(folder, name) for name in sorted([*inner, *files])):
+            if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
+                what = "is a link" if entry.is_symlink() else "is no file"
+                raise _unfit(path, f"cannot go on: '{entry}' {what}")
+    for name in (EVENTS, EVALUATIONS):
+        if (path / name).is_dir():
+            raise _unfit(path, f"cannot go on: '{path / name}' is a folder")
 
 
 def is_finished(path: Path, config_text: str) -> bool:
@@ -197,7 +214,7 @@ def _check_vacant(path: Path, config_text: str, overwrite: bool) -> None:
 
 def _same(path: Path, config_text: str) -> bool:
     try:
-        return (path / CONFIG).read_bytes() == config_text.encode()
+        return read_plain(path / CONFIG, LONGEST) == config_text.encode()
     except OSError:
         return False
 
@@ -205,8 +222,9 @@ def _same(path: Path, config_text: str) -> bool:
 def _difference(path: Path, config_text: str) -> str:
     """In brackets, the first fields in which the run that is there differs."""
     try:
-        there, here = parse_toml((path / CONFIG).read_text()), parse_toml(config_text)
-    except (OSError, ValueError):
+        there = parse_toml(read_plain(path / CONFIG, LONGEST).decode())
+        here = parse_toml(config_text)
+    except (OSError, ValueError, RecursionError):
         return ""
     names = [name for name in here if here[name] != there.get(name)]
     shown = [f"{n} is {there.get(n)} there, {here[n]} here" for n in names[:2]]

@@ -107,7 +107,7 @@ def read_inventory(folder: Path, number: int) -> Inventory:
     if fields.get("format") != FORMAT:
         other = repr(fields.get("format"))[:20]
         raise Damage(f"{name} has format {other}; this version of r2r2 reads {FORMAT}")
-    start = START.format(fields.get("blake2b")).encode()
+    start = START.format(fields.get("blake2b")).encode(errors="replace")
     found = START.format(checksum(content[len(start) :]).hexdigest()).encode()
     if content[: len(start)] != found:
         raise Damage(f"{name} has another checksum")

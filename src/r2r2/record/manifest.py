@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from r2r2.config.refusal import Refusal
-from r2r2.record.files import write_whole
+from r2r2.record.files import read_plain, write_whole
 
 NAME = "manifest.json"
 KIND = "r2r2 run"
@@ -38,7 +38,7 @@ def write_manifest(run: Path, members: Sequence[str], status: Status) -> None:
 def read_manifest(run: Path) -> Manifest | None:
     """The manifest of a folder, or None where it has none that could be a run's."""
     try:
-        content: object = json.loads((run / NAME).read_bytes())
+        content: object = json.loads(read_plain(run / NAME))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(content, dict):

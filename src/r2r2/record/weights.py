@@ -19,10 +19,12 @@ from r2r2.record.arrays import (
     unfit,
     write_arrays,
 )
-from r2r2.record.files import replacing
+from r2r2.record.files import open_plain, replacing
 
 Tree = TypeVar("Tree")
 WEIGHTS = "weights are"
+# What other tools write too. The other kinds are unpacked further than asked.
+PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 # The types of JAX's own signatures lean on jaxlib's, which are unknown.
 _untyped_jax = cast("Any", jax)
@@ -70,7 +72,11 @@ def load_weights(path: Path, like: Tree) -> Tree:
         state = load_weights(path, like=jax.eval_shape(agent.init, jax.random.key(0)))
     """
     names, leaves = flatten(like)
-    with refusing(path, WEIGHTS), zipfile.ZipFile(path) as archive:
+    with (
+        refusing(path, WEIGHTS),
+        open_plain(path) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
         _check_names(path, archive.namelist(), names)
         arrays = [
             _read(path, archive, name, leaf)
@@ -107,7 +113,10 @@ def _read(
     path: Path, archive: zipfile.ZipFile, name: str, like: ArrayLike
 ) -> NumPyArray:
     """One array; no more of the file is read than `like` says there is."""
-    with archive.open(f"{name}.npy") as member:
+    found = archive.getinfo(f"{name}.npy")
+    if found.compress_type not in PACKINGS:
+        raise _unfit(path, f"holds '{name}' packed in a way that is not read")
+    with archive.open(found) as member:
         shape, by_column, dtype = read_header(member)
         if shape != like.shape or dtype != like.dtype:
             held, wanted = _describe(shape, dtype), _describe(like.shape, like.dtype)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from r2r2.interact.normalise import normaliser_for
 from r2r2.record.arrays import read_arrays
 from r2r2.run.journal import Learnt
-from r2r2.run.resume import Run, like
+from r2r2.run.parts import Run
+from r2r2.run.resume import like
 from r2r2.run.saver import Saver
 from r2r2.run.snapshot import member_of, rebuilt
 

@@ -1,62 +1,27 @@
 """What a run does on the host: steps of members and evaluations, booked and mended."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from r2r2.config.run import RunConfig
 from r2r2.envs.failure import Fault
-from r2r2.envs.members import Member
-from r2r2.envs.pool import EnvPool, Step, Turn, joined
 from r2r2.envs.slots import NO_EPISODE
-from r2r2.interact.normalise import Normaliser, Raw
-from r2r2.interact.rollout import Rollout
-from r2r2.interact.schedule import Schedule
-from r2r2.learn.fleet import Fleet
+from r2r2.envs.turns import Step, Turn, joined
 from r2r2.measure.evaluate import Evaluated
 from r2r2.record.events import Value
-from r2r2.run.journal import Counts, Journal
-from r2r2.run.points import Points
-
-
-class Host(NamedTuple):
-    """Where every member stands, as far as the host knows it."""
-
-    members: tuple[Member, ...]
-    rollout: Rollout
-    schedule: Schedule
-    normaliser: Normaliser | Raw
-    points: Points
-    faults: dict[int, int]  # by member, how often its environments failed
-    stopped: dict[int, str]  # by member, why
-
-    def step(self) -> int:
-        """The least decision step of those who go on; of all, where nobody does."""
-        going = [m for m in range(len(self.members)) if m not in self.stopped]
-        return int(self.rollout.steps[going or slice(None)].min())
+from r2r2.run.journal import Counts
+from r2r2.run.parts import Run
 
 
 class Collector:
     """Plays turns, and mends what fails in them.
 
     Args:
-        config: the run.
-        pool: slots of the members, then those of their evaluation.
-        journal: where it is written down.
-        fleet: acts, and is told what was seen.
-        host: where every member stands.
+        run: its parts.
         lent: whether training and evaluation share one environment.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        pool: EnvPool,
-        journal: Journal,
-        fleet: Fleet,
-        host: Host,
-        lent: bool,
-    ):
-        self._config, self._pool, self._journal = config, pool, journal
-        self._fleet, self._host, self._lent = fleet, host, lent
+    def __init__(self, run: Run, lent: bool):
+        self._config, self._pool, self._journal = run.config, run.pool, run.journal
+        self._fleet, self._host, self._lent = run.fleet, run.host, lent
 
     def counts(self, member: int) -> Counts:
         """Decision steps and updates of a member, as they stand."""

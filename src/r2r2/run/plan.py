@@ -12,8 +12,7 @@ from r2r2.config.text import GUARDS, changed_fields, parse_toml
 from r2r2.record.checkpoints import Checkpoint, newest_good
 from r2r2.record.folder import open_run
 from r2r2.record.manifest import read_manifest
-
-AGAIN = "its command with --overwrite begins it again from step 0"
+from r2r2.run.notes import AGAIN, check_notes
 
 Say = Callable[[str], None]
 
@@ -57,6 +56,7 @@ def plan(path: Path, config: RunConfig, say: Say) -> Plan:
     checkpoint, damaged = newest_good(path / "checkpoints")
     if checkpoint is None:
         return _without(path, over, damaged, say)
+    check_notes(path, checkpoint, config)
     for sentence in damaged:
         say(sentence)
     say(f"'{path}' goes on from step {checkpoint.step}")

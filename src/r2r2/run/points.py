@@ -11,7 +11,8 @@ from r2r2.config.run import RunConfig
 from r2r2.core import Agent
 from r2r2.envs.failure import Fault
 from r2r2.envs.members import Member
-from r2r2.envs.pool import EnvPool, Step, Turn
+from r2r2.envs.pool import EnvPool
+from r2r2.envs.turns import Step, Turn
 from r2r2.measure.episodes import Episodes, Playing, Underway
 from r2r2.measure.evaluate import Evaluated, Evaluator, play_out
 from r2r2.run.journal import Counts, Journal

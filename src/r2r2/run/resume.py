@@ -1,37 +1,26 @@
 """A run to its checkpoint and back."""
 
-from typing import Any, NamedTuple
+import contextlib
+import re
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from r2r2.config.run import RunConfig
-from r2r2.core import Agent
+from r2r2.config.refusal import Refusal
 from r2r2.envs.failure import Fault
-from r2r2.envs.pool import EnvPool
 from r2r2.envs.state import Saved
 from r2r2.interact.normalise import Normaliser, Statistics
-from r2r2.learn.fleet import Fleet
 from r2r2.record.arrays import read_arrays
 from r2r2.record.checkpoints import Checkpoint, Content
-from r2r2.run.collect import Collector, Host
-from r2r2.run.journal import Journal
+from r2r2.run.collect import Collector
+from r2r2.run.parts import Host, Run
 from r2r2.run.points import SavedPoints
 from r2r2.run.saver import Saver
 from r2r2.run.snapshot import Snapshot, evaluated_like, grown, named, rebuilt
 
 NO_STATE = "its environment offers no state to go on from"
-
-
-class Run(NamedTuple):
-    """All that a checkpoint is made of."""
-
-    config: RunConfig
-    agent: Agent
-    pool: EnvPool
-    journal: Journal
-    fleet: Fleet
-    host: Host
 
 
 def save(run: Run, saver: Saver) -> None:
@@ -64,12 +53,15 @@ def save(run: Run, saver: Saver) -> None:
 def resume(
     run: Run, collector: Collector, saver: Saver, checkpoint: Checkpoint
 ) -> None:
-    """Puts a fresh run where a checkpoint was taken."""
+    """Puts a fresh run where a checkpoint was taken.
+
+    Raises:
+        Refusal: Its arrays are of another run; its notes have been checked.
+    """
     host, notes = run.host, checkpoint.notes
-    arrays = read_arrays(checkpoint.arrays)
-    if notes["rows"] < run.fleet.ring:
-        arrays = grown(arrays, notes["rows"], run.fleet.ring)
-    snapshot = rebuilt(arrays, like(run, notes))
+    with _naming(checkpoint.arrays):
+        snapshot = _read(run, checkpoint)
+    worlds = _worlds(checkpoint.worlds)
     run.fleet.hold(snapshot.fleet)
     saver.go_on(checkpoint, run.fleet)
     host.rollout.restore(snapshot.rollout)
@@ -83,16 +75,42 @@ def resume(
     run.journal.event("resumed", None, (checkpoint.step, 0), fields)
     saved = SavedPoints(snapshot.evaluated, snapshot.obs, notes["points"])
     faults = host.points.restore(saved)
-    for fault in (*faults, *_put_back(run, read_arrays(checkpoint.worlds))):
+    for fault in (*faults, *_put_back(run, worlds)):
         collector.mend(fault)
 
 
-def _put_back(run: Run, arrays: dict[str, NDArray[Any]]) -> list[Fault]:
-    """Puts environments where they were; gives those whose episode is to begin anew."""
+@contextlib.contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """Says in which file it is that something does not fit."""
+    try:
+        yield
+    except Refusal as refusal:
+        raise Refusal(f"'{path}' cannot be used: {refusal}") from None
+
+
+def _read(run: Run, checkpoint: Checkpoint) -> Snapshot:
+    arrays, notes = read_arrays(checkpoint.arrays), checkpoint.notes
+    if notes["rows"] < run.fleet.ring:
+        arrays = grown(arrays, notes["rows"], run.fleet.ring)
+    snapshot = rebuilt(arrays, like(run, notes))
+    if len(snapshot.obs) != (playing := len(notes["points"]["playing"])):
+        raise Refusal(f"'obs' has {len(snapshot.obs)} rows instead of {playing}")
+    return snapshot
+
+
+def _worlds(path: Path) -> dict[int, Saved]:
+    """The saved states of environments by their slots."""
     states: dict[int, Saved] = {}
-    for name, array in arrays.items():
-        slot, _, own = name.partition("/")
-        states.setdefault(int(slot), {})[own] = array
+    for name, array in read_arrays(path).items():
+        ours = re.fullmatch(r"([0-9]{1,9})/([a-z0-9_/.]+)", name)
+        if ours is None:
+            raise Refusal(f"'{path}' cannot be used: {name!r} names no environment")
+        states.setdefault(int(ours[1]), {})[ours[2]] = array
+    return states
+
+
+def _put_back(run: Run, states: dict[int, Saved]) -> list[Fault]:
+    """Puts environments where they were; gives those whose episode is to begin anew."""
     running = _running(run.host)
     slots = [slot for slot in running if slot in states]
     without = [slot for slot in running if slot not in states]

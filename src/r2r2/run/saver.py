@@ -1,7 +1,7 @@
 """When checkpoints are taken; a thread writes them while training goes on."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.config.every import Every
+from r2r2.config.refusal import Refusal
 from r2r2.interact.replay import Rows
 from r2r2.learn.fleet import Fleet
+from r2r2.learn.rows import HostRows
 from r2r2.record.arrays import read_arrays
 from r2r2.record.checkpoints import Checkpoint, Content, newest_good, write_checkpoint
 
@@ -110,15 +112,19 @@ class Saver:
         return newest_good(self._folder)[0]
 
     def go_on(self, checkpoint: Checkpoint, fleet: Fleet) -> None:
-        """Puts the rows of a checkpoint into the replay, and goes on from there."""
+        """Puts the rows of a checkpoint into the replay, and goes on from there.
+
+        Raises:
+            Refusal: They are no rows of this run.
+        """
         self._step = checkpoint.step
         self._segments = []
         for path in checkpoint.segments:
             arrays = read_arrays(path)
             last: list[int] = []
             for member in range(fleet.size):
-                first = int(arrays[f"{member}/first"])
-                rows = {name: arrays[f"{member}/{name}"] for name in Rows._fields}
+                newest = fleet.rows(member, int(fleet.opened[member]))
+                first, rows = _rows_of(path, arrays, member, newest)
                 fleet.put_rows(member, first, rows)
                 last.append(first + len(rows["reward"]) - 1)
             self._segments.append(Segment(path.name, last))
@@ -126,3 +132,21 @@ class Saver:
     def close(self) -> None:
         """Waits for what is being written, and lets the thread go."""
         self._writer.shutdown()
+
+
+def _rows_of(
+    path: Path, arrays: Mapping[str, NDArray[Any]], member: int, like: HostRows
+) -> tuple[int, HostRows]:
+    """The number of a member's first row in a segment, and its rows from there on."""
+    none = np.zeros(())
+    first = arrays.get(f"{member}/first", none)
+    rows = {name: arrays.get(f"{member}/{name}", none) for name in Rows._fields}
+    counts = first.dtype.kind == "i" and first.shape == () and 0 <= int(first) < 2**62
+    alike = [
+        (x.dtype, x.ndim, x.shape[1:]) == (y.dtype, y.ndim, y.shape[1:])
+        for x, y in ((rows[name], like[name]) for name in Rows._fields)
+    ]
+    lengths = {field.shape[:1] for field in rows.values()}
+    if not counts or not all(alike) or len(lengths) > 1:
+        raise Refusal(f"'{path}' cannot be used: it holds no rows of this run's replay")
+    return int(first), rows

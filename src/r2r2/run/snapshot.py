@@ -20,6 +20,12 @@ Tree = TypeVar("Tree")
 
 # What has another length at every moment.
 FREE = ("fleet/waiting/", "obs")
+# What counts something.
+COUNTS = (
+    *("fleet/newest", "fleet/waiting/members", "fleet/waiting/opened", "fleet/opened"),
+    *("rollout/steps", "rollout/episode", "rollout/length"),
+    *("schedule/made", "schedule/owed", "schedule/forgiven"),
+)
 LEVELS = "fleet/learners/priorities/tree/levels/"
 
 
@@ -60,6 +66,10 @@ def rebuilt(saved: Mapping[str, NDArray[Any]], like: Snapshot) -> Snapshot:
                 f"the checkpoint holds '{name}' as {found.dtype}{list(found.shape)}; "
                 f"needed is {wanted.dtype}{list(wanted.shape)}"
             )
+        if name.startswith(COUNTS) and (found.astype(float) < 0).any():
+            raise Refusal(f"the checkpoint holds '{name}' with a number below 0")
+    if len({len(saved[name]) for name in names if name.startswith(FREE[0])}) > 1:
+        raise Refusal(f"the checkpoint holds steps of several counts in '{FREE[0]}'")
     structure = jax.tree.structure(like)
     tree: Snapshot = jax.tree.unflatten(structure, [saved[name] for name in names])
     return tree
@@ -68,9 +78,17 @@ def rebuilt(saved: Mapping[str, NDArray[Any]], like: Snapshot) -> Snapshot:
 def grown(
     saved: Mapping[str, NDArray[Any]], rows: int, wanted: int
 ) -> dict[str, NDArray[Any]]:
-    """The same arrays for rings of more rows, none of which has come to its end yet."""
+    """The same arrays for rings of more rows, none of which has come to its end yet.
+
+    Raises:
+        Refusal: They do not hold as many rows.
+    """
     levels = sorted(name for name in saved if name.startswith(LEVELS))
-    weights = saved[levels[0]].reshape(len(saved[levels[0]]), -1)[:, :rows]
+    if not levels or (first := saved[levels[0]]).ndim != 3 or not first.size:
+        raise Refusal(f"the checkpoint holds no weights of rows, '{LEVELS}0'")
+    weights = first.reshape(len(first), -1)[:, :rows]
+    if weights.shape[1] < rows:
+        raise Refusal(f"the checkpoint holds weights of {weights.shape[1]} of its rows")
     more = np.zeros((len(weights), wanted), weights.dtype)
     more[:, :rows] = weights
     tree = sumtree.over(more)

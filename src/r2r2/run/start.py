@@ -16,8 +16,9 @@ from r2r2.config.text import changed_fields, experiment_name, run_name, to_toml
 from r2r2.envs.make import Env, Source
 from r2r2.envs.members import Member
 from r2r2.envs.own import source_of
-from r2r2.envs.pool import EnvPool, Place, crew_size
+from r2r2.envs.pool import EnvPool, crew_size
 from r2r2.envs.troupe import Recipe
+from r2r2.envs.turns import Place
 from r2r2.measure.evaluate import places_for
 from r2r2.record.evaluations import read_evaluations
 from r2r2.record.folder import RunFolder, create_run, reopen_run

@@ -22,11 +22,12 @@ from r2r2.learn.fleet import Fleet, Lengths
 from r2r2.measure.evaluate import Evaluated
 from r2r2.record.checkpoints import Checkpoint
 from r2r2.run.alarm import NOT_FINITE, not_finite
-from r2r2.run.collect import Collector, Host
+from r2r2.run.collect import Collector
 from r2r2.run.journal import Journal
 from r2r2.run.memory import replay_rows
+from r2r2.run.parts import Host, Run
 from r2r2.run.points import Points
-from r2r2.run.resume import Run, resume, save
+from r2r2.run.resume import resume, save
 from r2r2.run.saver import Saver
 
 # Updates per compiled call: a call has no end before its updates have, and a person
@@ -98,11 +99,9 @@ class Training:
             faults={},
             stopped={},
         )
-        self._collector = Collector(
-            config, pool, journal, self._fleet, self._host, lent
-        )
         self._saver = saver
         self._run = Run(config, self._agent, pool, journal, self._fleet, self._host)
+        self._collector = Collector(self._run, lent)
         self._flying: list[int] = []
 
     @property

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         return commands[tokens[0]](tokens[1:])
     except Refusal as refusal:
-        print(f"r2r2: {refusal}", file=sys.stderr)
+        print(f"r2r2: {one_line(str(refusal))}", file=sys.stderr)
         return 2
     except (EnvFailure, RecordFailure) as failure:
         print(f"r2r2: {failure}", file=sys.stderr)
@@ -66,6 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interruption:
         print("r2r2: interrupted", file=sys.stderr)
         return exit_code(interruption)
+
+
+def one_line(sentence: str) -> str:
+    """A sentence whose parts may come out of a file, safe to show at a terminal.
+
+    Example:
+        >>> print(one_line("env is 'a" + chr(10) + chr(27) + "[2J'"))
+        env is 'a<0xa><0x1b>[2J'
+    """
+    return "".join(c if c.isprintable() else f"<{ord(c):#x}>" for c in sentence)
 
 
 def entry() -> None:
