@@ -1,6 +1,7 @@
 """A run that was left goes on as if nothing had happened."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from boards import scalars
 from r2r2 import Refusal, train
 from r2r2.config.text import to_toml
 from r2r2.record.folder import create_run
+from r2r2.run.plan import config_there
 from r2r2.run.start import settle
 from r2r2.run.train import members_of
 
@@ -170,6 +172,9 @@ def test_without_a_state_an_episode_begins_again_and_the_log_says_so(tmp_path):
         assert sum(event["length"] for event in own) <= 60
 
 
+COUNTS = ("member", "decision_step", "update_step")
+
+
 def made(events, kind, *fields):
     """What a log says of these fields, by member: members end at different times."""
     found = sorted(named(events, kind), key=lambda e: (e["member"], e["decision_step"]))
@@ -185,13 +190,25 @@ def test_more_steps_go_on_with_what_was_owed_at_the_end(whole, tmp_path):
     result = train(FLEET, path, how=NEVER, say=said.append)
     assert said == [f"'{path}' goes on from step 43"]
     ours, theirs = logged(path), logged(whole.folder.path)
-    counts = ("member", "decision_step", "update_step")
     for kind in ("episode", "evaluation", "policy_checkpoint"):
-        assert made(ours, kind, *counts) == made(theirs, kind, *counts)
+        assert made(ours, kind, *COUNTS) == made(theirs, kind, *COUNTS)
     for kind, value in (("episode", "return"), ("evaluation", "mean")):
         found = made(ours, kind, value)
         assert found == pytest.approx(np.array(made(theirs, kind, value)), rel=1e-5)
     np.testing.assert_allclose(result.returns, whole.returns, rtol=1e-5)
+
+
+def test_a_checkpoint_of_format_1_is_gone_on_from(whole, tmp_path):
+    """Of the same run, on a machine whose last bits may be others."""
+    path, said = tmp_path / "run", []
+    shutil.copytree(Path(__file__).parent / "format_1" / "left", path)
+    result = train(config_there(path), path, how=NEVER, say=said.append)
+    assert said == [f"'{path}' goes on from step 43"]
+    ours, theirs = logged(path), logged(whole.folder.path)
+    assert made(ours, "episode", *COUNTS) == made(theirs, "episode", *COUNTS)
+    assert made(ours, "evaluation", *COUNTS) == made(theirs, "evaluation", *COUNTS)
+    np.testing.assert_allclose(result.returns, whole.returns, rtol=1e-3)
+    assert len(list(path.glob("*/weights.npz"))) == 3
 
 
 def there(path, config, finished=False):
