@@ -32,21 +32,21 @@ LIMIT = {"agent.discount": 0.9}
 FAULTS = ("episode_dropped", "evaluation_repeated", "stopped")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def compiled_hastily():
-    """What is compiled here runs for a moment."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(autouse=True)
-def small_agent(monkeypatch):
+def small_agent(monkeypatch, request):
+    """Compiled hastily, as it runs for a moment; slow tests have real ones."""
+    if "slow" in request.keywords:
+        yield
+        return
+
     def made(config, spec, utd):
         return slope.slope(*spec, normalises=config.name.startswith("simba"))
 
     for module in ("run.train", "run.memory", "use.evaluate"):
         monkeypatch.setattr(f"r2r2.{module}.make_agent", made)
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 class Ran:
@@ -279,6 +279,18 @@ def test_a_member_without_a_single_failure_to_spare_stops_at_the_first(tmp_path)
     assert list(ran.result.stopped) == ["fragile.Raises-v0_s0"]
 
 
+def test_what_was_lost_with_another_is_told_and_does_not_count(tmp_path):
+    def lose(ran, progress):
+        if (progress.decisions == 15).all():
+            ran.training._collector.mend(Fault(0, "lost with another", own=False))
+
+    ran = Ran(tmp_path / "run", ["Calm"], look=lose, env_faults=0)
+    assert not ran.result.stopped
+    dropped = ran.named("Calm", *FAULTS)
+    assert {e["event"] for e in dropped} == {"episode_dropped"}
+    assert {(e["own"], e["failures"]) for e in dropped} == {(False, 0)}
+
+
 def test_a_loss_that_is_not_finite_stops_its_member_alone(tmp_path):
     rich = Ran(tmp_path / "rich", ["Calm", "Rich"], every="3")
     name = "fragile.Rich-v0_s0"
@@ -352,3 +364,22 @@ def test_who_has_made_its_last_step_begins_no_episode_any_more(tmp_path):
     assert any(busy)
     assert not ran.named("Calm", *FAULTS)
     assert len(ran.named("Calm", "evaluation")) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bursts", [True, False])
+@pytest.mark.parametrize("neighbour", ["Raises", "Rich"])
+def test_td7_learns_the_same_to_the_bit_beside_a_neighbour_that_fails(
+    tmp_path, neighbour, bursts
+):
+    """Though the groups in which members are updated are others then."""
+    sizes = {"width": 8, "latent": 8, "batch_size": 4, "target_period": 10}
+    changes = {f"agent.{name}": size for name, size in sizes.items()}
+    changes |= {"agent": "td7+r2r2", "agent.policy_checkpoints": bursts}
+    tasks = ["Calm", "Quiet0"]
+    beside = Ran(tmp_path / "beside", [*tasks, neighbour], every="5", **changes)
+    calm = Ran(tmp_path / "calm", [*tasks, "Quiet1"], **changes)
+    assert bool(beside.result.stopped) == (neighbour == "Rich")
+    for task in tasks:
+        same(beside.weights(task), calm.weights(task))
+        assert beside.told(task, "evaluation") == calm.told(task, "evaluation")

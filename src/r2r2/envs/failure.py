@@ -30,12 +30,16 @@ class Unfit(ValueError):
 
 
 def story_of(error: Exception) -> str:
-    """What an environment raised, as text.
+    """What an environment raised, as text whose last line is the whole message.
 
     Example:
         >>> story_of(Unfit("the reward is nan"))
         'the reward is nan'
+        >>> story_of(RuntimeError("the motor is hot:" + chr(10) + "code 17"))
+        'RuntimeError: the motor is hot: code 17'
     """
     if isinstance(error, Unfit):
         return str(error)
-    return "".join(traceback.format_exception(error)).strip()
+    message = "".join(traceback.format_exception_only(error))
+    way = "".join(traceback.format_exception(error)).removesuffix(message)
+    return f"{way}{' '.join(message.split())}"
