@@ -11,6 +11,7 @@ from r2r2.config.fields import leaves, replace_leaves
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import defaults, resolve
 from r2r2.config.text import (
+    GUARDS,
     digest,
     experiment_name,
     parse_toml,
@@ -149,10 +150,10 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("agent", "path"), FIELDS)
-def test_the_digest_hangs_on_every_field_but_seeds_and_steps(agent, path):
+def test_the_digest_hangs_on_every_field_but_seeds_steps_and_guards(agent, path):
     config = dataclasses.replace(defaults(agent), env=("Hopper-v5",))
     same = digest(changed(path, config)) == digest(config)
-    assert same == (path in ("seeds", "steps"))
+    assert same == (path in ("seeds", "steps", *GUARDS))
 
 
 def test_the_digest_hangs_on_the_agent():

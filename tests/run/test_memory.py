@@ -48,7 +48,18 @@ def test_what_fits_is_not_refused_and_what_does_not_is_with_the_numbers():
 
 def test_networks_alone_may_be_too_large():
     with pytest.raises(Refusal, match="smaller networks"):
-        check_fits(config(width=2_000_000), SPEC, free=10**10)
+        check_fits(config(width=1_000_000), SPEC, free=10**10)
+
+
+def test_a_batch_alone_may_be_too_large():
+    with pytest.raises(Refusal) as refusal:
+        check_fits(config(batch_size=1_000_000), SPEC, free=10**10)
+    sentence = str(refusal.value)
+    assert sentence.startswith("agent.batch_size is 1000000; what networks make of ")
+    smaller = int(sentence.rpartition(" ")[2])
+    check_fits(config(batch_size=smaller), SPEC, free=10**10)
+    with pytest.raises(Refusal):
+        check_fits(config(batch_size=2 * smaller), SPEC, free=10**10)
 
 
 def test_the_device_is_measured():

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from r2r2.config.options import NON_NEGATIVE, POSITIVE, at_least, between, option
+from r2r2.config.options import NON_NEGATIVE, POSITIVE, at_least, between, option, size
 from r2r2.config.parts import ADAM, SPL, Adam, EveryStep, Representation
 
 
@@ -16,11 +16,11 @@ class MinPhiConfig(EveryStep):
     """
 
     name: str = "minphi"
-    width: int = option(512, "units of hidden layers but the model's", at_least(1))
-    model_width: int = option(1024, "units of the latent model's layers", at_least(1))
-    latent: int = option(50, "features of the encoder's output", at_least(2))
+    width: int = option(512, "units of hidden layers but the model's", size(1))
+    model_width: int = option(1024, "units of the latent model's layers", size(1))
+    latent: int = option(50, "features of the encoder's output", size(2))
     batch_size: int = option(
-        512, "transitions of each of an update's two batches", at_least(2)
+        512, "transitions of each of an update's two batches", size(2)
     )
     discount: float = option(0.99, "gamma", between(0, 1))
     encoder_rate: float = option(

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 T = TypeVar("T")
 
 LARGEST = 2**31 - 1
+WIDEST = 2**20  # of a layer or a batch: products of a few such fit into integers
+HUGE = 1e38  # single precision ends a little above
 
 
 class Range(NamedTuple):
@@ -33,6 +35,11 @@ def between_whole(low: int, high: int) -> Range:
     return Range(words, lambda x: low <= x <= high)
 
 
+def size(least: int) -> Range:
+    """How many features, units or transitions there may be."""
+    return between_whole(least, WIDEST)
+
+
 def fraction_below(high: float) -> Range:
     """Numbers from 0 on that stay below `high`."""
     return Range(f"a number from 0 to below {high:g}", lambda x: 0 <= x < high)
@@ -43,8 +50,11 @@ def one_of(*values: str) -> Range:
     return Range("one of " + ", ".join(values), lambda x: x in values)
 
 
-NON_NEGATIVE = Range("a finite number of at least 0", lambda x: 0 <= x < float("inf"))
-POSITIVE = Range("a finite number above 0", lambda x: 0 < x < float("inf"))
+FINITE = between(-HUGE, HUGE)
+NON_NEGATIVE = between(0, HUGE)
+POSITIVE = Range(f"a number above 0, up to {HUGE:g}", lambda x: 0 < x <= HUGE)
+# All of an evaluation's episodes are laid out before the first.
+EPISODES = between_whole(1, 100_000)
 ANY = Range("any value", lambda _: True)
 
 

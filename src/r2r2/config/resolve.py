@@ -12,6 +12,9 @@ from r2r2.config.run import RunConfig
 
 DEFAULT_AGENT = "td7+r2r2"
 
+# Fields of an agent of which the first is to be less than the second.
+PAIRS = (("lowest_value", "highest_value"), ("lowest_log_std", "highest_log_std"))
+
 
 def defaults(agent: str) -> RunConfig:
     """The config of a named agent with nothing changed.
@@ -63,6 +66,13 @@ def checked(config: RunConfig) -> RunConfig:
             f"utd is {config.utd}; allowed with {config.steps} steps is at most "
             f"{LARGEST // config.steps}, {LARGEST} updates in all"
         )
+    for low, high in PAIRS:
+        first, second = (getattr(config.agent, name, None) for name in (low, high))
+        if first is not None and second is not None and not first < second:
+            raise Refusal(
+                f"agent.{low} is {first}; allowed is less than agent.{high}, which is "
+                f"{second}"
+            )
     if config.eval_every % config.eval_average:
         raise Refusal(
             f"eval_average is {config.eval_average}; allowed is a divisor of "

@@ -4,7 +4,14 @@ import dataclasses
 
 from r2r2.config.agents import AgentConfig
 from r2r2.config.fields import LONGEST
-from r2r2.config.options import POSITIVE, Range, at_least, between_whole, option
+from r2r2.config.options import (
+    EPISODES,
+    POSITIVE,
+    Range,
+    at_least,
+    between_whole,
+    option,
+)
 from r2r2.config.td7 import TD7Config
 
 
@@ -60,7 +67,7 @@ class RunConfig:
     eval_every: int = option(
         10_000, "decision steps between points of the learning curve", at_least(1)
     )
-    eval_episodes: int = option(10, "episodes per evaluation", at_least(1))
+    eval_episodes: int = option(10, "episodes per evaluation", EPISODES)
     eval_average: int = option(
         1,
         "evaluations averaged into a point, evenly spaced (the release has 2)",

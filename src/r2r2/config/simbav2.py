@@ -7,12 +7,14 @@ import dataclasses
 from typing import NamedTuple
 
 from r2r2.config.options import (
+    FINITE,
     NON_NEGATIVE,
     POSITIVE,
     Range,
-    at_least,
     between,
+    between_whole,
     option,
+    size,
 )
 from r2r2.config.parts import ADAM, SPL, Adam, EveryStep, Representation
 
@@ -27,7 +29,8 @@ class Tower(NamedTuple):
 
 
 CRITICS = Range("0, 1 or 2", lambda x: x in (0, 1, 2))
-FINITE = Range("a finite number", lambda x: abs(x) < float("inf"))
+# More are not trained any more, but take for ever to be built.
+BLOCKS, EXPANSION = between_whole(1, 100), between_whole(1, 64)
 
 
 def discount_for(length: int) -> float:
@@ -51,11 +54,11 @@ class SimbaV2Config(EveryStep):
     """
 
     name: str = "simbav2"
-    actor_width: int = option(128, "features of the actor's layers", at_least(1))
-    actor_blocks: int = option(1, "residual blocks of the actor", at_least(1))
-    critic_width: int = option(512, "features of the critics' layers", at_least(1))
-    critic_blocks: int = option(2, "residual blocks of a critic", at_least(1))
-    expansion: int = option(4, "how much wider a block is inside", at_least(1))
+    actor_width: int = option(128, "features of the actor's layers", size(1))
+    actor_blocks: int = option(1, "residual blocks of the actor", BLOCKS)
+    critic_width: int = option(512, "features of the critics' layers", size(1))
+    critic_blocks: int = option(2, "residual blocks of a critic", BLOCKS)
+    expansion: int = option(4, "how much wider a block is inside", EXPANSION)
     shift: float = option(
         3.0, "c_shift, the constant that an embedding appends to its input", POSITIVE
     )
@@ -65,10 +68,10 @@ class SimbaV2Config(EveryStep):
         "Gymnasium, one on DMC",
         CRITICS,
     )
-    bins: int = option(101, "atoms of the return's distribution", at_least(2))
+    bins: int = option(101, "atoms of the return's distribution", size(2))
     lowest_value: float = option(-5.0, "the first atom", FINITE)
     highest_value: float = option(5.0, "the last atom", FINITE)
-    batch_size: int = option(256, "transitions per update", at_least(2))
+    batch_size: int = option(256, "transitions per update", size(2))
     discount: float = option(
         0.0,
         "gamma; 0 is from the decision steps L of an episode: (L/5 - 1) / (L/5), "
@@ -117,8 +120,8 @@ class SimbaV2SPLConfig(SimbaV2Config):
     """
 
     name: str = "simbav2-spl"
-    latent: int = option(128, "features of the encoder's output", at_least(2))
-    model_width: int = option(256, "units of the latent model's layers", at_least(1))
+    latent: int = option(128, "features of the encoder's output", size(2))
+    model_width: int = option(256, "units of the latent model's layers", size(1))
     encoder_first_rate: float = option(
         3e-4, "first learning rate of encoder and latent model", POSITIVE
     )

@@ -10,6 +10,7 @@ from r2r2.config.options import (
     between,
     one_of,
     option,
+    size,
 )
 from r2r2.config.parts import ADAM, SPL, Adam, Representation
 
@@ -50,12 +51,12 @@ class TD7Config:
     warmup_ends_with_episode: ClassVar[bool] = True
 
     name: str = "td7"
-    width: int = option(256, "units of every hidden layer", at_least(1))
-    latent: int = option(256, "features of zs and zsa", at_least(2))
+    width: int = option(256, "units of every hidden layer", size(1))
+    latent: int = option(256, "features of zs and zsa", size(2))
     layer_norm: bool = option(
         False, "LayerNorm after each hidden layer of the encoder, before its ELU"
     )
-    batch_size: int = option(256, "transitions per update", at_least(2))
+    batch_size: int = option(256, "transitions per update", size(2))
     discount: float = option(0.99, "gamma", between(0, 1))
     encoder_rate: float = option(3e-4, "learning rate of the encoder", POSITIVE)
     critic_rate: float = option(3e-4, "learning rate of the critics", POSITIVE)

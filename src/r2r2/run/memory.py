@@ -36,6 +36,19 @@ def state_bytes(config: RunConfig, spec: Spec) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
+def batch_bytes(config: RunConfig, spec: Spec) -> int:
+    """Bytes of what a member's networks make of a batch, roughly.
+
+    Every matrix gives as many numbers per transition as it has columns; of a state's
+    matrices two thirds are moments, which give none.
+    """
+    shapes = state_shapes(make_agent(config.agent, spec, config.utd))
+    matrices = [leaf for leaf in jax.tree.leaves(shapes) if leaf.ndim > 1]
+    columns = sum(leaf.size // leaf.shape[-2] for leaf in matrices) / 3
+    numbers = columns + 2 * (spec.obs_dim + spec.action_dim)
+    return int(config.agent.batch_size * numbers * jnp.zeros(()).dtype.itemsize)
+
+
 def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
     """Refuses a fleet that is larger than the device.
 
@@ -49,6 +62,7 @@ def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
     room = SHARE * (device_bytes() if free is None else free)
     need = members * (rows * row + state)
     if need <= room:
+        _check_batch(config, spec, room)
         return
     fits = [f"replay_size {int((room / members - state) / row)}"]
     if fewer := int(room / (rows * row + state)):
@@ -61,6 +75,17 @@ def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
         f"{state / 1e6:.1f} MB), and {jax.devices()[0].device_kind} has "
         f"{room / 1e9:.1f} GB for it; what would fit: {' or '.join(fits)}"
     )
+
+
+def _check_batch(config: RunConfig, spec: Spec, room: float) -> None:
+    members, each = len(config.env) * len(config.seeds), batch_bytes(config, spec)
+    if members * each > room:
+        raise Refusal(
+            f"agent.batch_size is {config.agent.batch_size}; what networks make of "
+            f"batches takes about {members * each / 1e9:.1f} GB (members: {members}), "
+            f"and {jax.devices()[0].device_kind} has {room / 1e9:.1f} GB for it; what "
+            f"would fit: {int(config.agent.batch_size * room / (members * each))}"
+        )
 
 
 def device_bytes() -> int:

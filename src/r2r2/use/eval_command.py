@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from r2r2.config.fields import Leaf, parse
-from r2r2.config.options import ANY, at_least
+from r2r2.config.options import ANY, EPISODES
 from r2r2.config.refusal import Refusal
 from r2r2.measure.evaluate import deviation
 from r2r2.use.evaluate import Evaluation, evaluate_run
@@ -21,10 +21,10 @@ FIELDS = {
     leaf.path: leaf
     for leaf in (
         Leaf("member", str, "", "one member alone, as TASK:SEED", ANY),
-        Leaf("episodes", int, 10, "episodes per member", at_least(1)),
+        Leaf("episodes", int, 10, "episodes per member", EPISODES),
         WORKERS,
         Leaf("video", str, "", "an mp4 file to film episodes into", FILE),
-        Leaf("video_episodes", int, 1, "how many episodes to film", at_least(1)),
+        Leaf("video_episodes", int, 1, "how many episodes to film", EPISODES),
     )
 }
 

@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.config.options import EPISODES
 from r2r2.config.refusal import Refusal
 from r2r2.envs.make import Env, Source
 from r2r2.envs.members import Member
@@ -61,10 +62,8 @@ def evaluate_run(
         >>> found.returns.shape
         (1, 2)
     """
-    if episodes < 1:
-        raise Refusal(
-            f"episodes is {episodes}; allowed is a whole number from 1 to 2147483647"
-        )
+    if not EPISODES.holds(episodes):
+        raise Refusal(f"episodes is {episodes}; allowed is {EPISODES.words}")
     folder = open_run(path)
     config = config_of(folder)
     members = chosen(members_of(config), member)

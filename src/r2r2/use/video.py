@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.config.options import EPISODES
 from r2r2.config.refusal import Refusal
 from r2r2.config.run import RunConfig
 from r2r2.core import Agent
@@ -78,8 +79,8 @@ def record_video(
         >>> video.fps
         25.0
     """
-    if episodes < 1:
-        raise Refusal(f"episodes is {episodes}; allowed is a whole number from 1 on")
+    if not EPISODES.holds(episodes):
+        raise Refusal(f"episodes is {episodes}; allowed is {EPISODES.words}")
     check_target(path)
     folder = open_run(run)
     config = config_of(folder)
