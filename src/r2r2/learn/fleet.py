@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.core import Agent, Array
+from r2r2.core import Agent
 from r2r2.envs.members import Spec
 from r2r2.interact import replay as ring
 from r2r2.interact.keys import member_key
@@ -23,8 +23,9 @@ from r2r2.interact.normalise import Scales
 from r2r2.interact.replay import Replay
 from r2r2.interact.rollout import Seen
 from r2r2.learn import programs, update
-from r2r2.learn.arrivals import STEPS, Arrivals, Steps
+from r2r2.learn.arrivals import STEPS, Arrivals
 from r2r2.learn.bursts import Call, filled, group_size, group_sizes
+from r2r2.learn.held import Held
 from r2r2.learn.programs import Updates
 from r2r2.learn.rows import HostRows, fetch_rows, put_rows
 from r2r2.learn.update import Data, Group, Learner
@@ -35,17 +36,6 @@ class Lengths(NamedTuple):
 
     rows: int  # of its replay
     updates: int  # of the whole run, which learning-rate schedules span
-
-
-class Held(NamedTuple):
-    """What a fleet is made of besides the replay's rows."""
-
-    learners: Learner
-    policies: Any  # that act, [S, ...]
-    newest: Array  # [S], as in `Replay`
-    waiting: Steps  # not in the replay yet
-    opened: NDArray[np.int_]  # [S], rows ever opened in every ring, after its first
-    kept: NDArray[np.bool_]  # [S], whose policy is to become its checkpoint
 
 
 class Fleet:

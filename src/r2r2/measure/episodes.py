@@ -53,6 +53,7 @@ class Episodes:
         self._returns: dict[int, NDArray[np.float64]] = {}  # by member
         self._first: dict[int, int] = {}  # the index of each one's first episode
         self._seeds: dict[int, list[int]] = {}
+        self._failed: dict[tuple[int, int], int] = {}  # by member and number
 
     @property
     def busy(self) -> list[int]:
@@ -78,6 +79,20 @@ class Episodes:
         number = playing.number + self.width
         more = number < self._episodes
         return self._seeds[playing.member][number] if more else NO_EPISODE
+
+    def seed_again(self, playing: Playing) -> int:
+        """The seed of an episode that failed: its own once more, then others.
+
+        What failed by accident is repeated as it was. What fails from one start alone
+        would fail for ever.
+        """
+        member, number = playing.member, playing.number
+        times = self._failed[member, number] = self._failed.get((member, number), 0) + 1
+        if times > 1:
+            seed, index = self._members[member].seed, self._first[member] + number
+            purpose = f"{self._purpose}-{times}"
+            self._seeds[member][number] = episode_seed(seed, purpose, index)
+        return self.seed(playing)
 
     def at(self, slot: int) -> Playing | None:
         """The episode that runs in a slot, if one does."""
@@ -129,4 +144,5 @@ class Episodes:
     def _name(self, member: int, first: int) -> None:
         seed, indices = self._members[member].seed, range(first, first + self._episodes)
         self._first[member] = first
+        self._failed = {x: n for x, n in self._failed.items() if x[0] != member}
         self._seeds[member] = [episode_seed(seed, self._purpose, i) for i in indices]

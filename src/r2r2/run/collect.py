@@ -22,6 +22,7 @@ class Collector:
     def __init__(self, run: Run, lent: bool):
         self._config, self._pool, self._journal = run.config, run.pool, run.journal
         self._fleet, self._host, self._lent = run.fleet, run.host, lent
+        self._say = run.say
 
     def counts(self, member: int) -> Counts:
         """Decision steps and updates of a member, as they stand."""
@@ -149,9 +150,9 @@ class Collector:
         return faults
 
     def _repeat(self, fault: Fault) -> tuple[Fault, ...]:
-        """Begins an episode of an evaluation again, from its own seed."""
+        """Begins an episode of an evaluation again; the second time, another one."""
         points, slot = self._host.points, fault.slot
-        if (playing := points.playing_at(slot)) is None:
+        if (playing := points.again(slot)) is None:
             return ()
         member, seed = playing
         self._note("evaluation_repeated", member, fault, {})
@@ -175,6 +176,11 @@ class Collector:
         told: dict[str, Value] = {**fields, "why": why, "own": fault.own}
         told["failures"] = faults[member]
         self._journal.event(event, member, self.counts(member), told)
+        if fault.own and faults[member] == 1:
+            self._say(
+                f"an environment of {self._host.members[member].name} failed ({why}); "
+                f"its episode begins anew, up to {self._config.env_faults} times"
+            )
         if faults[member] > self._config.env_faults:
             why = f"its environment failed {faults[member]} times: {why}"
             report = {"why": why, "last_failure": fault.story.splitlines()}

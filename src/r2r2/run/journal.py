@@ -154,11 +154,13 @@ class Journal:
         """Keeps what one member had learnt."""
         save_weights(self._folder.weights(self._members[member].name), learnt)
 
-    def weights(self, states: Any, scales: Scales | None) -> None:
-        """Keeps what every member has learnt, but for those that were stopped."""
+    def weights(
+        self, states: Any, scales: Scales | None, spoilt: Sequence[int] = ()
+    ) -> None:
+        """Keeps what every member has learnt, but for those that are spoilt."""
         host = jax.device_get(Learnt(states, scales))
         for place in range(len(self._members)):
-            if place not in self._stopped:
+            if place not in spoilt:
                 self.keep(place, jax.tree.map(operator.itemgetter(place), host))
 
     def notes(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a run is made of, for those who step it, save it and put it back."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from r2r2.config.run import RunConfig
@@ -12,6 +13,12 @@ from r2r2.interact.schedule import Schedule
 from r2r2.learn.fleet import Fleet
 from r2r2.run.journal import Journal
 from r2r2.run.points import Points
+
+Say = Callable[[str], None]  # told sentences for people
+
+
+def silent(_: str) -> None:
+    """For a run that nobody listens to."""
 
 
 class Host(NamedTuple):
@@ -40,3 +47,4 @@ class Run(NamedTuple):
     journal: Journal
     fleet: Fleet
     host: Host
+    say: Say = silent

@@ -1,6 +1,5 @@
 """Whether a run begins, or goes on from where an earlier process left it."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +12,7 @@ from r2r2.record.checkpoints import Checkpoint, newest_good
 from r2r2.record.folder import open_run
 from r2r2.record.manifest import read_manifest
 from r2r2.run.notes import AGAIN, check_notes
-
-Say = Callable[[str], None]
+from r2r2.run.parts import Say
 
 
 class Plan(NamedTuple):

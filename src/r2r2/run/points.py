@@ -112,11 +112,11 @@ class Points:
                 self._journal.evaluation(0, counts, returns)
             self._held = self._held[1:]
 
-    def playing_at(self, slot: int) -> tuple[int, int] | None:
-        """The member whose episode runs in a slot, and the episode's seed."""
+    def again(self, slot: int) -> tuple[int, int] | None:
+        """The member whose episode in a slot failed, and the seed to begin it with."""
         episodes = self._evaluator.episodes
         found = episodes.at(slot)
-        return (found.member, episodes.seed(found)) if found else None
+        return (found.member, episodes.seed_again(found)) if found else None
 
     def begun(self, slot: int, obs: NDArray[np.float64]) -> None:
         """A slot's episode had to begin again, with `obs`."""

@@ -91,6 +91,8 @@ def _naming(path: Path) -> Generator[None]:
 def _read(run: Run, checkpoint: Checkpoint) -> Snapshot:
     arrays, notes = read_arrays(checkpoint.arrays), checkpoint.notes
     if notes["rows"] < run.fleet.ring:
+        if (arrays.get("fleet/opened", 0) >= notes["rows"]).any():
+            raise Refusal("its replay has come round already: steps cannot be raised")
         arrays = grown(arrays, notes["rows"], run.fleet.ring)
     snapshot = rebuilt(arrays, like(run, notes))
     if len(snapshot.obs) != (playing := len(notes["points"]["playing"])):

@@ -12,7 +12,7 @@ from r2r2.config.refusal import Refusal
 from r2r2.core import Agent
 from r2r2.interact import sumtree
 from r2r2.interact.normalise import Scales, Statistics
-from r2r2.learn.fleet import Held
+from r2r2.learn.held import Held
 from r2r2.measure.evaluate import Evaluated
 from r2r2.record.weights import flatten
 

@@ -1,7 +1,6 @@
 """From a config to a finished run folder: checks first, then training."""
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +29,7 @@ from r2r2.report.curve import draw_curve
 from r2r2.run.fitting import fitted, plain
 from r2r2.run.journal import Journal
 from r2r2.run.memory import check_fits
+from r2r2.run.parts import Say, silent
 from r2r2.run.plan import Plan, config_there, plan
 from r2r2.run.saver import Saver
 from r2r2.run.train import Progress, Training, Watcher, members_of
@@ -104,10 +104,6 @@ def unwatched(_: Progress) -> None:
     """The watcher of a run that nobody looks at."""
 
 
-def silent(_: str) -> None:
-    """Where sentences go that nobody reads."""
-
-
 def train(
     config: RunConfig,
     out: Path | None = None,
@@ -115,7 +111,7 @@ def train(
     env: Source | Env | None = None,
     watch: Watcher = unwatched,
     how: How = PLAINLY,
-    say: Callable[[str], None] = silent,
+    say: Say = silent,
 ) -> Result:
     """Trains a fleet and leaves a run folder; refuses before anything is written.
 
@@ -162,7 +158,7 @@ def train(
         saver = Saver(folder.checkpoints, interval, how.checkpoints)
         stack.callback(saver.close)
         watch(_nothing_yet(len(members)))
-        training = Training(config, pool, journal, saver, lent)
+        training = Training(config, pool, journal, saver, lent, say)
         if how_to.checkpoint:
             training.go_on(how_to.checkpoint)
         else:

@@ -25,7 +25,7 @@ from r2r2.run.alarm import NOT_FINITE, not_finite
 from r2r2.run.collect import Collector
 from r2r2.run.journal import Journal
 from r2r2.run.memory import replay_rows
-from r2r2.run.parts import Host, Run
+from r2r2.run.parts import Host, Run, Say, silent
 from r2r2.run.points import Points
 from r2r2.run.resume import resume, save
 from r2r2.run.saver import Saver
@@ -65,6 +65,7 @@ class Training:
         journal: where it is written down.
         saver: writes its checkpoints, if it is to have some.
         lent: whether training and evaluation share one environment.
+        say: called with sentences for people.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Training:
         journal: Journal,
         saver: Saver | None = None,
         lent: bool = False,
+        say: Say = silent,
     ):
         members = members_of(config)
         self._config, self._journal, self._lent = config, journal, lent
@@ -100,7 +102,8 @@ class Training:
             stopped={},
         )
         self._saver = saver
-        self._run = Run(config, self._agent, pool, journal, self._fleet, self._host)
+        parts = config, self._agent, pool, journal, self._fleet, self._host
+        self._run = Run(*parts, say)
         self._collector = Collector(self._run, lent)
         self._flying: list[int] = []
 
@@ -134,7 +137,8 @@ class Training:
             self._end_of_lending()
             self._report(watch)
             self._checkpoint()
-        self._journal.weights(self._fleet.states, self._normaliser.scales())
+        spoilt = self._fleet.alarmed()
+        self._journal.weights(self._fleet.states, self._normaliser.scales(), spoilt)
         self._save()
 
     def _collecting(self) -> list[int]:
