@@ -1,12 +1,15 @@
 """Bad input is one sentence and exit code 2, and nothing is written."""
 
-import os
+import shutil
 import sys
 
 import gymnasium
 import pytest
+from forgery import seal
+from tiny import train_tiny
 
 from r2r2.config.agents import AGENTS as ALL_AGENTS
+from r2r2.use.flags import parse_train
 
 WHOLE = "allowed is a whole number from"
 SEEDS = (
@@ -21,6 +24,9 @@ RUN = "the folder of a run, as in 'r2r2 eval RUN'"
 WHAT = "agents or envs, as in 'r2r2 list agents'"
 DIVISOR = "allowed is a divisor of eval_every, which is 10000"
 CONFIG = "config is 'run.toml', which cannot be read:"
+ABOVE_0 = "allowed is a number above 0, up to 1e+38"
+FROM_0 = "allowed is a number from 0 to 1e+38"
+LOSS = "agent.representation"
 SHOWN = "('r2r2 list envs' shows them)"
 NEITHER = "which is neither a Gymnasium id nor a DMC domain-task"
 
@@ -45,19 +51,27 @@ for name, kwargs in tasks.items():
 """
 
 
+def tree(folder):
+    """Everything below a folder, with its content."""
+    return {
+        path: path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
 @pytest.fixture
-def refusal(r2r2, here):
+def refusal(r2r2, here, tmp_path):
     """The sentence in which a command line is refused."""
 
     def said(*argv):
-        before = sorted(os.listdir(here))
+        before = tree(tmp_path)
         code, out, err = r2r2(*argv)
         assert code == 2
         assert out == ""
         assert err.startswith("r2r2: ")
         assert err.endswith("\n")
         assert err.count("\n") == 1
-        assert sorted(os.listdir(here)) == before
+        assert tree(tmp_path) == before
         return err.removeprefix("r2r2: ").removesuffix("\n")
 
     return said
@@ -79,6 +93,12 @@ def odd_tasks(here, monkeypatch):
     [
         ("--agent td8", f"agent is 'td8'; {AGENTS}; did you mean 'td7'?"),
         ("--agent ppo", f"agent is 'ppo'; {AGENTS}"),
+        (
+            "--agent simbav2+r2r2",
+            "agent is 'simbav2+r2r2'; SimbaV2 has no encoder that R2R2 could act on, "
+            "but simbav2-spl+r2r2 has one",
+        ),
+        ("--help --agent td8", f"agent is 'td8'; {AGENTS}; did you mean 'td7'?"),
         ("--agent", f"agent is ''; {AGENTS}"),
         ("--steps 0", f"steps is '0'; {WHOLE} 1 to 2147483647"),
         ("--steps -5", f"steps is '-5'; {WHOLE} 1 to 2147483647"),
@@ -114,6 +134,32 @@ def odd_tasks(here, monkeypatch):
         ("--utd 2 3", "'3' stands alone; every value needs its --field before"),
         ("-x", "'-x' stands alone; every value needs its --field before"),
         ("--eval-average 3", f"eval_average is 3; {DIVISOR}"),
+        ("--eval-episodes 100001", f"eval_episodes is '100001'; {WHOLE} 1 to 100000"),
+        ("--env-faults 501", f"env_faults is '501'; {WHOLE} 0 to 500"),
+        ("--env-timeout 0", f"env_timeout is '0'; {ABOVE_0}"),
+        ("--epsilon 1e39", f"agent.adam.epsilon is '1e39'; {ABOVE_0}"),
+        ("--lambda-rr -1", f"{LOSS}.lambda_rr is '-1'; {FROM_0}"),
+        ("--lambda-var inf", f"{LOSS}.lambda_var is 'inf'; {FROM_0}"),
+        (
+            "--count days",
+            "agent.assessment.count is 'days'; allowed is one of updates, decisions",
+        ),
+        (
+            "--steps 1000000 --utd 9999",
+            "utd is 9999; allowed with 1000000 steps is at most 2147, 2147483647 "
+            "updates in all",
+        ),
+        (
+            "--agent simbav2 --lowest-value 6",
+            "agent.lowest_value is 6.0; allowed is less than agent.highest_value, "
+            "which is 5.0",
+        ),
+        (
+            "--agent simbav2 --highest-log-std -10",
+            "agent.lowest_log_std is -10.0; allowed is less than "
+            "agent.highest_log_std, which is -10.0",
+        ),
+        ("--critics 3", "'critics' is not a field; did you mean 'critic_rate'?"),
         (
             "--env Pendulum-v1,cartpole-swingup",
             "action_repeat is 0, the suite's own, which differs between Pendulum-v1, "
@@ -186,6 +232,42 @@ def test_a_task_that_its_module_lacks_is_refused_with_a_near_one(refusal, odd_ta
 
 
 @pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("def (", "SyntaxError: invalid syntax (broken.py, line 1)"),
+        ("raise ValueError('a\\n  b')", "ValueError: a b"),
+        ("import sys; sys.exit('bye')", "SystemExit: bye"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_refused(
+    refusal, here, monkeypatch, content, why
+):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (here / "broken.py").write_text(content)
+    sentence = refusal("train", "--env", "broken:Arm-v0")
+    assert sentence == (
+        f"env is 'broken:Arm-v0', but importing 'broken' failed ({why})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        ("os:getcwd", "which is '"),
+        ("os:sep", "but 'os' has no task, class or function 'sep'"),
+        ("os:path.join", "but 'os' has no task, class or function 'path.join'"),
+        (":Arm-v0", "but importing '' failed (ValueError: Empty module name)"),
+        ("../odd:Arm-v0", "but importing '../odd' failed (TypeError: the 'package' a"),
+        ("collections:deque", "which is deque([]) and no gymnasium.Env"),
+    ],
+)
+def test_what_is_no_environment_is_refused(refusal, task, why):
+    start = f"env is {task!r}, {why}"
+    assert refusal("train", "--env", task).startswith(start)
+
+
+@pytest.mark.parametrize(
     ("content", "sentence"),
     [
         ("widht = 3", "'widht' is not a field; did you mean 'width'?"),
@@ -197,13 +279,35 @@ def test_a_task_that_its_module_lacks_is_refused_with_a_near_one(refusal, odd_ta
         ("steps = true", f"steps is True; {WHOLE} 1 to 2147483647"),
         ("steps = 1.5", f"steps is 1.5; {WHOLE} 1 to 2147483647"),
         ("seeds = [3, 3]", f"seeds is [3, 3]; {SEEDS}"),
+        ("steps = inf", f"steps is inf; {WHOLE} 1 to 2147483647"),
+        ("steps = []", f"steps is []; {WHOLE} 1 to 2147483647"),
+        ("steps = 2026-01-01", "steps is datetime.date(2026, 1, 1); allowed is a"),
+        ('utd = "many"', f"utd is 'many'; {WHOLE} 1 to 2147483647"),
+        ("seeds = [0, 1.5]", f"seeds is [0, 1.5]; {SEEDS}"),
+        ("seeds = 1001", f"seeds is 1001; {SEEDS}"),
+        ("env = 3", f"env is 3; {TASKS}"),
+        ("env = [3]", f"env is [3]; {TASKS}"),
+        ('env = "a\\nb"', f"env is 'a\\nb', {NEITHER}"),
+        ("layer_norm = 1", f"agent.layer_norm is 1; {TRUTH}"),
+        ('"a\\u001b[2Jb" = 1', "'a\\x1b[2Jb' is not a field; see --help"),
         ("steps = = 1", f"{CONFIG} Invalid value (at line 1, column 9)"),
+        ("a = " + "[" * 5000, f"{CONFIG} maximum recursion depth exceeded"),
+        (".".join("a" * 200) + " = 1", f"{CONFIG} more than 100 dots in line 1"),
+        ("#" * 2**18, f"{CONFIG} it is longer than 131072 bytes"),
+        ("\udcff", f"{CONFIG} 'utf-8' codec can't decode byte 0xff in position 0"),
     ],
 )
 def test_a_file_with_a_mistake_is_refused(refusal, here, content, sentence):
-    (here / "run.toml").write_text(content)
-    flags = ["--config", "run.toml", "--env", "Pendulum-v1"]
-    assert refusal("train", *flags) == sentence
+    (here / "run.toml").write_text(content, errors="surrogateescape")
+    flags = [] if "env" in content else ["--env", "Pendulum-v1"]
+    said = refusal("train", "--config", "run.toml", *flags)
+    assert said.startswith(sentence)
+
+
+def test_a_file_may_hold_texts_as_the_command_line_does(here):
+    (here / "run.toml").write_text('env = "Pendulum-v1"\nutd = "2"\nseeds = "3,7"')
+    config = parse_train(["--config", "run.toml"]).config
+    assert (config.utd, config.seeds) == (2, (3, 7))
 
 
 def test_a_file_that_cannot_be_read_is_refused(refusal, here):
@@ -215,7 +319,7 @@ def test_a_file_that_cannot_be_read_is_refused(refusal, here):
 
 
 def test_a_folder_that_cannot_be_used_is_refused(refusal, here):
-    flags = ["train", "--env", "Pendulum-v1", "--out"]
+    flags = ["train", "--env", "Pendulum-v1", "--workers", "0", "--out"]
     (here / "file").write_text("")
     (here / "folder").mkdir()
     (here / "folder" / "thesis").write_text("")
@@ -223,6 +327,15 @@ def test_a_folder_that_cannot_be_used_is_refused(refusal, here):
     assert (
         refusal(*flags, "file/in")
         == "out is 'file/in', which cannot be written: Not a directory"
+    )
+    long = "x" * 300
+    assert (
+        refusal(*flags, long)
+        == f"out is '{long}', which cannot be written: File name too long"
+    )
+    assert (
+        refusal(*flags, "file/a\nb")
+        == "out is 'file/a<0xa>b', which cannot be written: Not a directory"
     )
     assert refusal(*flags, "folder", "--overwrite") == (
         "out is 'folder', which is not empty and not the folder of a run, so not even "
@@ -295,11 +408,29 @@ def test_a_folder_that_is_no_run_is_refused(refusal, here):
         )
 
 
+WITH_A_RUN = pytest.mark.parametrize("command", ["eval", "train --resume"])
+
+
+@WITH_A_RUN
 @pytest.mark.parametrize("manifest", ["", "{", "[]", '{"kind": "r2r2 run"}'])
-def test_a_run_with_a_damaged_manifest_is_refused(refusal, run, manifest):
+def test_a_run_with_a_damaged_manifest_is_refused(refusal, run, command, manifest):
     (run / "manifest.json").write_text(manifest)
     sentence = f"run is '{run}', which has a manifest.json that is damaged or no run's"
-    assert refusal("eval", run) == sentence
+    assert refusal(*command.split(), run) == sentence
+
+
+@WITH_A_RUN
+def test_a_run_of_another_version_is_refused(refusal, run, command):
+    text = (run / "manifest.json").read_text()
+    (run / "manifest.json").write_text(text.replace('"format": 1', '"format": 2'))
+    assert refusal(*command.split(), run) == (
+        f"run is '{run}', which has a manifest.json of format 2; this version of r2r2 "
+        "reads 1"
+    )
+    flags = train_tiny(run, workers=0)
+    assert refusal(*flags).startswith(
+        f"out is '{run}', which holds a run of another version of r2r2; give another"
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,18 +448,20 @@ def test_a_run_with_a_damaged_manifest_is_refused(refusal, run, manifest):
         ("seeds = [0, 3]", "seeds = 5", "is of other members than its manifest.json"),
     ],
 )
-def test_a_run_with_a_damaged_config_is_refused(refusal, run, old, new, why):
+@WITH_A_RUN
+def test_a_run_with_a_damaged_config_is_refused(refusal, run, command, old, new, why):
     text = (run / "config.toml").read_text()
     assert old in text
     (run / "config.toml").write_text(text.replace(old, new))
     start = f"run is '{run}', whose config.toml {why}"
-    assert refusal("eval", run).startswith(start)
+    assert refusal(*command.split(), run).startswith(start)
 
 
-def test_a_run_without_a_config_is_refused(refusal, run):
+@WITH_A_RUN
+def test_a_run_without_a_config_is_refused(refusal, run, command):
     (run / "config.toml").unlink()
     sentence = f"run is '{run}', which has no readable config.toml"
-    assert refusal("eval", run) == sentence
+    assert refusal(*command.split(), run) == sentence
 
 
 def test_a_run_of_other_sizes_than_its_weights_is_refused(refusal, run):
@@ -359,3 +492,45 @@ def test_an_unknown_member_is_refused_with_those_there_are(refusal, run, member)
     assert sentence.startswith(start)
     near = sentence.removeprefix(start)
     assert near == ("; did you mean 'Pendulum-v1:3'?" if "P" in member else "")
+
+
+AGAIN = "its command with --overwrite begins it again from step 0"
+
+
+def test_a_finished_run_without_checkpoints_does_not_go_on(refusal, run):
+    shutil.rmtree(run / "checkpoints")
+    assert refusal("train", "--resume", run, "--steps", "900") == (
+        f"run is '{run}', which is finished and has no checkpoint left to go on from; "
+        f"{AGAIN}"
+    )
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_go_on(refusal, run):
+    folder = run / "checkpoints"
+    for path in folder.glob("*.npz"):
+        path.write_bytes(path.read_bytes()[:-1])
+    sentence = refusal("train", "--resume", run, "--steps", "900")
+    assert sentence.startswith(f"checkpoint 1 in '{run}' is damaged (00000001.npz has")
+    assert sentence.endswith(f"; {AGAIN}")
+
+
+def test_a_checkpoint_that_is_no_such_runs_is_refused(refusal, run):
+    folder = run / "checkpoints"
+    seal(folder, 1, lambda manifest: manifest["notes"].pop("rows"))
+    assert refusal("train", "--resume", run, "--steps", "900") == (
+        f"run is '{run}', whose '{folder / '00000001.json'}' cannot be used: its notes "
+        f"of 'rows' are missing or cannot be; {AGAIN}"
+    )
+
+
+def test_a_checkpoints_folder_that_is_a_file_is_refused(refusal, run):
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").write_text("")
+    sentence = f"'{run / 'checkpoints'}' cannot be read: Not a directory"
+    assert refusal("train", "--resume", run, "--steps", "900") == sentence
+
+
+def test_a_video_that_cannot_be_written_is_refused(refusal, here, run):
+    (here / "a.mp4").mkdir()
+    sentence = "video is 'a.mp4', which is a folder"
+    assert refusal("eval", run, "--video", "a.mp4") == sentence

@@ -70,7 +70,8 @@ Train a fleet: every seed of every task in one compiled program. Without a field
 config, --config or --resume: --quick. The same command again, or --resume RUN, goes on
 with a run that was interrupted; --resume takes --steps, if they are more.
 A field may be given by the end of its name where that is unique, as below, or in full:
---lambda-rr is --agent.representation.lambda-rr. A TOML file takes the same names.
+--lambda-rr is --agent.representation.lambda-rr. A TOML file takes the same names, and
+values in TOML's types or as the texts that are given here: utd = 2 or utd = "2".
 """
 
 
