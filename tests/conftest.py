@@ -17,6 +17,19 @@ def no_silent_broadcasting():
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled_hastily(request):
+    """Most programs of tests run for a moment, and take long to be optimised.
+
+    Those of the golden set and of the slow tests are compiled as users' are.
+    """
+    whole = request.config.option.markexpr != "not slow"
+    real = whole or "golden" in request.path.parts
+    jax.config.update("jax_disable_most_optimizations", not real)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once(tmp_path_factory):
     """Programs that several tests run are compiled by the first of them."""
