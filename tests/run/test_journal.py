@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 
@@ -57,3 +59,17 @@ def test_every_number_of_the_log_is_on_the_board_against_env_steps(folder):
 def test_the_board_is_there_if_it_was_asked_for(folder, request):
     wanted = request.node.callspec.params["folder"]
     assert folder.tensorboard.exists() == wanted
+
+
+def test_what_it_noted_stays_as_it_was_while_the_run_goes_on(folder):
+    """A thread writes it down later."""
+    config = settle(resolve({"env": "cartpole-swingup", "seeds": 2}))
+    with Journal(config, folder, members_of(config), "name") as journal:
+        journal.evaluation(0, (10_000, 0), np.array([1.0]))
+        journal.episode(Episode(0, 0, 500, 12.5), (500, 0), random=True)
+        notes = journal.notes()
+        before = copy.deepcopy(notes)
+        journal.evaluation(0, (20_000, 0), np.array([2.0]))
+        journal.episode(Episode(0, 1, 500, 13.5), (1_000, 0), random=True)
+        journal.stop(1, (1_000, 0), "why")
+    assert notes == before
