@@ -3,7 +3,13 @@ import os
 import pytest
 
 from r2r2.config.refusal import Refusal
-from r2r2.record.files import append_line, open_lines, read_lines, write_whole
+from r2r2.record.files import (
+    append_line,
+    open_lines,
+    read_lines,
+    read_plain,
+    write_whole,
+)
 
 
 def test_text_is_written_as_utf8_and_bytes_as_they_are(tmp_path):
@@ -74,6 +80,23 @@ def test_a_line_can_be_read_as_soon_as_it_is_appended(tmp_path):
     with open_lines(tmp_path / "log") as file:
         append_line(file, "a")
         assert read_lines(tmp_path / "log") == ["a"]
+
+
+def test_a_log_that_leads_elsewhere_is_not_opened(tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "log").symlink_to("precious")
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in (("log", "it is a link"), ("pipe", "it is not a file")):
+        with pytest.raises(OSError, match=why):
+            open_lines(tmp_path / name)
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_file_that_is_longer_than_it_may_be_is_not_read(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(9))
+    assert read_plain(tmp_path / "file", most=9) == bytes(9)
+    with pytest.raises(OSError, match="it is longer than 8 bytes"):
+        read_plain(tmp_path / "file", most=8)
 
 
 def test_a_torn_last_line_is_cut_off_before_the_next(tmp_path):
