@@ -8,7 +8,7 @@ A run, in the order in which data passes through the package:
     learn     losses, networks, agents, the compiled update
     measure   evaluation
     record    the run's folder
-    report    pictures
+    report    statistics and pictures
     run       training, as one page
     use       the command line
 """
@@ -30,6 +30,17 @@ if TYPE_CHECKING:
         representation_loss,
         self_prediction,
         variance_hinge,
+    )
+    from r2r2.report.bootstrap import comparison_interval, interval
+    from r2r2.report.normalised import normalise_scores
+    from r2r2.report.samples import from_rliable, to_rliable
+    from r2r2.report.statistics import (
+        iqm,
+        mean_score,
+        median_score,
+        optimality_gap,
+        performance_profile,
+        probability_of_improvement,
     )
     from r2r2.run.start import train
     from r2r2.use.evaluate import evaluate_run
@@ -53,6 +64,17 @@ _HOMES = {
         "self_prediction",
         "variance_hinge",
     ),
+    "r2r2.report.bootstrap": ("comparison_interval", "interval"),
+    "r2r2.report.normalised": ("normalise_scores",),
+    "r2r2.report.samples": ("from_rliable", "to_rliable"),
+    "r2r2.report.statistics": (
+        "iqm",
+        "mean_score",
+        "median_score",
+        "optimality_gap",
+        "performance_profile",
+        "probability_of_improvement",
+    ),
     "r2r2.run.start": ("train",),
     "r2r2.use.evaluate": ("evaluate_run",),
     "r2r2.use.video": ("record_video",),
@@ -69,12 +91,23 @@ __all__ = [
     "SimbaV2SPLConfig",
     "TD7Config",
     "agent_config",
+    "comparison_interval",
     "evaluate_run",
+    "from_rliable",
+    "interval",
+    "iqm",
+    "mean_score",
+    "median_score",
+    "normalise_scores",
+    "optimality_gap",
+    "performance_profile",
+    "probability_of_improvement",
     "record_video",
     "redundancy",
     "representation_loss",
     "resolve",
     "self_prediction",
+    "to_rliable",
     "train",
     "variance_hinge",
 ]
