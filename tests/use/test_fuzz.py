@@ -27,7 +27,7 @@ from r2r2.config.refusal import Refusal
 from r2r2.config.text import read_toml
 from r2r2.envs.make import make_env, spec_of
 from r2r2.learn.agents.make import make_agent, state_shapes
-from r2r2.record.arrays import read_arrays
+from r2r2.record.arrays import read_arrays, write_arrays
 from r2r2.record.checkpoints import newest_good
 from r2r2.record.evaluations import Row, append_evaluations, read_evaluations
 from r2r2.record.events import read_events
@@ -39,7 +39,7 @@ from r2r2.report.curve import curves_of
 from r2r2.run.journal import Journal
 from r2r2.run.plan import plan
 from r2r2.run.saver import Saver
-from r2r2.run.snapshot import LEVELS, grown
+from r2r2.run.snapshot import COUNTS, LEVELS, grown
 from r2r2.run.start import pool_of
 from r2r2.run.train import Training, members_of
 from r2r2.use.trained import config_of
@@ -197,6 +197,64 @@ def test_notes_with_a_right_checksum_that_cannot_be_are_refused(run, fresh, many
         elif sentences.count(None) <= 10 * many:
             told(gone_on, run, fresh)
     assert sum(map(bool, sentences)) > 100 * many
+
+
+CONTRADICTIONS = {
+    "points.counts": lambda points: points["counts"].pop(),
+    "points.returns": lambda points: points["returns"].append(points["returns"][0]),
+    "points.first": lambda points: points["first"].pop(),
+    "points.playing": lambda points: points["playing"][0].__setitem__(1, 5),
+    "points.begun": lambda points: points["begun"].__setitem__(0, 0),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_notes_that_contradict_each_other_are_refused(run, name):
+    change = CONTRADICTIONS[name]
+    seal(run / "checkpoints", 2, lambda manifest: change(manifest["notes"]["points"]))
+    assert f"its notes of '{name}' are missing or cannot be" in told(planned, run)
+
+
+def with_arrays(run, change):
+    """The run with other arrays in its newest checkpoint; gives the file."""
+    path = run / "checkpoints" / "00000002.npz"
+    arrays = read_arrays(path)
+    change(arrays)
+    with path.open("wb") as file:
+        write_arrays(file, arrays.items())
+    seal(path.parent, 2)
+    return path
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_fewer_than_none_are_refused(run, fresh, name):
+    def change(arrays):
+        shape = (3, 2) if "waiting" in name else arrays[name].shape
+        arrays[name] = np.full(shape, -1, arrays[name].dtype)
+
+    path = with_arrays(run, change)
+    why = f"the checkpoint holds '{name}' with a number below 0"
+    assert told(gone_on, run, fresh) == f"'{path}' cannot be used: {why}"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("obs", "'obs' has 0 rows instead of 4"),
+        (
+            "fleet/waiting/members",
+            "the checkpoint holds steps of several counts in 'fleet/waiting/'",
+        ),
+    ],
+)
+def test_arrays_of_other_lengths_are_refused(run, fresh, name, why):
+    def change(arrays):
+        length = 0 if name == "obs" else len(arrays[name]) + 1
+        shape = length, *arrays[name].shape[1:]
+        arrays[name] = np.zeros(shape, arrays[name].dtype)
+
+    path = with_arrays(run, change)
+    assert told(gone_on, run, fresh) == f"'{path}' cannot be used: {why}"
 
 
 def notes_of(folder):
