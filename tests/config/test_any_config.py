@@ -84,7 +84,7 @@ def check_sentence(refusal):
     assert "\n" not in str(refusal)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(any_values())
 def test_a_config_is_one_that_can_be_built_or_is_refused_in_a_sentence(values):
     try:
