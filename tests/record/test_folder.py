@@ -82,7 +82,7 @@ def test_an_empty_folder_is_used(path):
     [
         (CONFIG, True, "a finished run of this config"),
         ("other", True, "a finished run of another config"),
-        (CONFIG, False, "an unfinished run"),
+        (CONFIG, False, "an unfinished run of this config"),
     ],
 )
 def test_a_run_is_not_overwritten_unasked(path, config, finish, why):

@@ -188,7 +188,8 @@ class Worker:
         except subprocess.TimeoutExpired:
             return "its worker process closed its pipe"
         if code < 0:
-            name = signal.Signals(-code).name
+            names = {number.value: number.name for number in signal.Signals}
+            name = names.get(-code, str(-code))
             return f"its worker process was ended by signal {name}"
         return f"its worker process left with exit code {code}"
 

@@ -27,6 +27,7 @@ class Underway(NamedTuple):
     playing: list[Playing]
     returns: dict[int, list[float]]  # by member
     first: dict[int, int]  # by member, the index of its first episode
+    failed: dict[tuple[int, int], int]  # by member and number, how often
 
 
 class Episodes:
@@ -88,11 +89,14 @@ class Episodes:
         """
         member, number = playing.member, playing.number
         times = self._failed[member, number] = self._failed.get((member, number), 0) + 1
+        self._reseed(member, number, times)
+        return self.seed(playing)
+
+    def _reseed(self, member: int, number: int, times: int) -> None:
         if times > 1:
             seed, index = self._members[member].seed, self._first[member] + number
             purpose = f"{self._purpose}-{times}"
             self._seeds[member][number] = episode_seed(seed, purpose, index)
-        return self.seed(playing)
 
     def at(self, slot: int) -> Playing | None:
         """The episode that runs in a slot, if one does."""
@@ -132,6 +136,7 @@ class Episodes:
             playing=list(self.playing),
             returns={member: x.tolist() for member, x in self._returns.items()},
             first={member: self._first[member] for member in self._returns},
+            failed={x: n for x, n in self._failed.items() if x[0] in self._returns},
         )
 
     def go_on(self, underway: Underway) -> None:
@@ -140,6 +145,9 @@ class Episodes:
         for member, returns in underway.returns.items():
             self._returns[member] = np.array(returns)
             self._name(member, underway.first[member])
+        self._failed |= underway.failed
+        for (member, number), times in underway.failed.items():
+            self._reseed(member, number, times)
 
     def _name(self, member: int, first: int) -> None:
         seed, indices = self._members[member].seed, range(first, first + self._episodes)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from r2r2.record.files import append_line, damaged, open_lines, read_lines
+from r2r2.record.files import append_line, damaged, open_lines, read_lines, recording
 
 
 class Row(NamedTuple):
@@ -31,7 +31,7 @@ def append_evaluations(path: Path, rows: Iterable[Row]) -> None:
         >>> append_evaluations(Path("evaluations.csv"), [row])  # doctest: +SKIP
     """
     lines = [_line(row) for row in rows]
-    with open_lines(path) as file:
+    with recording(path), open_lines(path) as file:
         if file.tell() == 0:
             append_line(file, HEADER)
         for line in lines:

@@ -1,5 +1,6 @@
 """What happened in a run, one JSON line per event."""
 
+import contextlib
 import json
 import math
 import os
@@ -10,7 +11,7 @@ from typing import NamedTuple, NoReturn, Self, cast
 
 import numpy as np
 
-from r2r2.record.files import append_line, damaged, open_lines, read_lines
+from r2r2.record.files import append_line, damaged, open_lines, read_lines, recording
 
 Value = str | bool | int | float | np.generic | None
 
@@ -46,7 +47,7 @@ class EventLog:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic):
-        self._file = open_lines(path)
+        self._path, self._file = path, open_lines(path)
         self._clock = clock
         self._start = clock()
 
@@ -57,7 +58,11 @@ class EventLog:
         member: str | None = None,
         fields: Mapping[str, Value] | None = None,
     ) -> None:
-        """Appends one event; on return the operating system has it."""
+        """Appends one event; on return the operating system has it.
+
+        Raises:
+            RecordFailure: The disk is full, say.
+        """
         own = dict(fields or {})
         if taken := [name for name in FIXED if name in own]:
             raise ValueError(f"a field of an event cannot be called {taken[0]!r}")
@@ -65,7 +70,8 @@ class EventLog:
         line = {"event": event, "time": seconds, "member": member}
         line |= steps._asdict() | own
         plain = {name: _plain(value) for name, value in line.items()}
-        append_line(self._file, json.dumps(plain, allow_nan=False))
+        with recording(self._path):
+            append_line(self._file, json.dumps(plain, allow_nan=False))
 
     def mark(self) -> Mark:
         """Where the log stands; what is before it is on the disk."""
@@ -80,7 +86,8 @@ class EventLog:
 
     def close(self) -> None:
         """Closes the file; nothing can be written after it."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # what a full disk left was told already
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -139,6 +139,22 @@ def append_line(file: BinaryIO, line: str) -> None:
     file.flush()
 
 
+@contextlib.contextmanager
+def recording(path: Path) -> Generator[None]:
+    """Turns what the system says against writing into a sentence.
+
+    Raises:
+        RecordFailure: It said something.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RecordFailure(
+            f"'{path}' cannot be written: {reason(error)}; the last checkpoint is "
+            "intact, and the same command goes on from it"
+        ) from error
+
+
 def read_lines(path: Path) -> list[str]:
     """The whole lines of a file, without their ends.
 

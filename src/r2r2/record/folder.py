@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from r2r2.config.refusal import Refusal
 from r2r2.config.text import LONGEST, parse_toml
-from r2r2.record import manifest
+from r2r2.record import lock, manifest
 from r2r2.record.files import read_plain, write_whole
 
 CONFIG = "config.toml"
@@ -232,9 +232,9 @@ def _difference(path: Path, config_text: str) -> str:
 
 
 def _empty(path: Path) -> None:
-    """Deletes everything but the manifest; a link is deleted, not followed."""
+    """Deletes all but manifest and lock; a link is deleted, not followed."""
     for entry in path.iterdir():
-        if entry.name == manifest.NAME:
+        if entry.name in (manifest.NAME, lock.NAME):
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

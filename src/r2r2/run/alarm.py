@@ -7,13 +7,13 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.config.refusal import Refusal
 from r2r2.interact.normalise import normaliser_for
-from r2r2.record.arrays import read_arrays
 from r2r2.run.journal import Learnt
 from r2r2.run.parts import Run
-from r2r2.run.resume import like
+from r2r2.run.resume import read_snapshot
 from r2r2.run.saver import Saver
-from r2r2.run.snapshot import member_of, rebuilt
+from r2r2.run.snapshot import member_of
 
 NOT_FINITE = "a loss was not finite"
 
@@ -57,8 +57,10 @@ def _keep_weights(run: Run, saver: Saver, member: int) -> int | None:
     checkpoint = saver.newest()
     if checkpoint is None:
         return None
-    arrays = read_arrays(checkpoint.arrays)
-    snapshot = rebuilt(arrays, like(run, checkpoint.notes))
+    try:
+        snapshot = read_snapshot(run, checkpoint)
+    except Refusal:  # which must not end the others
+        return None
     statistics = snapshot.statistics
     scales = None
     if statistics is not None:

@@ -16,7 +16,7 @@ from r2r2.interact.rollout import Episode
 from r2r2.measure.evaluate import deviation
 from r2r2.record.evaluations import Row, append_evaluations, cut_evaluations
 from r2r2.record.events import EventLog, Mark, Steps, Value, read_events
-from r2r2.record.files import write_whole
+from r2r2.record.files import recording, write_whole
 from r2r2.record.folder import RunFolder
 from r2r2.record.tensorboard import TensorBoard
 from r2r2.record.weights import save_weights
@@ -148,11 +148,21 @@ class Journal:
     def report(self, member: int, fields: Mapping[str, Any]) -> None:
         """Writes down why a member was stopped, in a file of its own."""
         text = json.dumps(dict(fields), indent=2, allow_nan=False) + "\n"
-        write_whole(self._folder.report(self._members[member].name), text)
+        path = self._folder.report(self._members[member].name)
+        with recording(path):
+            write_whole(path, text)
+
+    def forget_reports(self, stopped: set[int]) -> None:
+        """Takes back the reports of members that are not stopped any more."""
+        for place, member in enumerate(self._members):
+            if place not in stopped:
+                self._folder.report(member.name).unlink(missing_ok=True)
 
     def keep(self, member: int, learnt: Learnt) -> None:
         """Keeps what one member had learnt."""
-        save_weights(self._folder.weights(self._members[member].name), learnt)
+        path = self._folder.weights(self._members[member].name)
+        with recording(path):
+            save_weights(path, learnt)
 
     def weights(
         self, states: Any, scales: Scales | None, spoilt: Sequence[int] = ()

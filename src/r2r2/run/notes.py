@@ -33,7 +33,7 @@ def check_notes(run: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
         Refusal: Something in them is missing or cannot be.
     """
     odd = _misfit(checkpoint.notes, _form(config))
-    odd = odd or _disagreement(checkpoint.notes["points"])
+    odd = odd or _disagreement(checkpoint.notes["points"], config.eval_episodes)
     if odd:
         name = checkpoint.arrays.with_suffix(".json")
         why = f"its notes of '{odd}' are missing or cannot be"
@@ -93,11 +93,14 @@ def _misfit(notes: Mapping[str, Any], form: Mapping[str, Form]) -> str | None:
     return None
 
 
-def _disagreement(points: Mapping[str, Any]) -> str | None:
+def _disagreement(points: Mapping[str, Any], episodes: int) -> str | None:
     """The name of a note about evaluations that the others contradict."""
     width, begun = points["width"], points["begun"]
     playing: list[list[int]] = points["playing"]
     busy = sorted({member for member, _, _ in playing})
+    failures = _each(_row(lambda m: m in busy, _below(episodes), _below(2**31)))
+    if not failures(points.get("failed", [])):  # which the first runs did not note
+        return "points.failed"
     for name in ("counts", "returns", "first"):
         if sorted(row[0] for row in points[name]) != busy:
             return f"points.{name}"

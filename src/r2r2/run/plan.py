@@ -6,7 +6,7 @@ from typing import NamedTuple
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig
-from r2r2.config.simbav2 import SimbaV2Config
+from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
 from r2r2.config.text import GUARDS, changed_fields, parse_toml
 from r2r2.record.checkpoints import Checkpoint, newest_good
 from r2r2.record.folder import open_run
@@ -82,9 +82,17 @@ def _check_steps(path: Path, config: RunConfig, before: int) -> None:
             f"{before}, is as many or more"
         )
     agent = config.agent
-    if isinstance(agent, SimbaV2Config) and agent.first_rate != agent.last_rate:
+    if isinstance(agent, SimbaV2Config) and _falls(agent):
         raise Refusal(
             f"steps is {config.steps}; allowed for '{path}' is {before}, because "
             f"{agent.name}'s learning rate falls until the last step of the run: give "
             "another folder with --out"
         )
+
+
+def _falls(agent: SimbaV2Config) -> bool:
+    """Whether a learning rate of an agent depends on the run's length."""
+    rates = [(agent.first_rate, agent.last_rate)]
+    if isinstance(agent, SimbaV2SPLConfig):
+        rates.append((agent.encoder_first_rate, agent.encoder_last_rate))
+    return any(first != last for first, last in rates)

@@ -58,12 +58,17 @@ class Points:
         slots = range(len(members), len(pool.places))
         episodes = Episodes(members, slots, self._episodes, "evaluate")
         self._evaluator = Evaluator(agent, episodes, len(members))
-        self._lent = lent
+        self.lent = lent
         self._held: list[Held] = []
         self._counts: dict[int, Counts] = {}  # by member under evaluation
         self._begun = np.zeros(len(members), dtype=int)
         # Who waits for its policy to be taken, with its counts at that step.
         self.due: dict[int, Counts] = {}
+
+    @property
+    def width(self) -> int:
+        """Episodes of an evaluation that are played at once."""
+        return self._evaluator.episodes.width
 
     @property
     def busy(self) -> bool:
@@ -86,7 +91,7 @@ class Points:
         if not members:
             return ()
         counts = {member: self.due.pop(member) for member in members}
-        if self._lent:
+        if self.lent:
             kept = jax.device_put(evaluated.policies, may_alias=False)
             self._held.append(Held(counts[0], evaluated._replace(policies=kept)))
             return ()
@@ -127,7 +132,7 @@ class Points:
         self._evaluator.episodes.forget(member)
         self._counts.pop(member, None)
         self.due.pop(member, None)
-        self._held = self._held if not self._lent else []
+        self._held = self._held if not self.lent else []
 
     def running(self) -> dict[int, int]:
         """The slots of episodes under way, each with its episode's seed."""
@@ -137,7 +142,7 @@ class Points:
     def saved(self) -> SavedPoints:
         """All of it, to be saved."""
         episodes = self._evaluator.episodes
-        obs, playing, returns, first = episodes.underway()
+        obs, playing, returns, first, failed = episodes.underway()
         notes = {
             "width": episodes.width,
             "begun": self._begun.tolist(),
@@ -147,6 +152,7 @@ class Points:
             "playing": [list(one) for one in playing],
             "returns": [[member, *x] for member, x in returns.items()],
             "first": list(map(list, first.items())),
+            "failed": [[*which, times] for which, times in failed.items()],
         }
         evaluated = [self._evaluator.kept()] if self.busy else []
         evaluated += [jax.device_get(held.evaluated) for held in self._held]
@@ -172,7 +178,8 @@ class Points:
         elif playing:
             rows = {one.slot: x for one, x in zip(playing, saved.obs, strict=True)}
             returns = {member: x for member, *x in notes["returns"]}
-            underway = Underway(rows, playing, returns, dict(notes["first"]))
+            failed = {(m, number): n for m, number, n in notes.get("failed", [])}
+            underway = Underway(rows, playing, returns, dict(notes["first"]), failed)
             self._evaluator.go_on(evaluated.pop(0), underway)
         counts = [(decisions, updates) for decisions, updates in notes["held"]]
         self._held = [Held(*pair) for pair in zip(counts, evaluated, strict=True)]

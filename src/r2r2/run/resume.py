@@ -26,7 +26,7 @@ NO_STATE = "its environment offers no state to go on from"
 def save(run: Run, saver: Saver) -> None:
     """Copies a run to the host, and starts writing it; nothing may be under way."""
     host, points = run.host, run.host.points.saved()
-    running = _running(host)
+    running = _running(run)
     states = run.pool.save(list(running))
     pairs = zip(running, states, strict=True)
     offered = [(slot, own) for slot, own in pairs if own is not None]
@@ -60,7 +60,7 @@ def resume(
     """
     host, notes = run.host, checkpoint.notes
     with _naming(checkpoint.arrays):
-        snapshot = _read(run, checkpoint)
+        snapshot = read_snapshot(run, checkpoint)
     worlds = _worlds(checkpoint.worlds)
     run.fleet.hold(snapshot.fleet)
     saver.go_on(checkpoint, run.fleet)
@@ -71,11 +71,15 @@ def resume(
     host.faults.update(dict(notes["faults"]))
     host.stopped.update(dict(notes["stopped"]))
     run.journal.restore(notes["journal"])
+    run.journal.forget_reports(set(host.stopped))
     fields = {"checkpoint": checkpoint.number}
     run.journal.event("resumed", None, (checkpoint.step, 0), fields)
     saved = SavedPoints(snapshot.evaluated, snapshot.obs, notes["points"])
-    faults = host.points.restore(saved)
-    for fault in (*faults, *_put_back(run, worlds)):
+    faults = list(host.points.restore(saved))
+    running = _running(run)
+    if host.points.width != notes["points"]["width"]:  # evaluations were begun again
+        running = {s: x for s, x in running.items() if s < len(host.members)}
+    for fault in (*faults, *_put_back(run, running, worlds)):
         collector.mend(fault)
 
 
@@ -88,10 +92,15 @@ def _naming(path: Path) -> Generator[None]:
         raise Refusal(f"'{path}' cannot be used: {refusal}") from None
 
 
-def _read(run: Run, checkpoint: Checkpoint) -> Snapshot:
+def read_snapshot(run: Run, checkpoint: Checkpoint) -> Snapshot:
+    """A checkpoint's arrays in the form of this run's.
+
+    Raises:
+        Refusal: They are of another run.
+    """
     arrays, notes = read_arrays(checkpoint.arrays), checkpoint.notes
     if notes["rows"] < run.fleet.ring:
-        if (arrays.get("fleet/opened", 0) >= notes["rows"]).any():
+        if (np.asarray(arrays.get("fleet/opened", 0)) >= notes["rows"]).any():
             raise Refusal("its replay has come round already: steps cannot be raised")
         arrays = grown(arrays, notes["rows"], run.fleet.ring)
     snapshot = rebuilt(arrays, like(run, notes))
@@ -111,22 +120,32 @@ def _worlds(path: Path) -> dict[int, Saved]:
     return states
 
 
-def _put_back(run: Run, states: dict[int, Saved]) -> list[Fault]:
-    """Puts environments where they were; gives those whose episode is to begin anew."""
-    running = _running(run.host)
+def _put_back(
+    run: Run, running: dict[int, int], states: dict[int, Saved]
+) -> list[Fault]:
+    """Puts environments where they were; gives those whose episode is to begin anew.
+
+    A state that no longer fits, of another version say, is nobody's failure.
+    """
     slots = [slot for slot in running if slot in states]
     without = [slot for slot in running if slot not in states]
     faults = [Fault(slot, NO_STATE, own=False) for slot in without]
     if slots:
         seeds = [running[slot] for slot in slots]
         _, failed = run.pool.load(slots, seeds, [states[slot] for slot in slots])
-        faults += failed
+        faults += [fault._replace(own=False) for fault in failed]
     return faults
 
 
-def _running(host: Host) -> dict[int, int]:
-    """The slots with an episode under way, each with the episode's seed."""
+def _running(run: Run) -> dict[int, int]:
+    """The slots with an episode under way, each with the episode's seed.
+
+    In an environment that is lent, the last evaluation took the place of training's.
+    """
+    host = run.host
     members = [m for m in range(len(host.members)) if m not in host.stopped]
+    if host.points.lent:
+        members = [m for m in members if host.rollout.steps[m] < run.config.steps]
     training = {member: host.rollout.seed(member) for member in members}
     return training | host.points.running()
 

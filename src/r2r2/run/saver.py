@@ -16,6 +16,8 @@ from r2r2.learn.fleet import Fleet
 from r2r2.learn.rows import HostRows
 from r2r2.record.arrays import read_arrays
 from r2r2.record.checkpoints import Checkpoint, Content, newest_good, write_checkpoint
+from r2r2.record.inventory import MANIFEST, name_of
+from r2r2.record.shelf import delete_files, numbers_of
 
 
 class Segment(NamedTuple):
@@ -80,7 +82,13 @@ class Saver:
     def needs(self, fleet: Fleet) -> tuple[str, ...]:
         """The earlier segments of which a ring still holds some row."""
         oldest = fleet.opened - fleet.ring + 1
-        self._segments = [x for x in self._segments if (x.last >= oldest).any()]
+        before, kept = np.full(fleet.size, -1), list[Segment]()
+        for segment in self._segments:
+            last = np.asarray(segment.last)
+            if ((last > before) & (last >= oldest)).any():
+                kept.append(segment)
+            before = last
+        self._segments = kept
         return tuple(segment.name for segment in self._segments)
 
     def write(self, content: Content, fleet: Fleet) -> None:
@@ -128,6 +136,9 @@ class Saver:
                 fleet.put_rows(member, first, rows)
                 last.append(first + len(rows["reward"]) - 1)
             self._segments.append(Segment(path.name, last))
+        # Newer ones were damaged; could they be read later, the log is not theirs.
+        newer = [n for n in numbers_of(self._folder) if n > checkpoint.number]
+        delete_files(self._folder / name_of(n, MANIFEST) for n in newer)
 
     def close(self) -> None:
         """Waits for what is being written, and lets the thread go."""

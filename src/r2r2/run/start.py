@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from r2r2.config.every import every
 from r2r2.config.resolve import checked, defaults
 from r2r2.config.run import RunConfig
-from r2r2.config.text import changed_fields, experiment_name, run_name, to_toml
+from r2r2.config.text import GUARDS, changed_fields, experiment_name, run_name, to_toml
 from r2r2.envs.make import Env, Source
 from r2r2.envs.members import Member
 from r2r2.envs.own import source_of
@@ -20,8 +20,9 @@ from r2r2.envs.troupe import Recipe
 from r2r2.envs.turns import Place
 from r2r2.measure.evaluate import places_for
 from r2r2.record.evaluations import read_evaluations
+from r2r2.record.files import recording
 from r2r2.record.folder import RunFolder, create_run, reopen_run
-from r2r2.record.lock import check_free, hold
+from r2r2.record.lock import hold
 from r2r2.record.manifest import read_manifest
 from r2r2.record.tensorboard import check_tensorboard
 from r2r2.record.versions import versions
@@ -82,8 +83,10 @@ def finished(config: RunConfig, out: Path | None = None) -> bool:
     """Whether this very run is there already."""
     path = folder_of(config, out)
     manifest = read_manifest(path)
-    over = manifest is not None and manifest.status == "finished"
-    return over and config_there(path) == config
+    if manifest is None or manifest.status != "finished":
+        return False
+    there = config_there(path)
+    return there is not None and not set(changed_fields(config, there)) - set(GUARDS)
 
 
 def _nothing_yet(members: int) -> Progress:
@@ -144,14 +147,18 @@ def train(
     config = settle(config, source)
     lent = isinstance(env, gymnasium.Env)
     path, interval = folder_of(config, out), every(how.checkpoint_every)
-    how_to = Plan() if how.overwrite else plan(path, config, say)
-    with pool_of(config, source, lent, how) as pool, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        there = read_manifest(path) is not None
+        if there:  # nobody else may change it from here on
+            stack.enter_context(hold(path))
+        how_to = Plan() if how.overwrite else plan(path, config, say)
+        pool = stack.enter_context(pool_of(config, source, lent, how))
         check_fits(config, pool.spec)
         if how.tensorboard:
             check_tensorboard()
-        check_free(path)
         folder = _folder(path, config, how, how_to)
-        stack.enter_context(hold(folder.path))
+        if not there:
+            stack.enter_context(hold(path))
         name = experiment_name(config, plain(config, source))
         journal = Journal(config, folder, members, name, how.tensorboard)
         stack.enter_context(journal)
@@ -164,14 +171,20 @@ def train(
         else:
             training.begin()
         training.run(watch)
-    random = journal.random_returns()
-    result = Result(folder, members, journal.latest, random, training.stopped)
+        random = journal.random_returns()
+        result = Result(folder, members, journal.latest, random, training.stopped)
+        with recording(folder.path):
+            _finish(config, result)
+    return result
+
+
+def _finish(config: RunConfig, result: Result) -> None:
+    folder = result.folder
     if folder.evaluations.exists():
         rows = read_evaluations(folder.evaluations)
         lines = {f"random policy, {task}": x for task, x in result.random.items()}
         draw_curve(rows, folder.curve, _title(config), lines)
     folder.finish()
-    return result
 
 
 def _folder(path: Path, config: RunConfig, how: How, how_to: Plan) -> RunFolder:
