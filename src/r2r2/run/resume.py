@@ -76,9 +76,7 @@ def resume(
     run.journal.event("resumed", None, (checkpoint.step, 0), fields)
     saved = SavedPoints(snapshot.evaluated, snapshot.obs, notes["points"])
     faults = list(host.points.restore(saved))
-    running = _running(run)
-    if host.points.width != notes["points"]["width"]:  # evaluations were begun again
-        running = {s: x for s, x in running.items() if s < len(host.members)}
+    running = still_running(run, notes["points"])
     for fault in (*faults, *_put_back(run, running, worlds)):
         collector.mend(fault)
 
@@ -148,6 +146,17 @@ def _running(run: Run) -> dict[int, int]:
         members = [m for m in members if host.rollout.steps[m] < run.config.steps]
     training = {member: host.rollout.seed(member) for member in members}
     return training | host.points.running()
+
+
+def still_running(run: Run, points: dict[str, Any]) -> dict[int, int]:
+    """The slots whose episodes go on after a checkpoint with these notes of points.
+
+    Where another number is played at once, evaluations have begun again already.
+    """
+    running = _running(run)
+    if run.host.points.width == points["width"]:
+        return running
+    return {slot: x for slot, x in running.items() if slot < len(run.host.members)}
 
 
 def _snapshot(run: Run, points: SavedPoints) -> Snapshot:

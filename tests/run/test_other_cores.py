@@ -1,0 +1,76 @@
+"""A run that goes on where another number of evaluations is played at once."""
+
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from r2r2.envs.members import Member
+from r2r2.envs.pool import EnvPool
+from r2r2.envs.troupe import Recipe
+from r2r2.envs.turns import Place
+from r2r2.interact.rollout import Rollout
+from r2r2.measure import evaluate
+from r2r2.measure.evaluate import Evaluated, places_for
+from r2r2.run import resume
+from r2r2.run.points import Points
+
+MEMBERS = [Member("Pendulum-v1", 0), Member("Pendulum-v1", 1)]
+RECIPES = [Recipe("Pendulum-v1", 1)] * 2
+CONFIG = types.SimpleNamespace(
+    eval_every=10, eval_average=1, eval_episodes=4, steps=100
+)
+AGENT = types.SimpleNamespace(
+    greedy=lambda policy, obs: jnp.tanh(obs @ policy[:, None])
+)
+POLICIES = jnp.array([[0.1, 0.2, 0.3], [0.3, 0.1, -0.2]])
+
+
+class World:
+    """What a checkpoint needs of a run whose members are under evaluation."""
+
+    def __init__(self, monkeypatch, cores):
+        monkeypatch.setattr(evaluate, "cores", lambda: cores)
+        monkeypatch.setattr(evaluate, "SLOTS_PER_CORE", 4)
+        pairs = zip(MEMBERS, RECIPES, strict=True)
+        places = [Place(member, recipe, "training") for member, recipe in pairs]
+        self.pool = EnvPool([*places, *places_for(MEMBERS, RECIPES, 4)], workers=0)
+        self.found, self.config = {}, CONFIG
+        journal = types.SimpleNamespace(evaluation=self.book)
+        self.points = Points(CONFIG, AGENT, MEMBERS, self.pool, journal, lent=False)
+        self.host = types.SimpleNamespace(
+            members=MEMBERS,
+            stopped={},
+            rollout=Rollout(MEMBERS, self.pool.spec),
+            points=self.points,
+        )
+
+    def book(self, member, counts, returns):
+        self.found[member] = returns
+
+    def play(self, turns=10**6):
+        for _ in range(turns):
+            if not self.points.busy:
+                break
+            self.points.take(self.pool.step(self.points.turn()))
+        return self.found
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_evaluations_come_to_the_same_on_other_cores(monkeypatch, cores):
+    whole = World(monkeypatch, cores=2)
+    whole.points.due = {0: (10, 0), 1: (10, 0)}
+    whole.points.begin(Evaluated(POLICIES))
+    whole.pool.begin([0, 1], [whole.host.rollout.seed(member) for member in (0, 1)])
+    whole.play(turns=50)
+    saved, running = whole.points.saved(), resume._running(whole)
+    states = dict(zip(running, whole.pool.save(list(running)), strict=True))
+
+    other = World(monkeypatch, cores)
+    assert other.points.restore(saved) == ()
+    going = resume.still_running(other, saved.notes)
+    assert resume._put_back(other, going, states) == []
+    expected, found = whole.play(), other.play()
+    for member in (0, 1):
+        np.testing.assert_array_equal(found[member], expected[member])
