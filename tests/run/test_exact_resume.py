@@ -74,7 +74,7 @@ def test_checkpoints_change_nothing(whole, tmp_path):
     assert_same(result, whole)
 
 
-@pytest.mark.parametrize("number", [1, 3], ids=["warm-up", "busy"])
+@pytest.mark.parametrize("number", [1, 3, 4], ids=["warm-up", "busy", "end"])
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(whole, tmp_path, number):
     path, said = killed_after(whole, tmp_path / "run", number), []
     how = NEVER._replace(tensorboard=True)
