@@ -99,6 +99,10 @@ class Judged(Fragile):
 class Unjudged(Judged):
     """Fails whenever it is evaluated in that episode."""
 
+    # From other starts too.
+    again = tuple(episode_seed(0, f"evaluate-{times}", 1) for times in range(2, 9))
+    fatal = (*Judged.fatal, *again)
+
     def fail(self, *given):
         raise RuntimeError("the referee is gone")
 

@@ -244,7 +244,7 @@ def test_members_stop_beyond_the_limit_and_the_others_finish(tmp_path, monkeypat
         # What it learnt before may still be told.
         assert {e["event"] for e in ran.named(task)} <= {"losses", "episode", *FAULTS}
         assert (faults[-1]["decision_step"], faults[-1]["why"]) == (step, why)
-        assert not ran.folder.weights(name).exists()
+        assert ran.folder.weights(name).exists()
         report = json.loads(ran.folder.report(name).read_text())
         assert report["why"] == why
         assert report["last_failure"][0].startswith("Traceback")
@@ -277,6 +277,15 @@ def test_a_run_of_which_all_are_stopped_ends(tmp_path, agent):
 def test_a_member_without_a_single_failure_to_spare_stops_at_the_first(tmp_path):
     ran = Ran(tmp_path / "run", ["Calm", "Raises"], env_faults=0)
     assert list(ran.result.stopped) == ["fragile.Raises-v0_s0"]
+
+
+def test_a_stopped_member_goes_on_when_more_failures_are_allowed(tmp_path):
+    tasks = ["Calm", "Raises"]
+    assert Ran(tmp_path / "run", tasks, every="7", env_faults=0).result.stopped
+    more = Ran(tmp_path / "run", tasks, every="7", env_faults=9)
+    assert not more.result.stopped
+    assert more.training._rollout.steps.tolist() == [60, 60]
+    assert not more.folder.report("fragile.Raises-v0_s0").exists()
 
 
 def test_what_was_lost_with_another_is_told_and_does_not_count(tmp_path):

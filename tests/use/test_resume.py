@@ -265,7 +265,7 @@ def test_one_without_checkpoints_is_left_where_the_signal_falls(r2r2, here, trai
     assert found.code == 130
     assert found.err == (
         "r2r2: 'run' is left at step 4, of which no checkpoint is kept; "
-        "go on with: r2r2 train --resume run\n"
+        "begin again with: r2r2 train --resume run\n"
     )
 
 

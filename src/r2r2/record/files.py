@@ -66,6 +66,12 @@ def write_whole(path: Path, data: bytes | str) -> None:
         os.fsync(file.fileno())
 
 
+def sync_file(path: Path) -> None:
+    """Waits until a file is on the disk as it is."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def sync_folder(path: Path) -> None:
     """Waits until the names in a folder are on the disk, as `fsync` does for content.
 

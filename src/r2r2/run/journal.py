@@ -16,7 +16,7 @@ from r2r2.interact.rollout import Episode
 from r2r2.measure.evaluate import deviation
 from r2r2.record.evaluations import Row, append_evaluations, cut_evaluations
 from r2r2.record.events import EventLog, Mark, Steps, Value, read_events
-from r2r2.record.files import recording, write_whole
+from r2r2.record.files import recording, sync_file, write_whole
 from r2r2.record.folder import RunFolder
 from r2r2.record.tensorboard import TensorBoard
 from r2r2.record.weights import save_weights
@@ -152,8 +152,9 @@ class Journal:
         with recording(path):
             write_whole(path, text)
 
-    def forget_reports(self, stopped: set[int]) -> None:
+    def go_on(self, stopped: set[int]) -> None:
         """Takes back the reports of members that are not stopped any more."""
+        self._stopped = set(stopped)
         for place, member in enumerate(self._members):
             if place not in stopped:
                 self._folder.report(member.name).unlink(missing_ok=True)
@@ -179,6 +180,8 @@ class Journal:
         Copies: they are written while the run goes on.
         """
         table = self._folder.evaluations
+        if table.exists():
+            sync_file(table)
         return {
             "events": list(self._log.mark()),
             "evaluations": table.stat().st_size if table.exists() else 0,

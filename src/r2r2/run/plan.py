@@ -48,7 +48,7 @@ def plan(path: Path, config: RunConfig, say: Say) -> Plan:
         return Plan()
     different = changed_fields(config, there)
     over = manifest.status == "finished"
-    if set(different) - {"steps", *GUARDS} or (over and "steps" not in different):
+    if set(different) - {"steps", *GUARDS} or (over and not different):
         return Plan()
     _check_steps(path, config, there.steps)
     checkpoint, damaged = newest_good(path / "checkpoints")

@@ -69,16 +69,27 @@ def resume(
     if isinstance(host.normaliser, Normaliser) and snapshot.statistics is not None:
         host.normaliser.statistics = snapshot.statistics
     host.faults.update(dict(notes["faults"]))
-    host.stopped.update(dict(notes["stopped"]))
+    host.stopped.update(_still_stopped(run, dict(notes["stopped"])))
     run.journal.restore(notes["journal"])
-    run.journal.forget_reports(set(host.stopped))
-    fields = {"checkpoint": checkpoint.number}
-    run.journal.event("resumed", None, (checkpoint.step, 0), fields)
+    run.journal.go_on(set(host.stopped))
+    counts = checkpoint.step, int(host.schedule.made.min())
+    run.journal.event("resumed", None, counts, {"checkpoint": checkpoint.number})
     saved = SavedPoints(snapshot.evaluated, snapshot.obs, notes["points"])
     faults = list(host.points.restore(saved))
     running = still_running(run, notes["points"])
     for fault in (*faults, *_put_back(run, running, worlds)):
         collector.mend(fault)
+
+
+def _still_stopped(run: Run, stopped: dict[int, str]) -> dict[int, str]:
+    """Those who were stopped, but for environments that may now fail more often."""
+    limit, alarmed = run.config.env_faults, run.fleet.alarmed()
+    faults = run.host.faults
+    return {
+        member: why
+        for member, why in stopped.items()
+        if member in alarmed or faults.get(member, 0) > limit
+    }
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from r2r2.config.every import every
 from r2r2.config.resolve import checked, defaults
 from r2r2.config.run import RunConfig
-from r2r2.config.text import GUARDS, changed_fields, experiment_name, run_name, to_toml
+from r2r2.config.text import changed_fields, experiment_name, run_name, to_toml
 from r2r2.envs.make import Env, Source
 from r2r2.envs.members import Member
 from r2r2.envs.own import source_of
@@ -83,10 +83,8 @@ def finished(config: RunConfig, out: Path | None = None) -> bool:
     """Whether this very run is there already."""
     path = folder_of(config, out)
     manifest = read_manifest(path)
-    if manifest is None or manifest.status != "finished":
-        return False
-    there = config_there(path)
-    return there is not None and not set(changed_fields(config, there)) - set(GUARDS)
+    over = manifest is not None and manifest.status == "finished"
+    return over and config_there(path) == config
 
 
 def _nothing_yet(members: int) -> Progress:

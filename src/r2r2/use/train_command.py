@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import jax
@@ -13,6 +13,7 @@ from r2r2.config.every import Every, every
 from r2r2.config.presets import QUICK, QUICK_BAR
 from r2r2.config.run import RunConfig
 from r2r2.config.text import changed_fields
+from r2r2.record.folder import open_run
 from r2r2.run.fitting import plain
 from r2r2.run.start import Result, finished, folder_of, settle, train
 from r2r2.run.train import Progress, members_of
@@ -38,8 +39,10 @@ def train_command(argv: list[str]) -> int:
     if not command.how.overwrite and finished(config, command.out):
         said = f"{path} is finished already, with this very config."
         console.print(said, soft_wrap=True, markup=False, highlight=False)
+        stopped = _stopped_there(path)
+        _say_stopped(stopped)
         _next_steps(console, path)
-        return 0
+        return 1 if stopped else 0
     cache_compiled_programs()
     return _trained(config, path, command, console)
 
@@ -87,7 +90,20 @@ def _left(path: Path, watch: _Watch, saves: bool) -> str:
     if watch.calls > 1 and not saves:
         where += ", of which no checkpoint is kept"
     command = f"{program()} train --resume {shlex.quote(str(path))}"
-    return f"'{path}' is {where}; go on with: {command}"
+    how = "go on" if saves or watch.calls <= 1 else "begin again"
+    return f"'{path}' is {where}; {how} with: {command}"
+
+
+def _say_stopped(stopped: Mapping[str, str]) -> None:
+    for name, why in stopped.items():
+        print(f"r2r2: {name} was stopped: {why}", file=sys.stderr)
+
+
+def _stopped_there(path: Path) -> dict[str, str]:
+    """The members of a finished run that were stopped, each with where it says why."""
+    folder = open_run(path)
+    reports = {name: folder.report(name) for name in folder.members}
+    return {name: f"see '{x}'" for name, x in reports.items() if x.exists()}
 
 
 def _opening(config: RunConfig, path: Path) -> str:
@@ -121,8 +137,7 @@ def _say_result(console: Console, result: Result, quick: bool) -> None:
         if quick and task == QUICK["env"]:
             line += f"; what --quick should reach {QUICK_BAR}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    for name, why in result.stopped.items():
-        print(f"r2r2: {name} was stopped: {why}", file=sys.stderr)
+    _say_stopped(result.stopped)
     if len(result.stopped) < len(result.members):
         _next_steps(console, result.folder.path)
 
