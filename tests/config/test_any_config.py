@@ -1,7 +1,7 @@
 """Any config there can be: it is trained, or refused in a sentence."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from r2r2 import resolve, train
@@ -121,7 +121,11 @@ def test_a_config_trains_ten_steps(tmp_path, agent, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", AGENTS)
-@settings(max_examples=4, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=4,
+    phases=[Phase.reuse, Phase.generate],  # every smaller one is compiled again
+    suppress_health_check=list(HealthCheck),
+)
 @given(data=st.data())
 def test_any_config_trains_ten_steps_or_is_refused(tmp_path, agent, data):
     path = tmp_path / "run"
