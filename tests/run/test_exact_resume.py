@@ -69,6 +69,7 @@ def test_checkpoints_were_taken_when_much_was_half_done(whole):
     assert 0 < notes["journal"]["logged"] < arrays["rollout/steps"].mean()
 
 
+@pytest.mark.slow
 def test_checkpoints_change_nothing(whole, tmp_path):
     result = train(FLEET, tmp_path / "run", how=NEVER)
     assert_same(result, whole)
@@ -88,6 +89,7 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(whole, tmp_path, numbe
     assert (resumed["checkpoint"], resumed["decision_step"]) == (number, step)
 
 
+@pytest.mark.slow
 def test_other_workers_go_on_with_what_is_left(whole, tmp_path):
     """Also in the middle of evaluations, twice in a row; by a signal, not a kill."""
     path = tmp_path / "run"
@@ -182,6 +184,7 @@ def made(events, kind, *fields):
     return [[event[name] for name in fields] for event in found]
 
 
+@pytest.mark.slow
 def test_more_steps_go_on_with_what_was_owed_at_the_end(whole, tmp_path):
     """Who trains with whom is another then: bits are those of one member only."""
     path, said = tmp_path / "run", []
