@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from r2r2 import resolve, train
 from r2r2.config.agents import AGENTS
 from r2r2.config.fields import leaves
-from r2r2.config.options import LARGEST
+from r2r2.config.options import HUGE, LARGEST
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import defaults
 from r2r2.config.text import parse_toml, to_toml
@@ -42,7 +42,7 @@ ANY_VALUE = {
 # What can be trained in a moment: sizes are small, other numbers may be anything.
 SMALL = {
     int: st.integers(0, 9),
-    float: st.floats(0, 1) | st.floats(1e-6, 1e6) | st.floats(-1e38, 1e38),
+    float: st.floats(0, 1) | st.floats(1e-6, 1e6) | st.floats(-HUGE, HUGE),
     bool: st.booleans(),
     str: st.sampled_from(["updates", "decisions"]),
     tuple[int, ...]: st.sampled_from([1, 2, (7,), (2**31 - 1, 0)]),
@@ -112,7 +112,7 @@ def trains_ten_steps_or_is_refused(values, path):
 
 
 @pytest.mark.parametrize("agent", ["minphi"])
-@settings(max_examples=1, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_config_trains_ten_steps_or_is_refused(tmp_path, agent, data):
     trains_ten_steps_or_is_refused(data.draw(small_values(agent)), tmp_path / "run")
@@ -122,7 +122,7 @@ def test_a_config_trains_ten_steps_or_is_refused(tmp_path, agent, data):
 @pytest.mark.parametrize("agent", AGENTS)
 @settings(
     max_examples=4,
-    phases=[Phase.reuse, Phase.generate],  # every smaller one is compiled again
+    phases=[Phase.generate],  # every smaller one is compiled again
     suppress_health_check=list(HealthCheck),
 )
 @given(data=st.data())

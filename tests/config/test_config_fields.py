@@ -111,14 +111,14 @@ def test_a_whole_number_is_nothing_else(value):
 )
 def test_a_weight_is_finite_and_not_negative(value):
     path = "agent.representation.lambda_rr"
-    words = f"{path} is {value!r}; allowed is a number from 0 to 1e+38"
+    words = f"{path} is {value!r}; allowed is a number from 0 to 1e+18"
     assert refused(TABLE[path], value) == words
 
 
 def test_the_ends_of_ranges_are_as_their_words_say():
     assert parse(TABLE["agent.representation.lambda_rr"], "0") == 0
-    assert "a number above 0, up to 1e+38" in refused(TABLE["agent.adam.epsilon"], "0")
-    assert "a number above 0, up to 1e+38" in refused(
+    assert "a number above 0, up to 1e+18" in refused(TABLE["agent.adam.epsilon"], "0")
+    assert "a number above 0, up to 1e+18" in refused(
         TABLE["agent.adam.epsilon"], "inf"
     )
     assert "from 0 to 1" in refused(TABLE["agent.discount"], "1.01")

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 LARGEST = 2**31 - 1
 WIDEST = 2**20  # of a layer or a batch: products of a few such fit into integers
-HUGE = 1e38  # single precision ends a little above
+HUGE = 1e18  # the product of two fits into single precision
 
 
 class Range(NamedTuple):
