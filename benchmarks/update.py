@@ -20,7 +20,8 @@ from r2r2.envs.members import Spec
 from r2r2.interact.rollout import Seen
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
-from r2r2.learn.fleet import Fleet, Lengths
+from r2r2.learn.fleet import Fleet
+from r2r2.learn.update import Lengths
 from r2r2.record.versions import versions
 
 

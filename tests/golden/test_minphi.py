@@ -145,7 +145,8 @@ class Run:
         )
         replay = one_step_episodes(spec(self.file), seen)
         keys = jax.random.key(0)[None]
-        fleet = jax.jit(partial(updates.init, self.agent))(keys, replay, 1)
+        states = jax.jit(partial(updates.first_states, self.agent))(keys, 1)
+        fleet = jax.jit(partial(updates.init, self.agent))(states, replay)
         learner = jax.tree.map(lambda x: x[0], fleet)
         self.learner = learner._replace(state=initial_state(self.file, self.agent))
         self.data = updates.Data(replay.rows)

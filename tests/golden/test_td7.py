@@ -60,7 +60,8 @@ class Run:
         replay = recorded_replay(self.file)
         state = initial_state(self.file)
         keys = jax.random.key(0)[None]
-        fleet = jax.jit(partial(updates.init, self.agent))(keys, replay, 1)
+        states = jax.jit(partial(updates.first_states, self.agent))(keys, 1)
+        fleet = jax.jit(partial(updates.init, self.agent))(states, replay)
         learner = jax.tree.map(lambda x: x[0], fleet)
         self.learner = learner._replace(state=state)
         self.data = updates.Data(replay.rows)

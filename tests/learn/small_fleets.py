@@ -15,8 +15,8 @@ from r2r2.interact.normalise import Scales
 from r2r2.interact.rollout import Seen
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
-from r2r2.learn.fleet import Fleet, Lengths
-from r2r2.learn.update import Data, update_once
+from r2r2.learn.fleet import Fleet
+from r2r2.learn.update import Data, Lengths, update_once
 from r2r2.learn.update import draw as update_draw
 from r2r2.learn.update import sync as update_sync
 
@@ -121,16 +121,19 @@ def by_hand(fleet: Fleet, scales, place: int, made: int, count: int):
     return learner
 
 
-def check_a_call(name: str, made: tuple[int, int, int]) -> None:
-    """Seven updates in one call are those that the first two members make by hand."""
+def check_a_call(
+    name: str, made: tuple[int, int, int], count: int = 7, stride: int = 1
+) -> None:
+    """Updates in one call are those that the first two members make by hand."""
     fleet = fleet_of(small(name), [0, 1, 2])
+    fleet._stride = stride
     scales = scales_of(fleet._agent, [0, 1, 2])
-    expected = [by_hand(fleet, scales, place, made[place], 7) for place in (0, 1)]
-    fleet.train(Call((0, 1, 2), 7), np.array(made), scales)
+    expected = [by_hand(fleet, scales, place, made[place], count) for place in (0, 1)]
+    fleet.train(Call((0, 1, 2), count), np.array(made), scales)
     delay = fleet._agent.phase
     for place in (0, 1):
         ours = member(fleet.learners, place)
         chex.assert_trees_all_close(ours, expected[place], rtol=1e-4, atol=1e-6)
-        assert ours.metrics["loss/critic"].times == 7
-        times = (made[place] + 7) // delay - made[place] // delay
+        assert ours.metrics["loss/critic"].times == count
+        times = (made[place] + count) // delay - made[place] // delay
         assert ours.metrics["loss/actor"].times == times

@@ -76,7 +76,7 @@ def test_a_variance_that_underflows_has_no_gradient_either():
 def test_the_guard_leaves_every_other_value_as_it_is():
     z = jax.random.normal(jax.random.key(0), (64, 32)) * 0.3
     plain = jnp.sqrt(jnp.sum((z - z.mean(0)[None]) ** 2, axis=0) / 63)
-    np.testing.assert_array_equal(deviation(z), plain)
+    np.testing.assert_allclose(deviation(z), plain, rtol=2e-6)
 
 
 def test_two_rows_are_enough():

@@ -76,6 +76,10 @@ def test_a_call_is_the_updates_one_after_the_other(name):
     check_a_call(name, (1, 3, 5))
 
 
+def test_a_call_in_strides_is_the_updates_one_after_the_other():
+    check_a_call("td7-ln+r2r2", (2, 4, 6), count=8, stride=2)
+
+
 @every_agent
 def test_nothing_is_traced_twice(name):
     agent = make_agent(small(name), SPEC, 1)

@@ -20,7 +20,7 @@ def next_call(made: np.ndarray, owed: np.ndarray, phase: int, most: int) -> Call
     """The next call towards making all updates owed; its members agree modulo `phase`.
 
     Members out of phase first come into it among themselves; then all who still owe go
-    on until the first is done.
+    on until the first is done, in whole phases, of which the program is the fastest.
 
     Args:
         made: updates each member has made, [S].
@@ -34,12 +34,24 @@ def next_call(made: np.ndarray, owed: np.ndarray, phase: int, most: int) -> Call
     """
     active = np.flatnonzero(owed)
     late = made[active] % phase
-    ahead = most
-    if len(set(late)) > 1:
+    if late.any():
         active = active[late == late.max()]
-        ahead = phase - late.max()
-    count = min(ahead, most, owed[active].min())
-    return Call(tuple(int(member) for member in active), int(count))
+        most = phase - late.max()
+    count = int(min(most, owed[active].min()))
+    if count > phase:
+        count -= count % phase
+    return Call(tuple(int(member) for member in active), count)
+
+
+def stride_of(call: Call, made: np.ndarray, phase: int) -> int:
+    """`phase` if a call begins and ends with whole phases, else 1.
+
+    Example:
+        >>> stride_of(Call((0,), 4), np.array([2]), phase=2)
+        2
+    """
+    whole = not call.updates % phase and not (made[list(call.members)] % phase).any()
+    return phase if whole else 1
 
 
 def filled(members: tuple[int, ...], size: int) -> np.ndarray:

@@ -8,7 +8,7 @@ their policies, and what they see waits on the host.
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,18 +24,12 @@ from r2r2.interact.replay import Replay
 from r2r2.interact.rollout import Seen
 from r2r2.learn import programs, update
 from r2r2.learn.arrivals import STEPS, Arrivals
-from r2r2.learn.bursts import Call, filled, group_size, group_sizes
+from r2r2.learn.bursts import Call, filled, group_size, stride_of
 from r2r2.learn.held import Held
+from r2r2.learn.loop import Group, longest_stride
 from r2r2.learn.programs import Updates
 from r2r2.learn.rows import HostRows, fetch_rows, put_rows
-from r2r2.learn.update import Data, Group, Learner
-
-
-class Lengths(NamedTuple):
-    """How far a member's run goes."""
-
-    rows: int  # of its replay
-    updates: int  # of the whole run, which learning-rate schedules span
+from r2r2.learn.update import Data, Learner, Lengths
 
 
 class Fleet:
@@ -64,15 +58,21 @@ class Fleet:
         nothing = np.zeros((self.size, spec.obs_dim))
         replay: Replay = jax.jit(partial(ring.init, lengths.rows, spec))(nothing)
         self._rows, self._newest = replay.rows, replay.newest
-        self._learners: Learner = jax.jit(partial(update.init, agent))(
-            self._keys, replay, jnp.asarray(lengths.updates)
-        )
         here = jax.devices()[0]
         self._stage = jax.devices("cpu")[0] if apart else here
         self.timed = self._stage != here
         self._stage_keys = jax.device_put(self._keys, self._stage)
-        # Fillers of a group are all but free where a GPU waits for its launches.
+        # A GPU takes half a minute to compile the QR of orthogonal weights.
+        states = jax.jit(partial(update.first_states, agent))(
+            self._stage_keys, np.asarray(lengths.updates)
+        )
+        self._learners: Learner = jax.jit(partial(update.init, agent))(
+            jax.device_put(states, here), replay
+        )
+        # Fillers are all but free where a GPU waits for its launches.
         self._growth = 4 if here.platform != "cpu" else 2
+        # Branches, too, are waited for there alone; without them programs are longer.
+        self._stride = longest_stride(agent) if here.platform != "cpu" else 1
         fields = spec.action_dim + 2 * spec.obs_dim + len(Seen._fields) - 3
         self._arrivals = Arrivals(self.size, fields)
         self.opened = np.zeros(self.size, dtype=int)
@@ -96,10 +96,7 @@ class Fleet:
         example = data, self._learners, self._keys
         self._updates = Updates(agent, example)
         if self.timed:
-            self._updates.of(self.size, whole=True)
-            for size in group_sizes(self.size, self._growth):
-                if size > 1 or self.size > 1:
-                    self._updates.of(size, whole=False)
+            self._updates.ahead(self.size, self._growth, self._stride)
 
     @property
     def ring(self) -> int:
@@ -159,7 +156,8 @@ class Fleet:
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
         rest = group, jnp.asarray(place), count
         data = Data(self._rows, self._on_device(scales))
-        program = self._updates.of(len(who), whole=len(members) == self.size)
+        whole, stride = len(members) == self.size, stride_of(call, made, self._stride)
+        program = self._updates.of(len(who), whole, stride)
         self._flight = self._trainer.submit(self._train, program, data, rest)
 
     def _train(self, program: Future[Any], data: Data, rest: Any) -> Learner:

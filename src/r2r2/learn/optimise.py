@@ -1,7 +1,7 @@
 """The optimiser step: the only caller of optax."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -33,23 +33,45 @@ def falling(first: float, last: float, horizon: Array) -> Rate:
     return rate
 
 
-def adam(config: Adam, rate: float | Rate) -> optax.GradientTransformation:
-    """Adam as PyTorch's: the epsilon stands outside the root."""
-    return optax.adam(rate, config.beta1, config.beta2, config.epsilon)
+class Optimiser(NamedTuple):
+    """Adam as PyTorch's: the epsilon stands outside the root.
+
+    The state is optax's. The step is written here: with both bias corrections folded
+    into two numbers it is short enough for XLA to make one kernel of many small ones.
+    """
+
+    config: Adam
+    rate: float | Rate
+
+    def init(self, params: Any) -> Any:
+        """Moments of zero."""
+        return optax.adam(self.rate).init(params)
 
 
 def descend(
-    optimizer: optax.GradientTransformation, grads: Params, state: Any, params: Params
+    optimiser: Optimiser, grads: Params, state: Any, params: Params
 ) -> tuple[Params, Any]:
     """One step of `params` along `grads`, and the optimiser's next state.
 
     Weights on the sphere are put back there: whoever sees the network next, sees it so.
-    optax's alias for parameters does not name Equinox modules: hence the casts, here
-    and nowhere else.
     """
-    moves, state = optimizer.update(cast(Any, grads), state, cast(Any, params))
-    moved = cast(Params, optax.apply_updates(cast(Any, params), moves))
-    return project(moved), state
+    config, moments = optimiser.config, state[0]
+    count = moments.count + 1
+    rate = optimiser.rate(moments.count) if callable(optimiser.rate) else optimiser.rate
+    root = jnp.sqrt(1 - config.beta2**count)
+    size, floor = rate * root / (1 - config.beta1**count), config.epsilon * root
+
+    def moved(new: Array, old: Array, share: float) -> Array:
+        return old + share * (new - old)
+
+    def step(leaf: Array, m: Array, v: Array) -> Array:
+        return jnp.subtract(leaf, size * (m / (jnp.sqrt(v) + floor)))
+
+    mu = jax.tree.map(lambda g, m: moved(g, m, 1 - config.beta1), grads, moments.mu)
+    nu = jax.tree.map(lambda g, v: moved(g * g, v, 1 - config.beta2), grads, moments.nu)
+    params = jax.tree.map(step, params, mu, nu)
+    rest = (x._replace(count=count) if "count" in x._fields else x for x in state[1:])
+    return project(params), (moments._replace(count=count, mu=mu, nu=nu), *rest)
 
 
 def clipped(grads: Params, limit: float) -> tuple[Params, Array]:
@@ -57,6 +79,17 @@ def clipped(grads: Params, limit: float) -> tuple[Params, Array]:
 
     As PyTorch clips: a small number is added to the norm that divides.
     """
-    norm = optax.tree.norm(cast(Any, grads))
+    norm = _norm(jax.tree.leaves(grads))
     scale = jnp.minimum(1, limit / (norm + 1e-6))
     return cast(Params, jax.tree.map(lambda leaf: leaf * scale, grads)), norm
+
+
+def _norm(leaves: list[Array]) -> Array:
+    """The length of all entries as one vector.
+
+    Large arrays are summed over one axis first, and what is left of all of them at
+    once: two kernels for each array would be more than the whole of the products.
+    """
+    squares = [leaf**2 for leaf in leaves]
+    parts = [jnp.sum(x, axis=-2) if x.ndim > 1 else x for x in squares]
+    return jnp.sqrt(jnp.sum(jnp.concatenate([x.reshape(-1) for x in parts])))

@@ -16,6 +16,15 @@ def when(condition: Array, change: Callable[[Tree], Tree], tree: Tree) -> Tree:
     return cast(Tree, jax.lax.cond(condition, change, lambda same: same, tree))
 
 
+def either(
+    condition: Array | bool, yes: Callable[[], Tree], no: Callable[[], Tree]
+) -> Tree:
+    """`yes()` or `no()`; a condition that is known while tracing leaves no branch."""
+    if isinstance(condition, bool):
+        return yes() if condition else no()
+    return cast(Tree, jax.lax.cond(condition, yes, no))
+
+
 def pick(chosen: Array, new: Tree, old: Tree) -> Tree:
     """Per member: the leaves of `new` where `chosen` [S] holds, else those of `old`."""
 

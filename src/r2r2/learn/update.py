@@ -1,13 +1,6 @@
-"""Many updates of many members as one compiled call.
+"""One update of one member: sample, learn, write the priorities back."""
 
-Sampling is inside, since LAP's priorities change after every update. Members may have
-made different numbers of updates: what falls on every update is unbatched, and what
-falls on some (a sync of the targets) happens at boundaries, between which the loop
-runs without asking.
-"""
-
-from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +18,6 @@ from r2r2.interact.replay import (
     refresh_highest,
     reprioritise,
 )
-from r2r2.learn.targets import pick, when
 
 
 class Alarm(NamedTuple):
@@ -51,25 +43,27 @@ class Data(NamedTuple):
     scales: Scales | None = None  # [S, ...], for the agents that normalise
 
 
-class Group(NamedTuple):
-    """Which members are updated, in the fleet's numbering, and how far they are."""
+class Lengths(NamedTuple):
+    """How far a member's run goes."""
 
-    member: Array  # [K]
-    key: Array  # [K], the members' keys
-    made: Array  # [K], updates each has made; equal modulo the agent's phase
+    rows: int  # of its replay
+    updates: int  # of the whole run, which learning-rate schedules span
 
 
-def init(agent: Agent, keys: Array, replay: Replay, horizon: Array) -> Learner:
-    """A fleet before its first update.
+def first_states(agent: Agent, keys: Array, horizon: Array) -> Any:
+    """The agents' states before their first update, [S, ...].
 
     Args:
         agent: the algorithm.
         keys: the members', [S].
-        replay: holds their first observations.
         horizon: updates of the whole run, [].
     """
     first = jax.vmap(lambda key: step_key(key, Purpose.INIT, 0))(keys)
-    states = jax.vmap(agent.init, in_axes=(0, None))(first, horizon)
+    return jax.vmap(agent.init, in_axes=(0, None))(first, horizon)
+
+
+def init(agent: Agent, states: Any, replay: Replay) -> Learner:
+    """A fleet before its first update, whose replay holds the first observations."""
     members = len(replay.newest)
     silent = Alarm(
         jnp.zeros(members, dtype=bool),
@@ -77,18 +71,18 @@ def init(agent: Agent, keys: Array, replay: Replay, horizon: Array) -> Learner:
     )
     bare = Learner(states, replay.priorities, {}, silent)
 
-    def one_update(learner: Learner, key: Array) -> dict[str, Metric]:
+    def one_update(learner: Learner) -> dict[str, Metric]:
         step = jnp.ones((), dtype=int)
-        draws = draw(agent, learner.priorities, key, step)
+        draws = draw(agent, learner.priorities, jax.random.key(0), step)
         return _update(agent, Data(replay.rows), learner, step, draws, step)[1]
 
-    shapes = jax.eval_shape(jax.vmap(one_update), bare, keys)
+    shapes = jax.eval_shape(jax.vmap(one_update), bare)
     metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return bare._replace(metrics=metrics)
 
 
 def update_once(
-    agent: Agent, data: Data, learner: Learner, member: Array, draws: Any, step: Array
+    agent: Agent, data: Data, learner: Learner, member: Array, draws: Any, step: Any
 ) -> Learner:
     """Sample, update, write the priorities back: one member, one update.
 
@@ -127,42 +121,8 @@ def draw(agent: Agent, priorities: Priorities, key: Array, step: Array) -> Any:
     return uniforms, agent.draw(k_update)
 
 
-def update_many(
-    agent: Agent, data: Data, learners: Learner, group: Group, count: Array
-) -> Learner:
-    """`count` updates of every member of a group; `count` may change between calls."""
-    advance = partial(_advance, agent, data, group)
-    if not agent.sync_period:
-        return cast(Learner, jax.lax.fori_loop(0, count, advance, learners))
-    sync_all = jax.vmap(partial(sync, agent))
-
-    def segment(carry: tuple[Array, Learner]) -> tuple[Array, Learner]:
-        done, learners = carry
-        ahead = jnp.min(agent.sync_period - (group.made + done) % agent.sync_period)
-        until = jnp.minimum(done + ahead, count)
-        learners = jax.lax.fori_loop(done, until, advance, learners)
-        due = (group.made + until) % agent.sync_period == 0
-        return until, when(
-            jnp.any(due), lambda old: pick(due, sync_all(old), old), learners
-        )
-
-    start = jnp.zeros_like(count), learners
-    return jax.lax.while_loop(lambda carry: carry[0] < count, segment, start)[1]
-
-
-def _advance(
-    agent: Agent, data: Data, group: Group, done: Array, learners: Learner
-) -> Learner:
-    step = group.made + done + 1
-    draws = jax.vmap(partial(draw, agent))(learners.priorities, group.key, step)
-    each = jax.vmap(partial(update_once, agent, data), in_axes=(0, 0, 0, None))
-    # The members agree modulo the phase: the first one's step stands for all, and has
-    # no member axis, so the agent's conditions stay branches.
-    return each(learners, group.member, draws, step[0])
-
-
 def _update(
-    agent: Agent, data: Data, learner: Learner, member: Array, draws: Any, step: Array
+    agent: Agent, data: Data, learner: Learner, member: Array, draws: Any, step: Any
 ) -> tuple[Learner, dict[str, Metric]]:
     uniforms, noise = draws
     index = sumtree.draw(learner.priorities.tree, uniforms)

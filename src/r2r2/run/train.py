@@ -18,7 +18,8 @@ from r2r2.interact.rollout import Rollout
 from r2r2.interact.schedule import Schedule
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import next_call
-from r2r2.learn.fleet import Fleet, Lengths
+from r2r2.learn.fleet import Fleet
+from r2r2.learn.update import Lengths
 from r2r2.measure.evaluate import Evaluated
 from r2r2.record.checkpoints import Checkpoint
 from r2r2.run.alarm import NOT_FINITE, not_finite

@@ -33,7 +33,7 @@ from r2r2.learn.networks.minphi import (
     noisy_action,
     orthogonal_weights,
 )
-from r2r2.learn.optimise import adam, clipped, descend
+from r2r2.learn.optimise import Optimiser, clipped, descend
 from r2r2.learn.targets import polyak
 
 
@@ -242,7 +242,7 @@ def _optimisers(config: MinPhiConfig) -> dict[str, Any]:
         "critic": config.critic_rate,
         "actor": config.actor_rate,
     }
-    return {name: adam(config.adam, rate) for name, rate in rates.items()}
+    return {name: Optimiser(config.adam, rate) for name, rate in rates.items()}
 
 
 def _weights(config: MinPhiConfig) -> Representation:

@@ -33,7 +33,7 @@ from r2r2.learn.losses.policy import (
 )
 from r2r2.learn.networks.simbav2 import Actor, Critic, Gaussian, View
 from r2r2.learn.networks.sphere import draw_weights
-from r2r2.learn.optimise import adam, descend, falling
+from r2r2.learn.optimise import Optimiser, descend, falling
 from r2r2.learn.targets import polyak
 
 Policy = Callable[[Array], Gaussian]
@@ -225,4 +225,4 @@ def _atoms(config: SimbaV2Config) -> Array:
 
 
 def _optimiser(config: SimbaV2Config, horizon: Array) -> Any:
-    return adam(config.adam, falling(config.first_rate, config.last_rate, horizon))
+    return Optimiser(config.adam, falling(config.first_rate, config.last_rate, horizon))

@@ -18,7 +18,7 @@ from r2r2.learn.agents.simbav2 import SimbaV2State, Views
 from r2r2.learn.losses.representation import representation_loss, self_prediction
 from r2r2.learn.networks.simbav2 import LatentModel, LatentPolicy, View
 from r2r2.learn.networks.sphere import Embed, draw_weights
-from r2r2.learn.optimise import adam, descend, falling
+from r2r2.learn.optimise import Optimiser, descend, falling
 from r2r2.learn.targets import polyak
 
 
@@ -124,4 +124,4 @@ def update_encoder(
 
 def _optimiser(config: SimbaV2SPLConfig, horizon: Array) -> Any:
     rates = config.encoder_first_rate, config.encoder_last_rate
-    return adam(config.adam, falling(*rates, horizon))
+    return Optimiser(config.adam, falling(*rates, horizon))

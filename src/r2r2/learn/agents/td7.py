@@ -20,7 +20,8 @@ from r2r2.learn.losses.representation import representation_loss, self_predictio
 from r2r2.learn.losses.value import lap_huber, lap_priority, td_target
 from r2r2.learn.networks.basic import random_weights, twin_values
 from r2r2.learn.networks.td7 import Actor, Critic, Encoder, Policy
-from r2r2.learn.optimise import adam, descend
+from r2r2.learn.optimise import Optimiser, descend
+from r2r2.learn.targets import either
 
 
 class ValueRange(NamedTuple):
@@ -128,14 +129,14 @@ def keep(state: TD7State) -> TD7State:
 
 
 def update(
-    config: TD7Config, state: TD7State, batch: Batch, noise: Array, step: Array
+    config: TD7Config, state: TD7State, batch: Batch, noise: Array, step: Array | int
 ) -> tuple[TD7State, Update]:
     """One update, in the paper's order; noise is N(0, 1), [B, action]."""
     state, metrics = update_encoder(config, state, batch)
     zs = state.fixed_encoder.zs(batch.obs)
     state, error, critic_loss = update_critic(config, state, batch, noise, zs)
     improve = step % config.policy_delay == 0
-    actor, actor_adam, actor_loss = jax.lax.cond(
+    actor, actor_adam, actor_loss = either(
         improve,
         lambda: improve_actor(config, state, batch, zs),
         lambda: (state.actor, state.actor_adam, jnp.zeros_like(critic_loss)),
@@ -144,7 +145,7 @@ def update(
     made = jnp.ones_like(critic_loss)
     metrics["loss/critic"] = critic_loss
     means = {name: Metric(value, made) for name, value in metrics.items()}
-    means["loss/actor"] = Metric(actor_loss, improve.astype(made.dtype))
+    means["loss/actor"] = Metric(actor_loss, jnp.asarray(improve, made.dtype))
     priorities = lap_priority(error, config.min_priority, config.priority_exponent)
     return state, Update(priorities, means)
 
@@ -242,7 +243,7 @@ def sync(state: TD7State) -> TD7State:
 
 def _optimisers(config: TD7Config) -> tuple[Any, Any, Any]:
     rates = config.encoder_rate, config.critic_rate, config.actor_rate
-    encoder, critic, actor = (adam(config.adam, rate) for rate in rates)
+    encoder, critic, actor = (Optimiser(config.adam, rate) for rate in rates)
     return encoder, critic, actor
 
 

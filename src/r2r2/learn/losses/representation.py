@@ -66,12 +66,37 @@ def redundancy(z: Array, zero_centred: bool = False) -> Array:
         >>> float(redundancy(z)), float(redundancy(z, zero_centred=True))
         (484.0, 16.0)
     """
-    batch, dim = _sizes(z)
-    if zero_centred:
-        z = _centred(z)
+    _, dim = _sizes(z)
+    return _correlation(_centred(z) if zero_centred else z) / (dim * (dim - 1))
+
+
+@jax.custom_vjp
+def _correlation(z: Array) -> Array:
+    """The sum of the squared off-diagonal of the second moment.
+
+    With the derivative 4 Z C / (N - 1), C without its diagonal: JAX, which does not
+    know that C is symmetric, would take two products where one does.
+    """
+    return jnp.sum(_off_diagonal(z) ** 2)
+
+
+def _off_diagonal(z: Array) -> Array:
+    batch, dim = z.shape
     moment = z.T @ z / (batch - 1)
-    off_diagonal = jnp.where(jnp.eye(dim, dtype=bool), 0, moment)
-    return jnp.sum(off_diagonal**2) / (dim * (dim - 1))
+    return jnp.where(jnp.eye(dim, dtype=bool), 0, moment)
+
+
+def _correlation_forward(z: Array) -> tuple[Array, tuple[Array, Array]]:
+    moment = _off_diagonal(z)
+    return jnp.sum(moment**2), (z, moment)
+
+
+def _correlation_backward(saved: tuple[Array, Array], slope: Array) -> tuple[Array]:
+    z, moment = saved
+    return (4 * slope / (len(z) - 1) * (z @ moment),)
+
+
+_correlation.defvjp(_correlation_forward, _correlation_backward)
 
 
 def variance_hinge(z: Array, threshold: float = 1.0) -> Array:
@@ -95,12 +120,15 @@ def variance_hinge(z: Array, threshold: float = 1.0) -> Array:
 def deviation(z: Array) -> Array:
     """Unbiased standard deviation over the batch, [d]; no gradient where it is zero.
 
-    The root's derivative is infinite at zero, and 0 x inf is NaN. A constant feature is
-    told by its entries: the rounding of its mean can leave it a variance above zero.
+    The root's derivative is infinite at zero, and 0 x inf is NaN. Deviations are taken
+    from the first row, not from the mean, which would have to be known before: one pass
+    does, and a constant feature has a variance of exactly zero.
     """
     batch, _ = _sizes(z)
-    variance = jnp.sum(_centred(z) ** 2, axis=0) / (batch - 1)
-    moves = jnp.any(z != jnp.broadcast_to(z[:1], z.shape), axis=0) & (variance > 0)
+    apart = z - jnp.broadcast_to(jax.lax.stop_gradient(z[:1]), z.shape)
+    squares = jnp.sum(apart**2, axis=0) - jnp.sum(apart, axis=0) ** 2 / batch
+    variance = squares / (batch - 1)
+    moves = variance > 0
     return jnp.where(moves, jnp.sqrt(jnp.where(moves, variance, 1)), 0)
 
 

@@ -30,8 +30,37 @@ class Linear(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """Maps [..., in] to [..., out]."""
-        y = x @ self.kernel
+        y = product(x, self.kernel)
         return y + jnp.broadcast_to(self.bias, y.shape)
+
+
+@jax.custom_vjp
+def product(x: Array, kernel: Array) -> Array:
+    """Maps [..., in] by a kernel [in, out] to [..., out].
+
+    A kernel may have more rows than x has features: these count as zero. The
+    derivative is written out since JAX's gives the kernel's transposed: in the loop of
+    updates that costs a copy of every weight and of both its moments.
+    """
+    return _filled(x, kernel) @ kernel
+
+
+def _product(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return product(x, kernel), (x, kernel)
+
+
+def _derivatives(inputs: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
+    x, kernel = inputs
+    dx = (dy @ kernel.T)[..., : x.shape[-1]]
+    return dx, jnp.einsum("...i,...o->io", _filled(x, kernel), dy)
+
+
+def _filled(x: Array, kernel: Array) -> Array:
+    missing = kernel.shape[0] - x.shape[-1]
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
+
+
+product.defvjp(_product, _derivatives)
 
 
 class LayerNorm(eqx.Module):
@@ -86,8 +115,13 @@ def mlp(
 
 
 def twin_values(twins: Callable[..., Array], *inputs: Array) -> Array:
-    """Both critics' values of the same rows, [2, B]; twins are stacked on axis 0."""
-    q: Array = jax.vmap(lambda critic: critic(*inputs))(twins)
+    """Both critics' values of the same rows, [2, B]; twins are stacked on axis 0.
+
+    Each gets inputs of its own: a product of the shared ones with both kernels side by
+    side would give the kernels' gradients in an order that has to be undone.
+    """
+    own = [jnp.broadcast_to(x, (2, *x.shape)) for x in inputs]
+    q: Array = jax.vmap(lambda critic, *rows: critic(*rows))(twins, *own)
     return q
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.core import Array
-from r2r2.learn.networks.basic import Linear
+from r2r2.learn.networks.basic import Linear, product
 from r2r2.learn.networks.draw import draw_kernels, orthogonal, with_kernel
 
 Network = TypeVar("Network")
@@ -41,7 +41,7 @@ class UnitLinear(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """Maps [..., in] to [..., out]."""
-        return x @ self.kernel
+        return product(x, self.kernel)
 
 
 def project(tree: Network) -> Network:

@@ -1,0 +1,85 @@
+"""What the loop of updates carries, and the products that know of it."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from r2r2.learn.carry import ROWS, SMALL, Layout
+from r2r2.learn.networks.basic import product
+from r2r2.learn.targets import either
+
+
+def tree():
+    draw = np.random.default_rng(0).normal
+    return {
+        "bias": jnp.asarray(draw(size=(3, 2, 100))),
+        "kernel": jnp.asarray(draw(size=(3, 2, 100, 50))),
+        "round": jnp.asarray(draw(size=(3, 4 * ROWS, 50))),
+        "long": jnp.asarray(draw(size=(3, SMALL + 1))),
+        "count": jnp.arange(3),
+        "loss": jnp.arange(3.0),
+    }
+
+
+def test_a_tree_comes_back_as_it_went():
+    given = tree()
+    layout = Layout(given)
+    chex.assert_trees_all_equal(layout.restore(layout.pack(given)), given)
+
+
+def test_it_comes_back_also_from_between_two_updates():
+    given = tree()
+    layout = Layout(given)
+    between = layout.unpack(layout.pack(given))
+    assert between["kernel"].shape == (3, 2, 128, 50)
+    chex.assert_trees_all_equal(layout.restore(layout.pack(between)), given)
+
+
+def test_small_arrays_travel_as_one_and_integers_alone():
+    packed = Layout(tree()).pack(tree())
+    assert packed.small.shape == (3, 2 * 100 + 1)
+    shapes = {leaf.shape for leaf in packed.large}
+    assert shapes == {(3, 2, 128, 50), (3, 4 * ROWS, 50), (3, SMALL + 1), (3,)}
+
+
+@pytest.mark.parametrize("lead", [(), (7,), (3, 5)])
+def test_a_product_and_its_gradients_are_those_of_the_plain_one(lead):
+    rng = np.random.default_rng(1)
+    with jax.enable_x64(True):
+        x, kernel = jnp.asarray(rng.normal(size=(*lead, 4))), rng.normal(size=(4, 3))
+        slope = jnp.asarray(rng.normal(size=(*lead, 3)))
+        ours, back = jax.vjp(product, x, jnp.asarray(kernel))
+        theirs, plain = jax.vjp(jnp.matmul, x, jnp.asarray(kernel))
+        chex.assert_trees_all_close(ours, theirs, rtol=1e-12)
+        chex.assert_trees_all_close(back(slope), plain(slope), rtol=1e-12)
+
+
+def test_rows_of_zeros_change_no_product_and_get_no_gradient():
+    rng = np.random.default_rng(2)
+    x, kernel = (
+        jnp.asarray(rng.normal(size=(5, 4))),
+        jnp.asarray(rng.normal(size=(4, 3))),
+    )
+    wide = jnp.pad(kernel, ((0, 2), (0, 0)))
+    ours, back = jax.vjp(product, x, wide)
+    theirs, plain = jax.vjp(product, x, kernel)
+    chex.assert_trees_all_close(ours, theirs, rtol=1e-6)
+    (dx, dwide), (plain_dx, dkernel) = back(ours), plain(theirs)
+    chex.assert_trees_all_close((dx, dwide[:4]), (plain_dx, dkernel), rtol=1e-6)
+    assert not dwide[4:].any()
+
+
+def test_a_known_condition_leaves_no_branch():
+    def one() -> jax.Array:
+        return jnp.ones(())
+
+    def two() -> jax.Array:
+        return 2 * jnp.ones(())
+
+    known = jax.make_jaxpr(lambda: either(True, one, two))()
+    asked = jax.make_jaxpr(lambda x: either(x, one, two))(True)
+    assert "cond" not in str(known)
+    assert "cond" in str(asked)
+    assert either(jnp.asarray(False), one, two) == 2
