@@ -16,6 +16,7 @@ from r2r2.interact.rollout import Seen
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
 from r2r2.learn.fleet import Fleet
+from r2r2.learn.loop import longest_stride
 from r2r2.learn.update import Data, Lengths, update_once
 from r2r2.learn.update import draw as update_draw
 from r2r2.learn.update import sync as update_sync
@@ -40,7 +41,7 @@ def small(name: str, **changes):
     config = agent_config(name)
     own = {field.name for field in dataclasses.fields(config)}
     sizes = {field: size for field, size in SMALL.items() if field in own}
-    return dataclasses.replace(config, **sizes, **changes)
+    return dataclasses.replace(config, **(sizes | changes))
 
 
 def experience(seeds, step: int) -> Seen:
@@ -122,11 +123,14 @@ def by_hand(fleet: Fleet, scales, place: int, made: int, count: int):
 
 
 def check_a_call(
-    name: str, made: tuple[int, int, int], count: int = 7, stride: int = 1
+    name: str, made: tuple[int, int, int], count: int = 7, **changes: int
 ) -> None:
-    """Updates in one call are those that the first two members make by hand."""
-    fleet = fleet_of(small(name), [0, 1, 2])
-    fleet._stride = stride
+    """Updates in one call are those that the first two members make by hand.
+
+    In strides where the agent has them: as on an accelerator.
+    """
+    fleet = fleet_of(small(name, **changes), [0, 1, 2])
+    fleet._stride = longest_stride(fleet._agent)
     scales = scales_of(fleet._agent, [0, 1, 2])
     expected = [by_hand(fleet, scales, place, made[place], count) for place in (0, 1)]
     fleet.train(Call((0, 1, 2), count), np.array(made), scales)

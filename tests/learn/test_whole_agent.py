@@ -77,7 +77,7 @@ def test_a_call_is_the_updates_one_after_the_other(name):
 
 
 def test_a_call_in_strides_is_the_updates_one_after_the_other():
-    check_a_call("td7-ln+r2r2", (2, 4, 6), count=8, stride=2)
+    check_a_call("td7-ln+r2r2", (2, 4, 6), count=8, target_period=4)
 
 
 @every_agent
