@@ -58,7 +58,7 @@ def one(tree, member: int):
 
 
 def examiner(name: str, weights: Representation, count: int = 64) -> Examiner:
-    return Examiner(fleet(name)[0], weights, [4, 7], RING, count)
+    return Examiner(fleet(name)[0], weights, [4, 7], count)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -66,7 +66,7 @@ def test_a_member_is_diagnosed_on_its_own_rows_by_its_own_encoder(name):
     agent, states, data = fleet(name)
     weights = Representation(zero_centred=True, variance_threshold=0.4)
     found, numbers = examiner(name, weights).diagnose(1, data, states, opened=RING - 1)
-    obs = data.rows.obs[1, fixed_rows(7, 64, RING)]
+    obs = data.rows.obs[1, present(fixed_rows(7, 64), RING)]
     if data.scales is not None:
         mean, deviation = (jnp.broadcast_to(x[1], obs.shape) for x in data.scales[:2])
         obs = (obs - mean) / deviation
@@ -91,34 +91,41 @@ def test_one_program_serves_every_member_and_every_length_of_replay():
 
 
 def test_the_batch_stays_the_same_once_its_rows_exist():
-    rows = fixed_rows(seed=4, count=500, ring=10**6)
+    rows = fixed_rows(seed=4, count=500)
     assert len(set(rows.tolist())) == 500
     assert 0 <= rows.min() < rows.max() < SPAN
-    np.testing.assert_array_equal(rows, fixed_rows(seed=4, count=500, ring=10**6))
-    assert (rows != fixed_rows(seed=5, count=500, ring=10**6)).any()
-    for opened in (SPAN, 10**6):
-        np.testing.assert_array_equal(present(rows, opened), rows)
+    np.testing.assert_array_equal(rows, fixed_rows(seed=4, count=500))
+    assert (rows != fixed_rows(seed=5, count=500)).any()
+    for there in (SPAN, 10**6):
+        np.testing.assert_array_equal(present(rows, there), rows)
 
 
 def test_before_that_the_batch_is_spread_over_the_rows_that_exist():
-    rows = fixed_rows(seed=4, count=500, ring=10**6)
-    early = present(rows, opened=99)
+    rows = fixed_rows(seed=4, count=500)
+    early = present(rows, there=100)
     assert early.max() == 99
     assert len(set(early.tolist())) > 90
     there = rows <= 20_000
-    np.testing.assert_array_equal(present(rows, opened=20_000)[there], rows[there])
+    np.testing.assert_array_equal(present(rows, there=20_001)[there], rows[there])
 
 
-def test_a_short_replay_is_looked_at_whole():
-    rows = fixed_rows(seed=0, count=500, ring=100)
-    assert set(rows.tolist()) == set(range(100))
+def test_a_replay_that_has_come_round_is_looked_at_where_it_is():
+    """Rows are numbered from the run's first; beyond the ring's end there are none."""
+    _, states, data = fleet("td7")
+    looking, asked = examiner("td7", Representation(), count=500), []
+    looking._look = lambda *given: asked.append(given[-1]) or (np.eye(2), {})
+    for opened in (RING - 1, RING, 10 * RING):
+        looking.diagnose(0, data, states, opened)
+    for rows in asked:
+        assert set(np.asarray(rows).tolist()) == set(range(RING))
+        np.testing.assert_array_equal(rows, asked[0])
 
 
 def test_an_agent_without_an_encoder_is_not_looked_into():
     agent = make_agent(small("simbav2"), SPEC, 1)
     assert agent.latents is None
     with pytest.raises(ValueError, match="without an encoder"):
-        Examiner(agent, Representation(), [0], RING)
+        Examiner(agent, Representation(), [0])
 
 
 def changed(state, path: str):

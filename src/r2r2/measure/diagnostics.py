@@ -14,7 +14,9 @@ redundancy term takes it: its mean direction is one of the directions that count
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from r2r2.config.refusal import Refusal
 
 Floats = NDArray[np.float64]
 
@@ -49,16 +51,39 @@ class Diagnosis(NamedTuple):
         return {name: x for name, x in self._asdict().items() if np.ndim(x) == 0}
 
 
-def diagnose(z: NDArray[Any], inputs: int) -> Diagnosis:
+def diagnose(latents: ArrayLike, inputs: int | None = None) -> Diagnosis:
     """All of a batch's numbers.
 
     Args:
-        z: latents, [N, d].
-        inputs: coordinates of an observation, which bound what Z can be asked for.
+        latents: Z, [N, d].
+        inputs: coordinates of an observation, which bound what Z can be asked for; as
+            many as Z has, if not given.
+
+    Raises:
+        Refusal: These are no latents.
+
+    Example:
+        >>> z = np.random.default_rng(0).normal(size=(500, 32))
+        >>> found = diagnose(z)
+        >>> found.rank_99, found.dead, found.collapsed
+        (32, 0, False)
     """
-    z = z.astype(np.float64)
+    z = _checked(latents)
+    with np.errstate(invalid="ignore", over="ignore"):  # what is not finite says so
+        return _diagnosed(z, z.shape[1] if inputs is None else inputs)
+
+
+def _checked(latents: ArrayLike) -> Floats:
+    z = np.asarray(latents, dtype=np.float64)
+    if z.ndim != 2 or len(z) < 2 or not z.size:
+        allowed = "[N, d] with N at least 2 and d at least 1"
+        raise Refusal(f"latents have shape {z.shape}; allowed is {allowed}")
+    return z
+
+
+def _diagnosed(z: Floats, inputs: int) -> Diagnosis:
     spectrum, spread = singular_values(z), deviations(z)
-    norms, rank = np.sqrt((z**2).sum(axis=1)), effective_rank(spectrum)
+    norms, rank = np.sqrt((z**2).sum(axis=1)), entropy_rank(spectrum)
     dead = dead_coordinates(z)
     return Diagnosis(
         singular_values=spectrum,
@@ -74,7 +99,7 @@ def diagnose(z: NDArray[Any], inputs: int) -> Diagnosis:
     )
 
 
-def singular_values(z: NDArray[Any]) -> Floats:
+def singular_values(latents: ArrayLike) -> Floats:
     r"""The singular values of Z, largest first, [min(N, d)]; NaN if Z is not finite.
 
     $$\sigma_i = \sqrt{\lambda_i(Z^\top Z)}$$
@@ -87,14 +112,29 @@ def singular_values(z: NDArray[Any]) -> Floats:
         >>> singular_values(np.array([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]])).tolist()
         [4.0, 3.0]
     """
-    z = z.astype(np.float64)
+    z = _checked(latents)
     if not np.isfinite(z).all():
         return np.full(min(z.shape), np.nan)
     squares = np.linalg.eigvalsh(z.T @ z)[::-1][: min(z.shape)]
-    return np.sqrt(np.maximum(squares, 0))
+    found: Floats = np.sqrt(np.maximum(squares, 0))
+    return found
 
 
-def effective_rank(spectrum: Floats) -> float:
+def effective_rank(latents: ArrayLike) -> float:
+    """How many directions Z really uses, between 1 and min(N, d); 0 for Z = 0.
+
+    The smooth count of `entropy_rank`: a direction counts by its share of the singular
+    values' sum.
+
+    Example:
+        >>> z = np.random.default_rng(0).normal(size=(5000, 8))
+        >>> round(effective_rank(z), 2), round(effective_rank(z * np.eye(8)[0]), 2)
+        (8.0, 1.0)
+    """
+    return entropy_rank(singular_values(latents))
+
+
+def entropy_rank(spectrum: Floats) -> float:
     r"""The exponential of the entropy of the normalised singular values.
 
     $$\exp\Big(-\sum_i p_i \ln p_i\Big), \qquad p_i = \sigma_i / \sum_j \sigma_j$$
@@ -102,7 +142,7 @@ def effective_rank(spectrum: Floats) -> float:
     METHOD.md's definition, which is that of Roy and Vetterli (2007); 0 for Z = 0.
 
     Example:
-        >>> round(effective_rank(np.array([2.0, 2.0, 2.0, 0.0])), 6)
+        >>> round(entropy_rank(np.array([2.0, 2.0, 2.0, 0.0])), 6)
         3.0
     """
     total = spectrum.sum()
@@ -146,7 +186,7 @@ def deviations(z: Floats) -> Floats:
     return spread
 
 
-def dead_coordinates(z: Floats, threshold: float = DEAD) -> int:
+def dead_coordinates(latents: ArrayLike, threshold: float = DEAD) -> int:
     r"""The number of coordinates that are all but constant over the batch.
 
     $$\#\{j : \mathrm{std}_j \le t \sqrt{\textstyle\sum_{nj} Z_{nj}^2 / Nd}\}$$
@@ -155,6 +195,7 @@ def dead_coordinates(z: Floats, threshold: float = DEAD) -> int:
         >>> dead_coordinates(np.array([[1.0, 1.0, 0.0], [-1.0, 1.001, 0.0]]))
         2
     """
+    z = _checked(latents)
     return int(np.sum(deviations(z) <= threshold * np.sqrt(np.mean(z**2))))
 
 

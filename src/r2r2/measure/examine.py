@@ -25,32 +25,30 @@ SPAN = 40_960
 Number = float | int | bool
 
 
-def fixed_rows(seed: int, count: int, ring: int) -> NDArray[np.int_]:
+def fixed_rows(seed: int, count: int) -> NDArray[np.int_]:
     """Rows of a member's batch: `count` different ones of its first `SPAN`.
 
-    Chosen once, so that what changes from one evaluation to the next is the encoder.
-    A shorter replay of `ring` rows has fewer to choose from: if need be, they repeat.
+    Chosen once, so that what changes from one evaluation to the next is the encoder;
+    by the seed alone, so that a run that is made longer goes on with the same.
 
     Example:
-        >>> sorted(fixed_rows(seed=0, count=5, ring=4).tolist())[-1]
-        3
+        >>> len(set(fixed_rows(seed=0, count=5).tolist()))
+        5
     """
-    order = np.random.default_rng([seed, count]).permutation(min(SPAN, ring))
-    return np.resize(order, count)
+    return np.random.default_rng([seed, count]).permutation(SPAN)[:count]
 
 
-def present(rows: NDArray[np.int_], opened: int) -> NDArray[np.int_]:
-    """The rows with those that do not exist yet replaced by earlier ones.
+def present(rows: NDArray[np.int_], there: int) -> NDArray[np.int_]:
+    """The rows with those that do not exist replaced by earlier ones.
 
-    Rows are numbered from a run's first, and `opened` is the newest one: a batch is
-    spread evenly over a replay that is still short, with repetitions if it must, and
-    once all its rows exist it stays as it is.
+    A batch is spread evenly over the rows that are `there`, with repetitions if it
+    must; once all of it exists it stays as it is.
 
     Example:
-        >>> present(np.array([2, 7, 9]), opened=5).tolist()
+        >>> present(np.array([2, 7, 9]), there=6).tolist()
         [2, 1, 3]
     """
-    return np.where(rows <= opened, rows, rows % (opened + 1))
+    return rows % there
 
 
 class Examiner:
@@ -64,7 +62,6 @@ class Examiner:
         agent: the algorithm, which has an encoder.
         weights: what its own loss means by redundancy and the hinge.
         seeds: one per member.
-        ring: rows of each one's replay.
         count: rows of a batch.
     """
 
@@ -73,10 +70,9 @@ class Examiner:
         agent: Agent,
         weights: Representation,
         seeds: list[int],
-        ring: int,
         count: int = BATCH,
     ):
-        self._rows = [fixed_rows(seed, count, ring) for seed in seeds]
+        self._rows = [fixed_rows(seed, count) for seed in seeds]
         if agent.latents is None:
             raise ValueError("an agent without an encoder has nothing to look into")
         self._look = jax.jit(partial(look, agent.latents, weights))
@@ -93,7 +89,8 @@ class Examiner:
             states: the agents', [S, ...].
             opened: the newest of the member's rows, counted from its first.
         """
-        rows = jnp.asarray(present(self._rows[member], opened))
+        there = min(opened + 1, data.rows.reward.shape[1])
+        rows = jnp.asarray(present(self._rows[member], there))
         z, terms = jax.device_get(self._look(data, states, jnp.asarray(member), rows))
         found = diagnose(z, inputs=data.rows.obs.shape[-1])
         return found, found.numbers() | {k: float(x) for k, x in terms.items()}
