@@ -31,12 +31,8 @@ if TYPE_CHECKING:
         self_prediction,
         variance_hinge,
     )
-    from r2r2.measure.diagnostics import (
-        dead_coordinates,
-        diagnose,
-        effective_rank,
-        singular_values,
-    )
+    from r2r2.measure.diagnostics import dead_coordinates, diagnose
+    from r2r2.measure.spectrum import effective_rank, singular_values
     from r2r2.report.bootstrap import comparison_interval, interval
     from r2r2.report.normalised import normalise_scores
     from r2r2.report.samples import from_rliable, to_rliable
@@ -70,12 +66,8 @@ _HOMES = {
         "self_prediction",
         "variance_hinge",
     ),
-    "r2r2.measure.diagnostics": (
-        "dead_coordinates",
-        "diagnose",
-        "effective_rank",
-        "singular_values",
-    ),
+    "r2r2.measure.diagnostics": ("dead_coordinates", "diagnose"),
+    "r2r2.measure.spectrum": ("effective_rank", "singular_values"),
     "r2r2.report.bootstrap": ("comparison_interval", "interval"),
     "r2r2.report.normalised": ("normalise_scores",),
     "r2r2.report.samples": ("from_rliable", "to_rliable"),

@@ -1,17 +1,21 @@
 import numpy as np
 import pytest
 
+from r2r2.config.refusal import Refusal
 from r2r2.measure.diagnostics import (
     DEAD,
     collapsed,
-    count_at,
     dead_coordinates,
     diagnose,
+    spread,
+    value_bias,
+)
+from r2r2.measure.spectrum import (
+    count_at,
     effective_rank,
     entropy_rank,
     numerical_rank,
     singular_values,
-    value_bias,
 )
 
 
@@ -104,6 +108,7 @@ def test_collapse_is_an_effective_rank_below_its_threshold(rank, expected):
     """At 40 of 67 directions the threshold is 3."""
     z = with_spectrum(spectrum_of_rank(rank, 40))
     found = diagnose(z, inputs=67)
+    assert found.spread > 0.9
     assert found.effective_rank == pytest.approx(rank, rel=1e-6)
     assert found.collapsed is expected
 
@@ -129,7 +134,44 @@ def test_what_is_not_finite_has_collapsed():
     found = diagnose(z, inputs=3)
     assert found.collapsed
     assert np.isnan(found.effective_rank)
-    assert collapsed(float("nan"), dead=0, dim=4, inputs=4)
+    assert collapsed(float("nan"), 0.9, 0.0, directions=4)
+    assert collapsed(4.0, float("nan"), 0.0, directions=4)
+
+
+def test_an_infinite_latent_is_diagnosed_without_a_warning():
+    z = np.ones((4, 3))
+    z[1, 1] = np.inf
+    assert diagnose(z).collapsed
+    assert diagnose(z).most_norm == np.inf
+
+
+@pytest.mark.parametrize(("share", "lost"), [(0.12, False), (0.08, True)])
+def test_latents_that_are_nearly_one_point_have_collapsed(share, lost):
+    """Though directions are left that would do for their effective rank."""
+    rng = np.random.default_rng(0)
+    z = 1 + share * rng.choice([-1.0, 1.0], (4096, 64))
+    found = diagnose(z, inputs=3)
+    assert found.spread == pytest.approx(share, rel=0.02)
+    assert found.effective_rank > 5
+    assert found.dead == 0
+    assert found.collapsed is lost
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e3])
+def test_spread_is_deviation_from_the_mean_latent_by_size(scale):
+    z = scale * np.array([[3.0, 1.0], [3.0, -1.0]])
+    assert spread(z) == pytest.approx(np.sqrt(1 / 10))
+    assert spread(z - z.mean(axis=0)) == 1
+    assert spread(np.zeros((3, 2))) == 0
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (3, 0), (2, 3, 4)])
+def test_what_is_no_batch_of_latents_is_refused(shape):
+    named = f"latents have shape {shape}"
+    for asked in (diagnose, singular_values, effective_rank, dead_coordinates, spread):
+        with pytest.raises(Refusal) as refusal:
+            asked(np.ones(shape))
+        assert str(refusal.value).startswith(named)
 
 
 def test_value_bias_is_positive_where_the_critics_expect_too_much():

@@ -92,15 +92,16 @@ class Diagnosing:
         if not diagnosis.collapsed:
             collapsed.discard(member)
             return
-        rank, dead = diagnosis.effective_rank, diagnosis.dead
-        why: dict[str, Value] = {"effective_rank": rank, "dead": dead}
+        names = "effective_rank", "spread", "dead"
+        why: dict[str, Value] = {name: getattr(diagnosis, name) for name in names}
         self._journal.event("collapse", member, counts, why)
         if member not in collapsed:
             collapsed.add(member)
             self._say(
                 f"warning: at step {counts[0]:,} the representation of "
                 f"{self._host.members[member].name} has collapsed: effective rank "
-                f"{rank:.1f} of {len(values)}, {dead} dead coordinates"
+                f"{diagnosis.effective_rank:.1f} of {len(values)}, spread "
+                f"{diagnosis.spread:.2f}, {diagnosis.dead} dead coordinates"
             )
 
 
