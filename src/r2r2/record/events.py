@@ -13,7 +13,7 @@ import numpy as np
 
 from r2r2.record.files import append_line, damaged, open_lines, read_lines, recording
 
-Value = str | bool | int | float | np.generic | None
+Value = str | bool | int | float | np.generic | list[float] | None
 
 FIXED = ("event", "time", "member", "env_step", "decision_step", "update_step")
 
@@ -39,7 +39,8 @@ class EventLog:
     An event holds `event`, `time` (seconds of the run so far), `member` (null: the
     whole run), `env_step`, `decision_step`, `update_step` and fields of its own.
     JSON has no numbers for them, so a float that is not finite is written as the
-    string "nan", "inf" or "-inf"; `float()` reads numbers and these alike.
+    string "nan", "inf" or "-inf"; `float()` reads numbers and these alike. A field may
+    be a list of floats too.
 
     Example:
         with EventLog(folder.events) as log:
@@ -124,6 +125,8 @@ def _plain(value: object) -> object:
         return _plain(cast("object", value.item()))
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, list):
+        return [_plain(one) for one in cast("list[object]", value)]
     return value
 
 
