@@ -13,6 +13,7 @@ from r2r2.use.eval_command import eval_command
 from r2r2.use.list_command import list_command
 from r2r2.use.signals import Terminated, exit_code
 from r2r2.use.train_command import train_command
+from r2r2.use.words import one_line
 
 HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R2
 
@@ -66,16 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interruption:
         print("r2r2: interrupted", file=sys.stderr)
         return exit_code(interruption)
-
-
-def one_line(sentence: str) -> str:
-    """A sentence whose parts may come out of a file, safe to show at a terminal.
-
-    Example:
-        >>> print(one_line("env is 'a" + chr(10) + chr(27) + "[2J'"))
-        env is 'a<0xa><0x1b>[2J'
-    """
-    return "".join(c if c.isprintable() else f"<{ord(c):#x}>" for c in sentence)
 
 
 def entry() -> None:
