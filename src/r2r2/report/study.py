@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from r2r2.config.refusal import Refusal
+from r2r2.report import paper
 from r2r2.report.normalised import Normalised, normalised
 from r2r2.report.samples import Floats
 from r2r2.report.scores import METRIC, Cell, Method, Results, cells_of
-from r2r2.report.suites import SuiteResult, suite_results
+from r2r2.report.suites import SuiteResult, ordered_tasks, suite_results
 
 Status = Literal["finished", "unfinished", "file"]
 
@@ -101,23 +102,28 @@ class Study(NamedTuple):
 
     @property
     def methods(self) -> tuple[Method, ...]:
-        """What is compared, in the order of agents as first given, then by UTD."""
+        """What is compared: agents in the paper's order, then others, by UTD."""
         found = list(dict.fromkeys(cell.method for cell in self.cells))
-        agents = list(dict.fromkeys(method.agent for method in found))
-        found.sort(key=lambda m: (agents.index(m.agent), m.utd or 0))
+        agents = list(
+            dict.fromkeys([*paper.BASES, *(method.agent for method in found)])
+        )
+        found.sort(key=lambda m: (agents.index(m.agent), m.utd or 0, m.departures))
         return tuple(found)
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Every task, in the order in which they first appear."""
-        return tuple(dict.fromkeys(cell.task for cell in self.cells))
+        """Every task, those of the paper in its order, then others as they come."""
+        return ordered_tasks(cell.task for cell in self.cells)
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """How all methods alike differ from their agents' own settings."""
-        first, *others = self.methods
-        common = [set(method.departures) for method in others]
-        return tuple(d for d in first.departures if all(d in them for them in common))
+        """How all runs alike differ from their agents' own settings."""
+        own = [run.results.method for run in self.runs if run.status != "file"]
+        if not own:
+            return ()
+        return tuple(
+            d for d in own[0].departures if all(d in m.departures for m in own)
+        )
 
     def label(self, method: Method, utd: bool = True) -> str:
         """A method in a few words, without what is `shared` by all.

@@ -4,19 +4,20 @@ A suite is shown where the study has any of its tasks. Statistics are over all o
 tasks or not at all: those of fewer tasks would be another suite's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from r2r2.report import paper
-from r2r2.report.bootstrap import SAMPLES, Interval, Resampling, interval
+from r2r2.report.bootstrap import Interval, Resampling, interval
 from r2r2.report.normalised import Normalised
 from r2r2.report.samples import Floats, Given
 from r2r2.report.scores import Method
 from r2r2.report.statistics import iqm, mean_score, median_score, optimality_gap
 
 SEED = 0  # of every generator of a report: the same runs give the same report
+SAMPLES = 10_000  # per interval: its ends are sure to 1 % of its width
 HERE = "this report"  # the suite of all tasks of a study
 
 STATISTICS: dict[str, Callable[[Given], Floats]] = {
@@ -52,6 +53,18 @@ class SuiteResult(NamedTuple):
         return not self.shortfalls
 
 
+def ordered_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
+    """Each task once, those of the paper first and in its order.
+
+    Example:
+        >>> ordered_tasks(["cartpole-swingup", "dog-run", "Ant-v5", "dog-run"])
+        ('Ant-v5', 'dog-run', 'cartpole-swingup')
+    """
+    found = dict.fromkeys(tasks)
+    known = [task for task in paper.tasks() if task in found]
+    return tuple(dict.fromkeys([*known, *found]))
+
+
 def suites_of(tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The suites to show for some tasks, each with all the tasks that it has.
 
@@ -76,7 +89,7 @@ def suite_results(cells: Sequence[Normalised]) -> list[SuiteResult]:
         >>> suite_results([])
         []
     """
-    tasks = list(dict.fromkeys(one.cell.task for one in cells))
+    tasks = ordered_tasks(one.cell.task for one in cells)
     methods = list(dict.fromkeys(one.cell.method for one in cells))
     return [
         _result(name, within, method, cells)
@@ -89,7 +102,6 @@ def interval_of(
     statistic: Callable[[Given], Floats],
     scores: Mapping[str, Floats],
     resampling: Resampling = "stratified",
-    samples: int = SAMPLES,
 ) -> Interval | None:
     """An interval, or None where a task has one run only: nothing to draw among.
 
@@ -102,7 +114,7 @@ def interval_of(
     if any(len(found) < 2 for found in scores.values()):
         return None
     rng = np.random.default_rng(SEED)
-    return interval(statistic, scores, rng, resampling, samples)
+    return interval(statistic, scores, rng, resampling, SAMPLES)
 
 
 def estimate(statistic: str, scores: Mapping[str, Floats]) -> Estimate:
