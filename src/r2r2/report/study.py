@@ -4,17 +4,20 @@
 figures and the page are functions of a `Study` and draw nothing from anywhere else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from r2r2.config.refusal import Refusal
 from r2r2.report import paper
-from r2r2.report.normalised import Normalised, normalised
+from r2r2.report.normalised import Normalised, normalised, usual_base
 from r2r2.report.samples import Floats
 from r2r2.report.scores import METRIC, Cell, Method, Results, cells_of
 from r2r2.report.suites import SuiteResult, ordered_tasks, suite_results
+
+# How departures begin that the paper's ablations consist of.
+ABLATED = "representation."
 
 Status = Literal["finished", "unfinished", "file"]
 
@@ -107,7 +110,7 @@ class Study(NamedTuple):
         agents = list(
             dict.fromkeys([*paper.BASES, *(method.agent for method in found)])
         )
-        found.sort(key=lambda m: (agents.index(m.agent), m.utd or 0, m.departures))
+        found.sort(key=lambda m: (agents.index(m.agent), m.utd or 0, len(m.departures)))
         return tuple(found)
 
     @property
@@ -159,7 +162,7 @@ def study_of(runs: Sequence[RunData]) -> Study:
     cells = cells_of(run.results for run in runs)
     if not cells:
         raise Refusal("runs hold no evaluation and no member; allowed is one or more")
-    relative = normalised(cells)
+    relative = normalised(cells, _bases({cell.method for cell in cells}))
     return Study(
         tuple(runs),
         tuple(cells),
@@ -167,6 +170,18 @@ def study_of(runs: Sequence[RunData]) -> Study:
         tuple(_curve(runs, cell) for cell in cells),
         tuple(suite_results(relative)),
     )
+
+
+def _bases(methods: Collection[Method]) -> Callable[[Method], Method]:
+    """Which is the base of which: an ablation has that of what it ablates."""
+
+    def base_of(method: Method) -> Method:
+        wanted = usual_base(method)
+        kept = [d for d in wanted.departures if not d.startswith(ABLATED)]
+        whole = wanted._replace(departures=tuple(kept))
+        return wanted if wanted in methods else whole
+
+    return base_of
 
 
 def series_of(points: Mapping[int, float]) -> Series:
