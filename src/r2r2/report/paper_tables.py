@@ -23,7 +23,7 @@ from r2r2.report.summary import (
 )
 from r2r2.report.tables import Cells, Entry, Table, table_of
 
-NO_REPRODUCTION = "no reproduction"
+NO_REPRODUCTION = "not a reproduction"
 CELLS = (
     "The paper gives mean and deviation of five seeds. Its intervals are made here of "
     "five even stand-ins with that mean and deviation, by the same bootstrap as ours "

@@ -60,6 +60,18 @@ def unsaid(lacks: Iterable[str], said: Sequence[str]) -> list[str]:
     return [lack for lack in lacks if lack.removeprefix(BASE) not in said]
 
 
+def seed_list(seeds: Sequence[str]) -> str:
+    """Seeds as people say them.
+
+    Example:
+        >>> seed_list(["0", "1", "2", "3"]), seed_list(["3", "7"])
+        ('0 to 3', '3, 7')
+    """
+    first, last = int(seeds[0]), int(seeds[-1])
+    row = len(seeds) > 2 and list(map(int, seeds)) == [*range(first, last + 1)]
+    return f"{first} to {last}" if row else ", ".join(seeds)
+
+
 def _own(one: SuiteResult, task: str) -> list[str]:
     start = f"{task}: "
     return [x.removeprefix(start) for x in one.shortfalls if x.startswith(start)]
@@ -94,9 +106,6 @@ def _clauses(lacks: Sequence[str]) -> list[str]:
 
 
 def _clause(seeds: Sequence[str], what: str) -> str:
-    if len(seeds) == 1:
-        return f"seed {seeds[0]} has {what}"
-    first, last = int(seeds[0]), int(seeds[-1])
-    row = [str(seed) for seed in range(first, last + 1)] == list(seeds)
-    which = f"{first} to {last}" if row and len(seeds) > 2 else ", ".join(seeds)
-    return f"seeds {which} have {what}"
+    several = len(seeds) > 1
+    verb = "s {} have" if several else " {} has"
+    return f"seed{verb.format(seed_list(seeds))} {what}"

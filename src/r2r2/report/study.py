@@ -106,12 +106,7 @@ class Study(NamedTuple):
     @property
     def methods(self) -> tuple[Method, ...]:
         """What is compared: agents in the paper's order, then others, by UTD."""
-        found = list(dict.fromkeys(cell.method for cell in self.cells))
-        agents = list(
-            dict.fromkeys([*paper.BASES, *(method.agent for method in found)])
-        )
-        found.sort(key=lambda m: (agents.index(m.agent), m.utd or 0, len(m.departures)))
-        return tuple(found)
+        return tuple(dict.fromkeys(cell.method for cell in self.cells))
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -159,7 +154,7 @@ def study_of(runs: Sequence[RunData]) -> Study:
         >>> study.cells[0].scores, study.normalised[0].scores, study.tasks
         (array([12.5]), array([1.]), ('Hopper-v5',))
     """
-    cells = cells_of(run.results for run in runs)
+    cells = _ordered(cells_of(run.results for run in runs))
     if not cells:
         raise Refusal("runs hold no evaluation and no member; allowed is one or more")
     relative = normalised(cells, _bases({cell.method for cell in cells}))
@@ -170,6 +165,19 @@ def study_of(runs: Sequence[RunData]) -> Study:
         tuple(_curve(runs, cell) for cell in cells),
         tuple(suite_results(relative)),
     )
+
+
+def _ordered(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells by agent as in the paper, UTD, departures and task."""
+    agents = [*paper.BASES, *(cell.method.agent for cell in cells)]
+    tasks = ordered_tasks(cell.task for cell in cells)
+
+    def place(cell: Cell) -> tuple[object, ...]:
+        agent, utd, departures = cell.method
+        which = agents.index(agent), utd or 0, len(departures), departures
+        return (*which, tasks.index(cell.task))
+
+    return sorted(cells, key=place)
 
 
 def _bases(methods: Collection[Method]) -> Callable[[Method], Method]:

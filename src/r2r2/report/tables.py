@@ -6,12 +6,15 @@ texts, with notes below the table; CSV has a column for every number, to calcula
 
 import csv
 import io
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from r2r2.record.files import write_whole
+from r2r2.report.escapes import latex_text, markdown_text
+
+LINE = 40  # letters, beyond which LaTeX breaks a text into lines
+WIDE = 85  # letters, beyond which it makes a table smaller
 
 
 class Entry(NamedTuple):
@@ -124,14 +127,19 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""A table as LaTeX, which needs `\usepackage{booktabs}` and nothing else."""
+    r"""A table as LaTeX, which needs `\usepackage{booktabs,graphicx}` and nothing else.
+
+    A wide one is made as narrow as the text.
+    """
     marks = {note: place for place, note in enumerate(table.footnotes, start=1)}
     kinds = "".join(_kind(table, place) for place in range(len(table.header)))
+    wide = sum(_width(table, place) for place in range(len(table.header))) > WIDE
     lines = [
-        r"% needs \usepackage{booktabs}",
+        r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}[htbp]",
         r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
         rf"\caption{{{latex_text(table.title)}}}",
+        *([r"\resizebox{\linewidth}{!}{%"] if wide else []),
         rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}",
         r"\toprule",
         _ampersands(latex_text(name) for name in table.header),
@@ -145,63 +153,11 @@ def to_latex(table: Table) -> str:
                 for e in row
             )
         )
-    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\bottomrule", r"\end{tabular}" + ("}" if wide else "")]
     below = [rf"\textsuperscript{{{m}}}{latex_text(n)}" for n, m in marks.items()]
     below += [latex_text(note) for note in table.notes]
     lines += [rf"\par\smallskip\raggedright {line}" for line in below]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-
-def markdown_text(text: str) -> str:
-    r"""Text that Markdown, and the HTML in it, leave as it is.
-
-    Example:
-        >>> print(markdown_text("a|b_c <script>"))
-        a\|b\_c &lt;script&gt;
-    """
-    plain = one_line(text).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", plain.replace(">", "&gt;"))
-
-
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "[": "{[}",  # after the end of a row it would begin an option, and so would a star
-    "*": "{*}",
-    "±": r"$\pm$",
-    "µ": r"$\mu$",
-    **{character: "\\" + character for character in "#$%&_"},
-}
-
-
-def latex_text(text: str) -> str:
-    r"""Text that any LaTeX sets as it is; what it has no letter for, by its number.
-
-    Example:
-        >>> print(latex_text("50 % of a_b & 3 ± 1"))
-        50 \% of a\_b \& 3 $\pm$ 1
-    """
-    return "".join(
-        LATEX.get(c, c if c.isascii() else f"{{[}}U+{ord(c):04X}]")
-        for c in one_line(text)
-    )
-
-
-def one_line(text: str) -> str:
-    """Text without line breaks and what else cannot be printed.
-
-    Example:
-        >>> one_line("a" + chr(10) + "b" + chr(27))
-        'a b?'
-    """
-    spaced = re.sub(r"\s+", " ", text)
-    return "".join(c if c.isprintable() else "?" for c in spaced)
 
 
 def _columns(
@@ -224,11 +180,17 @@ def _number(key: str) -> Callable[[Entry], float | str]:
     return lambda entry: entry.numbers.get(key, "")
 
 
+def _width(table: Table, place: int) -> int:
+    """Letters that a column takes, with the gap beside it."""
+    texts = [table.header[place], *(row[place].text for row in table.rows)]
+    return min(max(map(len, texts)), LINE) + 2
+
+
 def _kind(table: Table, place: int) -> str:
     """How LaTeX sets a column: long texts in lines, numbers to the right."""
     entries = [row[place] for row in table.rows]
-    if any(len(entry.text) > 40 for entry in entries):
-        return r"p{0.3\linewidth}"
+    if any(len(entry.text) > LINE for entry in entries):
+        return r"p{0.4\linewidth}"
     return "r" if any(entry.numbers for entry in entries) else "l"
 
 
