@@ -1,0 +1,222 @@
+"""Charts as files for papers and slides: SVG, PNG, PDF, and their numbers as CSV.
+
+The same study gives the same bytes.
+"""
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from r2r2.record.files import write_whole
+from r2r2.report.charts import Chart, Line, Panel, chart_csv, legend_of, values_of
+from r2r2.report.curve import COLOURS, DPI, dress, untyped
+from r2r2.report.drawing import plane_of
+from r2r2.report.gallery import Gallery, gallery_of
+from r2r2.report.study import Study
+from r2r2.report.ticks import Scale, exact
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "png", "pdf")
+COLUMNS = 4
+DASHES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1.2, 1.6))}
+
+# Nothing of the moment or of the machine: no date, no random ids, own fonts.
+SETTINGS = {
+    "text.parse_math": False,
+    "svg.hashsalt": "r2r2",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+METADATA = {
+    "svg": {"Date": None, "Creator": "r2r2"},
+    "png": {"Software": "r2r2"},
+    "pdf": {"CreationDate": None, "ModDate": None, "Creator": "r2r2"},
+}
+
+
+def write_figures(study: Study, folder: Path) -> Gallery:
+    """Writes every figure of a study into a folder, which is made.
+
+    Args:
+        study: what to draw.
+        folder: for each chart it gets NAME.svg, NAME.png, NAME.pdf and NAME.csv.
+
+    Returns:
+        The charts, whose names are those of the files, and what is absent and why.
+    """
+    gallery = gallery_of(study)
+    folder.mkdir(parents=True, exist_ok=True)
+    for chart in gallery.charts:
+        for ending, content in drawn(chart).items():
+            write_whole(folder / f"{chart.name}.{ending}", content)
+        write_whole(folder / f"{chart.name}.csv", chart_csv(chart))
+    return gallery
+
+
+def drawn(chart: Chart) -> dict[str, bytes]:
+    """One chart in every format, by its ending."""
+    # Slow to import, and most of what this package does needs no picture.
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    found: dict[str, bytes] = {}
+    with untyped(matplotlib).rc_context(SETTINGS):
+        figure = Figure(figsize=_size(chart), layout="constrained")
+        _draw(figure, chart)
+        # Laid out once, not again for every format.
+        untyped(figure).draw_without_rendering()
+        untyped(figure).set_layout_engine("none")
+        for ending in FORMATS:
+            content = io.BytesIO()
+            told: dict[str, Any] = {"dpi": DPI, "metadata": METADATA[ending]}
+            untyped(figure).savefig(content, format=ending, **told)
+            found[ending] = content.getvalue()
+    return found
+
+
+def _columns(chart: Chart) -> int:
+    """As few as fill the rows that they need at least."""
+    panels = len(chart.panels)
+    return 1 if chart.rows else -(-panels // -(-panels // COLUMNS))
+
+
+def _size(chart: Chart) -> tuple[float, float]:
+    """Inches, with room for the legend below."""
+    if chart.rows:
+        return 7.0, 1.0 + 0.42 * sum(len(panel.lines) for panel in chart.panels)
+    if len(chart.panels) == 1:
+        return 6.0, 4.0
+    rows = -(-len(chart.panels) // _columns(chart))
+    return 2.9 * _columns(chart), 0.7 + 2.2 * rows
+
+
+def _draw(figure: "Figure", chart: Chart) -> None:
+    columns = _columns(chart)
+    rows = -(-len(chart.panels) // columns)
+    for number, panel in enumerate(chart.panels):
+        axes = untyped(figure).add_subplot(rows, columns, number + 1)
+        dress(axes, panel.title, 9.5)
+        if chart.rows:
+            _draw_rows(axes, chart, panel)
+        else:
+            _draw_panel(axes, chart, panel)
+    if chart.rows:
+        return
+    if columns > 1:
+        untyped(figure).supxlabel(chart.x.label, fontsize=9)
+        untyped(figure).supylabel(chart.y.label, fontsize=9)
+    else:
+        axes.set_xlabel(chart.x.label)
+        axes.set_ylabel(chart.y.label)
+    lines = legend_of(chart)
+    handles = [_handle(line) for line in lines]
+    place: dict[str, object] = {"loc": "outside upper center", "frameon": False}
+    place["handlelength"] = 3.2
+    wide = min(
+        len(lines), 2 if max(len(line.name) for line in lines) > 24 else columns + 1
+    )
+    untyped(figure).legend(handles=handles, ncols=wide, fontsize=8, **place)
+
+
+def _draw_panel(axes: Any, chart: Chart, panel: Panel) -> None:
+    plane = plane_of(chart, panel)
+    for line in panel.lines:
+        _draw_line(axes, line)
+    _scale(axes.xaxis, axes.set_xlim, plane.x)
+    _scale(axes.yaxis, axes.set_ylim, plane.y)
+    if chart.x.log:
+        axes.set_xscale("log")
+
+
+def _scale(axis: Any, limit: Any, scale: Scale) -> None:
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    if scale.log:
+        axis.axes.set_yscale("log")
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
+    axis.set_ticks([at for at, _ in scale.ticks], [said for _, said in scale.ticks])
+    limit(scale.low, scale.high)
+
+
+def _draw_line(axes: Any, line: Line) -> None:
+    colour, dash = COLOURS[line.style.colour], DASHES[line.style.dash]
+    for seed in line.each:
+        axes.plot(*seed, color=colour, lw=0.5, alpha=0.35)
+    points = list(values_of(line))
+    x = [point[0] + line.shift for point in points]
+    y = [point[1] for point in points]
+    ends = [
+        (at, a, b) for at, (_, _, a, b) in zip(x, points, strict=True) if a is not None
+    ]
+    if line.mark == "none" and len(ends) > 1:
+        across, low, high = zip(*ends, strict=True)
+        axes.fill_between(across, low, high, color=colour, alpha=0.16, lw=0)
+    else:
+        for at, a, b in ends:
+            axes.plot([at, at], [a, b], color=colour, lw=1.1, marker="_", ms=5)
+    alone = line.mark != "none" or len(points) == 1
+    axes.plot(
+        x,
+        y,
+        color=colour,
+        lw=1.6 if line.joined else 0,
+        ls=dash,
+        marker="o" if alone else "",
+        ms=4.5,
+        mfc="white" if line.mark == "hollow" else colour,
+    )
+
+
+def _draw_rows(axes: Any, chart: Chart, panel: Panel) -> None:
+    axes.set_xlabel(chart.x.label)
+    axes.grid(visible=False, axis="y")
+    for row, line in enumerate(panel.lines):
+        colour = COLOURS[line.style.colour]
+        hollow = line.mark == "hollow"
+        face = "white" if hollow else colour
+        shade = 0.45 if line.style.dash == "dashed" and not hollow else 1.0
+        for _, value, low, high in values_of(line):
+            axes.barh(row, value, 0.55, color=face, ec=colour, lw=1.1, alpha=shade)
+            if low is not None:
+                axes.plot([low, high], [row, row], color="#222222", lw=1.1, marker="|")
+            beyond = max(value, value if high is None else high)
+            axes.annotate(
+                exact(value),
+                (beyond, row),
+                (5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
+    axes.set_yticks(range(len(panel.lines)), [_wrapped(li.name) for li in panel.lines])
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+
+
+def _wrapped(name: str) -> str:
+    return name.replace(", ", ",\n", 1) if len(name) > 30 else name
+
+
+def _handle(line: Line) -> object:
+    from matplotlib.lines import Line2D
+
+    colour = COLOURS[line.style.colour]
+    return Line2D(
+        [],
+        [],
+        color=colour,
+        lw=1.6 if line.joined else 0,
+        ls=DASHES[line.style.dash],
+        marker="" if line.mark == "none" else "o",
+        mfc="white" if line.mark == "hollow" else colour,
+        ms=4.5,
+        label=line.name,
+    )
