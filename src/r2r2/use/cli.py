@@ -1,4 +1,4 @@
-"""The command line: `r2r2 train`, `r2r2 eval`, `r2r2 clean`, `r2r2 list`."""
+"""The command line: `r2r2 train`, `r2r2 watch`, `r2r2 eval` and the others."""
 
 import os
 import sys
@@ -13,6 +13,7 @@ from r2r2.use.eval_command import eval_command
 from r2r2.use.list_command import list_command
 from r2r2.use.signals import Terminated, exit_code
 from r2r2.use.train_command import train_command
+from r2r2.use.watch_command import watch_command
 from r2r2.use.words import one_line
 
 HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R2
@@ -24,6 +25,7 @@ HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R
   r2r2 eval RUN               play episodes with a run's final policies
   r2r2 eval RUN --video out.mp4
                               and film one
+  r2r2 watch                  see how running training does, curves included
   r2r2 clean                  show what runs take on the disk, and free it
   r2r2 list agents|envs       what can be trained, and on what
 """
@@ -42,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": train_command,
         "eval": eval_command,
+        "watch": watch_command,
         "clean": clean_command,
         "list": list_command,
     }
