@@ -36,9 +36,10 @@ def pairs_of(study: Study) -> list[tuple[Method, Method]]:
     results of a file against runs of the same agent and UTD.
     """
     methods = study.methods
-    if len(methods) <= FEW:
-        return [(b, a) for place, a in enumerate(methods) for b in methods[place + 1 :]]
     own = {run.results.method for run in study.runs if run.status != "file"}
+    if len(methods) <= FEW:
+        pairs = [(b, a) for n, a in enumerate(methods) for b in methods[n + 1 :]]
+        return [(a, b) if a in own and b not in own else (b, a) for b, a in pairs]
     plain = [
         (one, one._replace(agent=one.agent.removesuffix("+r2r2")))
         for one in methods

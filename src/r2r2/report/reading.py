@@ -3,6 +3,7 @@
 What a config means is settled elsewhere: here are a run's own records only.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from r2r2.config.refusal import Refusal
 from r2r2.record.evaluations import Row, read_evaluations
 from r2r2.record.events import FIXED, read_events
-from r2r2.record.files import damaged
+from r2r2.record.files import damaged, read_plain
 from r2r2.report.scores import METRIC, Method, Results
 from r2r2.report.study import MemberData, RunData, Spectrum, Timing, series_of
 
@@ -42,6 +43,23 @@ class Event(NamedTuple):
 def rows_of(path: Path) -> list[Row]:
     """The evaluations of a run; none where it was not evaluated yet."""
     return read_evaluations(path) if path.exists() else []
+
+
+def versions_of(path: Path) -> dict[str, str]:
+    """What a run was made with; nothing where that was not written down.
+
+    Raises:
+        Refusal: The file is damaged.
+    """
+    if not path.exists():
+        return {}
+    try:
+        found: object = json.loads(read_plain(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise Refusal(f"'{path}' cannot be read as JSON") from error
+    if not isinstance(found, dict):
+        raise Refusal(f"'{path}' does not hold versions by name")
+    return {str(k): str(x) for k, x in cast("dict[object, object]", found).items()}
 
 
 def events_of(path: Path) -> list[Event]:

@@ -84,6 +84,7 @@ class RunData(NamedTuple):
     results: Results
     members: tuple[MemberData, ...] = ()  # none of a file
     timing: Timing | None = None  # None where nothing is known
+    versions: Mapping[str, str] = {}  # what it was made with
 
 
 class TaskCurve(NamedTuple):

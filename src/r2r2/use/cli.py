@@ -11,6 +11,7 @@ from r2r2.record.files import RecordFailure
 from r2r2.use.clean_command import clean_command
 from r2r2.use.eval_command import eval_command
 from r2r2.use.list_command import list_command
+from r2r2.use.report_command import report_command
 from r2r2.use.signals import Terminated, exit_code
 from r2r2.use.train_command import train_command
 from r2r2.use.watch_command import watch_command
@@ -26,6 +27,8 @@ HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R
   r2r2 eval RUN --video out.mp4
                               and film one
   r2r2 watch                  see how running training does, curves included
+  r2r2 report RUNS            compare runs, with each other and with the paper:
+                              a page, figures and tables
   r2r2 clean                  show what runs take on the disk, and free it
   r2r2 list agents|envs       what can be trained, and on what
 """
@@ -45,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "train": train_command,
         "eval": eval_command,
         "watch": watch_command,
+        "report": report_command,
         "clean": clean_command,
         "list": list_command,
     }

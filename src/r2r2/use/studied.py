@@ -11,11 +11,20 @@ from r2r2.config.run import RunConfig
 from r2r2.record.folder import open_run
 from r2r2.record.manifest import read_manifest
 from r2r2.record.usage import runs_below
-from r2r2.report.reading import events_of, file_runs, members_of, rows_of, timing_of
+from r2r2.report.reading import (
+    events_of,
+    file_runs,
+    members_of,
+    rows_of,
+    timing_of,
+    versions_of,
+)
 from r2r2.report.scores import results_of
 from r2r2.report.study import RunData, Study, study_of
 from r2r2.run.fitting import plain
 from r2r2.use.trained import config_of
+
+VERSIONS = "versions.json"
 
 # What 0 leaves to the task to decide.
 BY_TASK = ("action_repeat", "agent.critics", "agent.discount")
@@ -102,6 +111,7 @@ def _run(source: Source) -> RunData:
         results,
         members_of(folder.members, results.members, events),
         timing_of(events),
+        versions_of(source.path / VERSIONS),
     )
 
 

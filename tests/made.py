@@ -61,6 +61,7 @@ def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **field
         if (value := returns(*member, number / points)) is not None
     ]
     append_evaluations(folder.evaluations, rows)
+    folder.write_versions({"r2r2": "0.1.0", "commit": "abc1234", "device": "cpu"})
     if finished:
         folder.finish()
     return folder.path
