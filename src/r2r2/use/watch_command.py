@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -135,10 +135,10 @@ def _follow(console: Console, watch: Watch, every: float) -> None:
             Live(console=console, screen=True, auto_refresh=False) as live,
         ):
             while True:
-                _show(live, watch)
+                drawn = _show(live, watch)
                 if watch.over:
                     break
-                _wait(live, watch, every)
+                _wait(live, watch, every, drawn)
                 watch.look()
     except KeyboardInterrupt as interruption:
         if type(interruption) is not KeyboardInterrupt:
@@ -146,21 +146,22 @@ def _follow(console: Console, watch: Watch, every: float) -> None:
     _print(console, watch)
 
 
-def _show(live: Live, watch: Watch) -> None:
-    width, height = live.console.size
-    room = Size(width, height, live.console.options.ascii_only)
+def _show(live: Live, watch: Watch) -> ConsoleDimensions:
+    """Draws the picture; gives the size of the terminal that it was drawn for."""
+    size = live.console.size
+    room = Size(size.width, size.height, live.console.options.ascii_only)
     rows = picture(watch.runs, time.time(), room)
     live.update(Group(*map(_uncut, rows)), refresh=True)
+    return size
 
 
-def _wait(live: Live, watch: Watch, seconds: float) -> None:
+def _wait(live: Live, watch: Watch, seconds: float, drawn: ConsoleDimensions) -> None:
     """Waits for the next look; a terminal that is resized is drawn anew meanwhile."""
-    end, size = time.monotonic() + seconds, live.console.size
+    end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, BLINK))
-        if live.console.size != size:
-            size = live.console.size
-            _show(live, watch)
+        if live.console.size != drawn:
+            drawn = _show(live, watch)
 
 
 def _uncut(row: Text) -> Text:

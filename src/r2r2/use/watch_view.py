@@ -128,7 +128,7 @@ def charts_of(run: Watched, room: Size) -> list[Text]:
     for curve in curves_in(run):
         count = len(curve.seeds)
         over = f"mean and range of {count} seeds" if count > 1 else "one seed"
-        rows.append(Text(fitted(f"  {curve.name}: return, {over}", room), "dim"))
+        rows.append(Text(fitted(f"  {curve.name}: {over}", room), "dim"))
         drawn = draw_in_text(curve, last, inner)
         rows += [Text.assemble("  ", row) for row in drawn]
     return rows
