@@ -93,6 +93,26 @@ def test_aggregates_beside_the_papers_are_pooled():
     assert column(table, "lacks")[-1].text == "nothing"
 
 
+def test_stand_ins_for_the_papers_seeds_give_its_means_and_intervals():
+    scores = paper.raw_scores()
+    runs = [
+        whole(
+            Method(agent, utd),
+            {
+                task: paper.stand_ins(scores[paper.Which(task, agent, utd)])
+                for task in paper.tasks("gym-mujoco")
+            },
+        )
+        for agent in ("td7", "td7+r2r2")
+        for utd in (1, 20)
+    ]
+    table = beside_aggregates_table(study(*runs))
+    assert len(table.rows) == 4
+    for ours, theirs in zip(column(table, "ours"), column(table, "paper"), strict=True):
+        assert ours.numbers == pytest.approx(theirs.numbers, abs=0.015)
+    assert {entry.text for entry in column(table, "intervals overlap")} == {"yes"}
+
+
 def test_an_aggregate_of_less_is_no_reproduction():
     few = {task: near(task)[:3] for task in paper.tasks("gym-mujoco")}
     table = beside_aggregates_table(study(gym(1), whole(TD7, few)))

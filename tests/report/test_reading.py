@@ -5,19 +5,16 @@ import math
 
 import pytest
 
-from made import make_csv
 from r2r2.config.refusal import Refusal
 from r2r2.record.events import EventLog, Steps
 from r2r2.report.reading import (
     Event,
     events_of,
-    file_runs,
     members_of,
     rows_of,
     timing_of,
     versions_of,
 )
-from r2r2.report.scores import Method
 
 
 def log(path, *events):
@@ -139,21 +136,3 @@ def test_damaged_versions_are_refused(tmp_path, content):
     path.write_text(content)
     with pytest.raises(Refusal, match=r"versions\.json"):
         versions_of(path)
-
-
-def test_a_files_names_are_methods_of_unknown_settings(tmp_path):
-    runs = {("td7_utd20", "Ant-v5", 0): [1.0, 2.0], ("mine", "Ant-v5", 0): [3.0]}
-    path = make_csv(tmp_path / "other.csv", runs, metric="avg_return")
-    first, second = file_runs(path, "other.csv")
-    unknown = ("from other.csv, whose settings are not known",)
-    assert first.results.method == Method("td7", 20, unknown)
-    assert second.results.method == Method("mine", None, unknown)
-    assert [row.value for row in first.results.rows] == [1.0, 2.0]
-    assert {row.metric for row in first.results.rows} == {"return"}
-    assert first.status == "file"
-
-
-def test_a_file_without_returns_is_refused(tmp_path):
-    path = make_csv(tmp_path / "a.csv", {("x", "Ant-v5", 0): [1.0]}, metric="loss")
-    with pytest.raises(Refusal, match="holds no returns; allowed is a metric"):
-        file_runs(path, "a.csv")

@@ -207,7 +207,7 @@ BAD = {
     "report": "runs are missing; allowed are folders of runs",
     "report nowhere": "run is 'nowhere', which does not exist",
     "report empty": "run is 'empty', which holds no run, nor does any folder in it",
-    "report text.csv": "line 1 of 'text.csv' is damaged: it is not the header",
+    "report text.csv": "line 1 of 'text.csv' is damaged: it has no column",
     "report none.csv": "'none.csv' holds no returns",
     "report a b": "two returns at env_step 200",
     "report a --out text.csv": "out is 'text.csv', which is no folder",

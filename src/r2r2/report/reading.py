@@ -1,11 +1,10 @@
-"""Runs and files of results, read into what a study is made of.
+"""Runs, read into what a study is made of.
 
 What a config means is settled elsewhere: here are a run's own records only.
 """
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -16,14 +15,11 @@ from r2r2.config.refusal import Refusal
 from r2r2.record.evaluations import Row, read_evaluations
 from r2r2.record.events import FIXED, read_events
 from r2r2.record.files import damaged, read_plain
-from r2r2.report.scores import METRIC, Method, Results
-from r2r2.report.study import MemberData, RunData, Spectrum, Timing, series_of
+from r2r2.report.study import MemberData, Spectrum, Timing, series_of
 
 # Events whose fields are numbers to be drawn against steps.
 DRAWN = ("diagnostics", "value")
 STEPS = ("env_step", "decision_step", "update_step")
-# The names of returns in other programs' files.
-RETURNS = (METRIC, "avg_return")
 
 
 class Event(NamedTuple):
@@ -124,50 +120,6 @@ def timing_of(events: Sequence[Event]) -> Timing | None:
         rates = [(updates - first[2]) / passed, (decisions - first[1]) / passed]
     rates = [rate if rate > 0 else math.nan for rate in rates]
     return Timing(seconds, len(counts), decisions, updates, rates[0], rates[1])
-
-
-def file_runs(path: Path, shown: str) -> list[RunData]:
-    """The methods of a file in the long CSV format, each as a run.
-
-    A name that ends in `_utd` and a number is an agent at that UTD, as in the files
-    that runs write; the rest of the settings is not known.
-
-    Args:
-        path: the file.
-        shown: what it is called in the report.
-
-    Raises:
-        Refusal: It cannot be read, or holds no returns.
-    """
-    rows = read_evaluations(path)
-    by_name: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.metric in RETURNS:
-            by_name.setdefault(row.exp_name, []).append(row._replace(metric=METRIC))
-    if not by_name:
-        raise Refusal(
-            f"'{path}' holds no returns; allowed is a metric {' or '.join(RETURNS)}"
-        )
-    return [
-        RunData(
-            f"{shown}: {name}", str(path), "file", Results(_method(name, shown), found)
-        )
-        for name, found in by_name.items()
-    ]
-
-
-def _method(name: str, shown: str) -> Method:
-    """A method of a file, which is never taken for a run's own.
-
-    Example:
-        >>> _method("td7_utd20", "other.csv").utd
-        20
-    """
-    unknown = (f"from {shown}, whose settings are not known",)
-    known = re.fullmatch(r"(.+)_utd([0-9]{1,9})", name, flags=re.DOTALL)
-    if known:
-        return Method(known[1], int(known[2]), unknown)
-    return Method(name, None, unknown)
 
 
 def _event(path: Path, number: int, given: Mapping[str, object]) -> Event:

@@ -47,7 +47,11 @@ def brief_suite(one: SuiteResult, said: Sequence[str] = ()) -> str:
             lack = brief(x for x in _own(one, task) if _prevents(x))
         if lack:
             found.setdefault(lack, []).append(task)
-    return "; ".join(f"{', '.join(tasks)}: {lack}" for lack, tasks in found.items())
+    which = {
+        lack: "all tasks" if len(tasks) == len(one.tasks) > 1 else ", ".join(tasks)
+        for lack, tasks in found.items()
+    }
+    return "; ".join(f"{tasks}: {lack}" for lack, tasks in which.items())
 
 
 def unsaid(lacks: Iterable[str], said: Sequence[str]) -> list[str]:

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 import r2r2
 from r2r2.config.fields import Leaf, parse
@@ -26,7 +32,8 @@ from r2r2.use.words import fields_help, split, texts, wants_help
 DEFAULT = Path("report")
 CONTENTS = ("index.html", "figures", "tables")
 PATIENCE = 2.0  # seconds before a bar is shown
-AFTER_READING = ("statistics", "tables", "figures", "page")
+SLOW = "figures"  # takes longer than that by itself
+AFTER_READING = ("statistics", "tables", SLOW, "page")
 
 FIELDS = {
     leaf.path: leaf
@@ -39,7 +46,7 @@ Compare runs, with each other and with the paper. Named may be
 
   RUN        the folder of a run, finished or not
   FOLDER     a folder with runs anywhere below it: all of them
-  FILE.csv   results of any program, one number per line, under the header
+  FILE.csv   results of any program, a number per line, under the header
              exp_name,env_name,seed,metric,env_step,value
              with the metric 'return' or 'avg_return'. An exp_name that ends in
              _utd20, say, is at UTD 20; nothing else is assumed of its settings.
@@ -65,6 +72,7 @@ class ReportBar:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
+            TimeElapsedColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
@@ -76,7 +84,7 @@ class ReportBar:
         """Says what comes next."""
         self._at += 1
         self._bar.update(self._task, completed=self._at, description=what)
-        if time.monotonic() - self._begun > PATIENCE:
+        if what == SLOW or time.monotonic() - self._begun > PATIENCE:
             self._bar.start()
 
     def __enter__(self) -> Self:
@@ -134,7 +142,7 @@ def write_report(
         tables = tables_of(study)
         (folder / "tables").mkdir()
         write_tables(tables, folder / "tables")
-        watch("figures")
+        watch(SLOW)
         gallery = write_figures(study, folder / "figures")
         watch("page")
         write_page(study, tables, gallery, folder)

@@ -13,12 +13,12 @@ from r2r2.record.manifest import read_manifest
 from r2r2.record.usage import runs_below
 from r2r2.report.reading import (
     events_of,
-    file_runs,
     members_of,
     rows_of,
     timing_of,
     versions_of,
 )
+from r2r2.report.results_file import file_runs
 from r2r2.report.scores import results_of
 from r2r2.report.study import RunData, Study, study_of
 from r2r2.run.fitting import plain
