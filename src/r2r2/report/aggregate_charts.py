@@ -24,7 +24,7 @@ from r2r2.report.study import Study
 from r2r2.report.suites import SEED, SuiteResult
 
 RESAMPLES = 2000  # for the band of a profile
-LEVELS = 60  # thresholds of a profile
+LEVELS = 80  # thresholds of a profile
 BASE = "the base agent's mean score at UTD 1 being 1"
 
 
@@ -115,7 +115,8 @@ def _profile(
     family = family_of(result.method.agent)
     like = [one for one in results if family_of(one.method.agent) == family]
     every = np.concatenate([x for one in like for x in one.scores.values()])
-    levels = np.linspace(min(0.0, every.min()), every.max(), LEVELS)
+    margin = 0.05 * (np.ptp(every) or 1.0)
+    levels = np.linspace(every.min() - margin, every.max() + margin, LEVELS)
     statistic = functools.partial(performance_profile, thresholds=levels)
     low = high = None
     if min(map(len, result.scores.values())) > 1:

@@ -1,7 +1,5 @@
 """Charts of single numbers: ablations, and the time that runs took."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from r2r2.report import paper
@@ -21,20 +19,28 @@ CAPTION = (
 
 
 def ablations(study: Study) -> list[Chart]:
-    """A chart for each task and UTD on which an agent has variants.
+    """A chart for each base and UTD at which an agent has variants, task by task.
 
     A variant differs from another method with the same base in more than its agent.
     """
-    groups: dict[tuple[str, str, int | None], list[Cell]] = {}
+    groups: dict[tuple[str, int | None], dict[str, list[Cell]]] = {}
     for cell in study.cells:
-        where = cell.task, family_of(cell.method.agent), cell.method.utd
+        where = family_of(cell.method.agent), cell.method.utd
         if np.isfinite(cell.scores).any():
-            groups.setdefault(where, []).append(cell)
-    return [
-        _ablation(study, cells)
-        for cells in groups.values()
-        if len({cell.method.departures for cell in cells}) > 1
-    ]
+            groups.setdefault(where, {}).setdefault(cell.task, []).append(cell)
+    charts = []
+    for (family, utd), by_task in groups.items():
+        panels = [
+            Panel(task, tuple(_scored(study, cell) for cell in cells))
+            for task, cells in by_task.items()
+            if len({cell.method.departures for cell in cells}) > 1
+        ]
+        if panels:
+            name = f"ablations-{family}-utd-{utd}"
+            title = f"Ablations of {family}" + ("" if utd is None else f", UTD {utd}")
+            axes = Axis("score"), NAMES
+            charts.append(Chart(name, title, CAPTION, *axes, tuple(panels), rows=True))
+    return charts
 
 
 def timing(study: Study) -> Chart | None:
@@ -75,25 +81,16 @@ def timing(study: Study) -> Chart | None:
     return like._replace(panels=(Panel("", tuple(lines)),), rows=True)
 
 
-def _ablation(study: Study, cells: Sequence[Cell]) -> Chart:
-    first = cells[0]
-    styles = styles_of(study.methods)
-    lines = []
-    for cell in cells:
-        scores = cell.scores[np.isfinite(cell.scores)]
-        note = f"{len(scores)} seed{'s' if len(scores) != 1 else ''}"
-        name = study.label(cell.method, utd=False)
-        bar = _bar(name, styles[cell.method], float(scores.mean()), note)
-        within = interval_of(mean_score, {cell.task: scores})
-        if within is not None:
-            bar = bar._replace(low=np.array([within.low]), high=np.array([within.high]))
-        lines.append(bar)
-    utd = first.method.utd
-    at = "" if utd is None else f", UTD {utd}"
-    name = f"ablation-{family_of(first.method.agent)}-{first.task}-utd-{utd}"
-    title = f"Ablation on {first.task}{at}"
-    panels = (Panel("", tuple(lines)),)
-    return Chart(name, title, CAPTION, Axis("score"), NAMES, panels, rows=True)
+def _scored(study: Study, cell: Cell) -> Line:
+    """The mean over the seeds of a cell, with its interval."""
+    scores = cell.scores[np.isfinite(cell.scores)]
+    note = f"{len(scores)} seed{'s' if len(scores) != 1 else ''}"
+    name, style = study.label(cell.method, utd=False), styles_of(study.methods)
+    bar = _bar(name, style[cell.method], float(scores.mean()), note)
+    within = interval_of(mean_score, {cell.task: scores})
+    if within is None:
+        return bar
+    return bar._replace(low=np.array([within.low]), high=np.array([within.high]))
 
 
 def _bar(name: str, style: Style, value: float, note: str) -> Line:

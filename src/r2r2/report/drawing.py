@@ -28,7 +28,7 @@ def plane_of(chart: Chart, panel: Panel) -> Plane:
     left, right = span_of(chart.panels if chart.x.ticks else (panel,))
     if chart.x.ticks:
         left, right = left - 0.5, right + 0.5
-    return Plane(frame, inner_scale(chart.x, left, right, 5 if few else 7), y)
+    return Plane(frame, inner_scale(chart.x, left, right, 6 if few else 8), y)
 
 
 def draw_panel(chart: Chart, panel: Panel) -> str:
@@ -46,13 +46,13 @@ def draw_panel(chart: Chart, panel: Panel) -> str:
     """
     plane = plane_of(chart, panel)
     frame = plane.frame
-    size = "rows" if chart.rows else "wide" if frame is WIDE else "small"
+    size = "wide" if len(chart.panels) == 1 else "small"
     parts = [
-        f'<svg class="chart {size}" viewBox="0 0 {frame.width:g} {frame.height:g}" '
-        'role="img">',
+        f'<svg class="chart {size}{" rows" * chart.rows}" role="img" '
+        f'viewBox="0 0 {frame.width:g} {frame.height:g}">',
         f"<title>{html.escape(panel.title or chart.title)}</title>",
         f"<desc>{html.escape(_described(chart, panel))}</desc>",
-        *(row_axes(chart, plane) if chart.rows else _axes(chart, panel, plane)),
+        *(row_axes if chart.rows else _axes)(chart, panel, plane),
     ]
     places = {line.name: place for place, line in enumerate(legend_of(chart))}
     for row, line in enumerate(panel.lines):

@@ -13,7 +13,8 @@ from r2r2.report.curve import COLOURS, DPI, dress, untyped
 from r2r2.report.drawing import plane_of
 from r2r2.report.gallery import Gallery, gallery_of
 from r2r2.report.study import Study
-from r2r2.report.ticks import Scale, exact
+from r2r2.report.summary import rounded
+from r2r2.report.ticks import Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +71,8 @@ def drawn(chart: Chart) -> dict[str, bytes]:
     with untyped(matplotlib).rc_context(SETTINGS):
         figure = Figure(figsize=_size(chart), layout="constrained")
         _draw(figure, chart)
+        for note in chart.notes:
+            _remark(figure, note)
         # Laid out once, not again for every format.
         untyped(figure).draw_without_rendering()
         untyped(figure).set_layout_engine("none")
@@ -123,6 +126,15 @@ def _draw(figure: "Figure", chart: Chart) -> None:
         len(lines), 2 if max(len(line.name) for line in lines) > 24 else columns + 1
     )
     untyped(figure).legend(handles=handles, ncols=wide, fontsize=8, **place)
+
+
+def _remark(figure: "Figure", note: str) -> None:
+    """Writes below the axes what a reader of the picture alone must know."""
+    look: dict[str, object] = {"fontsize": 6.5, "color": "#8a5200"}
+    untyped(figure).text(0.005, 0.004, note, va="bottom", **look)
+    room = 0.16 / figure.get_figheight()
+    # The layout leaves no room for such a text by itself.
+    untyped(figure).get_layout_engine().set(rect=(0, room, 1, 1 - room))
 
 
 def _draw_panel(axes: Any, chart: Chart, panel: Panel) -> None:
@@ -189,7 +201,7 @@ def _draw_rows(axes: Any, chart: Chart, panel: Panel) -> None:
                 axes.plot([low, high], [row, row], color="#222222", lw=1.1, marker="|")
             beyond = max(value, value if high is None else high)
             axes.annotate(
-                exact(value),
+                rounded(value),
                 (beyond, row),
                 (5, 0),
                 textcoords="offset points",

@@ -28,6 +28,7 @@ class Kind(NamedTuple):
     needs: str
 
 
+FEW = 4  # methods that are named
 ALL_TASKS = (
     "it takes one method at least with scores on every task of a suite, or of this "
     "report, and those of its base at UTD 1"
@@ -84,8 +85,22 @@ def gallery_of(study: Study) -> Gallery:
             absent.append((kind.title, kind.needs))
         for chart in found:
             name = _file_name(chart.name, charts)
-            charts[name] = chart._replace(name=name)
+            notes = tuple(_partial(study, chart))
+            charts[name] = chart._replace(name=name, notes=notes)
     return Gallery(tuple(charts.values()), tuple(absent))
+
+
+def _partial(study: Study, chart: Chart) -> Iterable[str]:
+    """That methods of a chart lack something to be the paper's, and which do."""
+    shown = {line.name for panel in chart.panels for line in panel.lines}
+    lacking = [cell.method for cell in study.cells if not cell.complete]
+    labels = [study.label(method, utd) for utd in (False, True) for method in lacking]
+    named = [label for label in dict.fromkeys(labels) if label in shown]
+    if named:
+        others = f" and {len(named) - FEW} more" if len(named) > FEW else ""
+        yield (
+            f"Partial or scaled down, no reproduction: {', '.join(named[:FEW])}{others}"
+        )
 
 
 def _listed(found: Chart | list[Chart] | None) -> Iterable[Chart]:

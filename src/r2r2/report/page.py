@@ -83,8 +83,9 @@ def page_html(study: Study, tables: Sequence[Table], gallery: Gallery) -> str:
 
 
 def _parts(tables: Sequence[Table], gallery: Gallery) -> list[Part]:
-    numbers = {table.name: place for place, table in enumerate(tables, start=1)}
-    shown = {table.name: table_html(table, numbers[table.name]) for table in tables}
+    later = {LACKS: 1, READ: 2}  # in the order of their sections
+    order = sorted(tables, key=lambda table: later.get(table.name, 0))
+    shown = {t.name: table_html(t, place) for place, t in enumerate(order, start=1)}
     figures = [
         figure_html(chart, place) for place, chart in enumerate(gallery.charts, start=1)
     ]

@@ -1,11 +1,12 @@
 """The head of a report's page: what it is made of, and whether it is all there."""
 
 import html
+from collections.abc import Sequence
 
 from r2r2.report.study import Study
 
 FEW = 4  # names; of more their number is told
-VERSIONS = ("python", "jax", "jaxlib", "numpy", "gymnasium", "mujoco", "dm_control")
+VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control")
 
 
 def title_of(study: Study) -> str:
@@ -74,15 +75,24 @@ def _statuses(study: Study) -> str:
 
 
 def _made_with(study: Study) -> dict[str, str]:
-    """Commits, devices and versions, each that occurs."""
-    found: dict[str, str] = {}
-    return found
+    """Commits, devices and versions, each that occurs among the runs."""
+    values: dict[str, list[str]] = {}
+    for run in study.runs:
+        for name, value in run.versions.items():
+            known = values.setdefault(name, [])
+            if value not in known:
+                known.append(value)
+    said = {name: _joined(found, "or") for name, found in values.items()}
+    shown: list[str] = ["commit", "device"]
+    found = {name: said[name] for name in shown if name in said}
+    versions = [f"{name} {said[name]}" for name in VERSIONS if name in said]
+    return {**found, **({"versions": ", ".join(versions)} if versions else {})}
 
 
-def _listed(names: list[str] | tuple[str, ...], what: str) -> str:
+def _listed(names: Sequence[str], what: str) -> str:
     return _joined(names) if len(names) <= FEW else f"{len(names)} {what}"
 
 
-def _joined(names: list[str] | tuple[str, ...]) -> str:
+def _joined(names: Sequence[str], word: str = "and") -> str:
     *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
+    return f"{', '.join(others)} {word} {last}" if others else last

@@ -13,7 +13,7 @@ from r2r2.report.drawing import draw_panel, hover_of
 from r2r2.report.svg import style_of
 from r2r2.report.tables import Entry, Table
 
-MANY = 6  # notes; more of them are folded away
+LONG = 28  # letters, beyond which a text is set in lines
 
 
 def figure_html(chart: Chart, number: int) -> str:
@@ -26,15 +26,18 @@ def figure_html(chart: Chart, number: int) -> str:
         for panel in chart.panels
     )
     values = safe_json([hover_of(chart, panel) for panel in chart.panels])
-    one = " one" if len(chart.panels) == 1 else ""
+    few = {1: " one", 2: " two"}.get(len(chart.panels), " rows" if chart.rows else "")
     endings = ("svg", "png", "pdf", "csv")
     title = html.escape(chart.title)
+    if chart.notes:
+        title += ' <span class="tag">partial</span>'
+    caption = " ".join([chart.caption, *(f"{note}." for note in chart.notes)])
     return (
         f'<figure id="figure-{chart.name}">'
         f"{_head(f'Figure {number}.', title, 'figures', chart.name, endings)}"
         f"{_legend(chart)}{_axes(chart)}"
-        f'<div class="panels{one}">{panels}</div>'
-        f"<figcaption>{html.escape(chart.caption)}</figcaption>"
+        f'<div class="panels{few}">{panels}</div>'
+        f"<figcaption>{html.escape(caption)}</figcaption>"
         f'<script type="application/json">{values}</script></figure>'
     )
 
@@ -114,7 +117,7 @@ def _sample(line: Line) -> str:
 
 
 def _axes(chart: Chart) -> str:
-    if len(chart.panels) == 1:
+    if len(chart.panels) == 1 or chart.rows:
         return ""
     said = html.escape(f"{chart.y.label} by {chart.x.label}")
     return f'<p class="axes">{said[:1].upper()}{said[1:]}</p>'
@@ -141,7 +144,8 @@ def _row(
             where = html.escape(f"note-{table.name}-{mark}")
             said = html.escape(entry.note)
             text += f'<sup><a href="#{where}" title="{said}">{mark}</a></sup>'
-        kinds = ["num"] * right + ["partial"] * bool(entry.note)
+        long = not right and len(entry.text) > LONG
+        kinds = ["num"] * right + ["long"] * long + ["partial"] * bool(entry.note)
         tag, scope = ("td", "") if place else ("th", ' scope="row"')
         cells.append(f"<{tag}{scope}{_class(kinds)}>{text}</{tag}>")
     return "".join(cells)

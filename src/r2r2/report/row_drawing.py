@@ -6,20 +6,27 @@ So laid out, long names have room on a narrow screen too.
 from collections.abc import Iterable
 
 from r2r2.report.charts import Chart, Line, Panel, values_of
+from r2r2.report.summary import rounded
 from r2r2.report.svg import Frame, Plane, named, text, told
-from r2r2.report.ticks import Scale, exact, scale_of
+from r2r2.report.ticks import Scale, scale_of
 
-ROW, BAR = 50.0, 14.0  # heights
-BELOW = 21.0  # from the top of a row to its bar
+ROW, BAR = 56.0, 15.0  # heights
+TITLE = 26.0  # above all rows, where there is one
+BELOW = 24.0  # from the top of a row to its bar
 FRAME = Frame(680, 0, 10, 84, 8, 46)
+NARROW = 440.0  # where there are several panels
 
 
 def plane_of_rows(chart: Chart, panel: Panel) -> Plane:
     """The axes of a chart of rows, which is as high as it needs to be."""
-    height = FRAME.top + ROW * len(panel.lines) + FRAME.bottom
+    top = FRAME.top + (TITLE if panel.title else 0)
+    height = top + ROW * len(panel.lines) + FRAME.bottom
     ends = [end for line in panel.lines for end in line.ends]
-    x = scale_of(chart.x, min(0.0, *ends), max(0.0, *ends))
-    return Plane(FRAME._replace(height=height), x, Scale(0.0, 1.0, False, ()))
+    most = 6 if len(chart.panels) == 1 else 5
+    x = scale_of(chart.x, min(0.0, *ends), max(0.0, *ends), most)
+    width = FRAME.width if len(chart.panels) == 1 else NARROW
+    frame = FRAME._replace(width=width, height=height, top=top)
+    return Plane(frame, x, Scale(0.0, 1.0, False, ()))
 
 
 def hover_of_rows(chart: Chart, panel: Panel, plane: Plane) -> dict[str, object]:
@@ -28,18 +35,20 @@ def hover_of_rows(chart: Chart, panel: Panel, plane: Plane) -> dict[str, object]
     at: list[object] = []
     for row, line in enumerate(panel.lines):
         for _, value, low, high in values_of(line):
-            down = _top(row) + BELOW + BAR / 2
+            down = _top(plane, row) + BELOW + BAR / 2
             where = len(at), plane.at(value, 0)[0], down
             values = [[*where, *told(value, low, high)]]
             lines.append({**named(line, row), "values": values})
             at.append([down, ""])
-    title = chart.x.label
+    title = ", ".join(filter(None, [panel.title, chart.x.label]))
     return {"title": title, "x": "", "at": at, "lines": lines, "down": True}
 
 
-def row_axes(chart: Chart, plane: Plane) -> Iterable[str]:
-    """The scale below the rows."""
+def row_axes(chart: Chart, panel: Panel, plane: Plane) -> Iterable[str]:
+    """The title above the rows and the scale below."""
     frame = plane.frame
+    if panel.title:
+        yield text(frame.left + 2, 17, panel.title, "name")
     bottom = frame.height - frame.bottom
     for value, said in plane.x.ticks:
         x = plane.at(value, 0)[0]
@@ -50,9 +59,9 @@ def row_axes(chart: Chart, plane: Plane) -> Iterable[str]:
 
 def bar(plane: Plane, line: Line, row: int) -> str:
     """One row: its name, its bar with the interval, and its value."""
-    top, zero = _top(row), plane.at(0.0, 0)[0]
+    top, zero = _top(plane, row), plane.at(0.0, 0)[0]
     middle = top + BELOW + BAR / 2
-    parts = [text(zero + 2, top + 15, line.name, "row")]
+    parts = [text(zero + 2, top + 17, line.name, "row")]
     for _, value, low, high in values_of(line):
         end = plane.at(value, 0)[0]
         kind = "hollow" if line.mark == "hollow" else "bar"
@@ -67,9 +76,10 @@ def bar(plane: Plane, line: Line, row: int) -> str:
             outline = f"M{a:g} {middle:g}H{b:g}{caps}"
             parts.append(f'<path class="whisker over" d="{outline}"/>')
             beyond = max(end, b)
-        parts.append(text(max(beyond, zero) + 7, middle, exact(value), "tick middle"))
+        said = rounded(value)
+        parts.append(text(max(beyond, zero) + 7, middle, said, "tick middle"))
     return "".join(parts)
 
 
-def _top(row: int) -> float:
-    return FRAME.top + ROW * row
+def _top(plane: Plane, row: int) -> float:
+    return plane.frame.top + ROW * row

@@ -12,6 +12,7 @@ from r2r2.report.study import Study
 # Below this share of the largest a singular value is rounding, and 12 decades of it
 # would leave no room for the others.
 LEAST = 1e-6
+HEAD, MOST = 16, 64  # values drawn of a long spectrum: the first, and others evenly
 
 
 def spectrum_chart(study: Study) -> Chart | None:
@@ -28,7 +29,9 @@ def spectrum_chart(study: Study) -> Chart | None:
         return None
     styles = styles_of(study.methods)
     panels = []
-    for (task, utd), spectra in found.items():
+    order = sorted(found, key=lambda one: (study.tasks.index(one[0]), one[1] or 0))
+    for task, utd in order:
+        spectra = found[task, utd]
         lines = [
             _line(study.label(method, utd=False), styles[method], spectra[method])
             for method in study.methods
@@ -41,7 +44,8 @@ def spectrum_chart(study: Study) -> Chart | None:
         "Spectra of the representation",
         "Singular values of Z at the last evaluation of every seed, largest first, on "
         "a logarithmic scale: means over seeds with 95 % bootstrap intervals. What is "
-        "below a millionth of the largest is left out.",
+        "below a millionth of the largest is left out, and of long spectra only some "
+        "80 values are drawn.",
         Axis("index of the singular value"),
         Axis("singular value", log=True, shared=True),
         tuple(panels),
@@ -50,8 +54,10 @@ def spectrum_chart(study: Study) -> Chart | None:
 
 def _line(name: str, style: Style, spectra: list[Floats]) -> Line:
     length = min(_worth_drawing(one) for one in spectra)
-    values = np.stack([one[:length] for one in spectra])
-    return mean_band(name, style, np.arange(1.0, length + 1), values)
+    even = np.linspace(0, length - 1, min(length, MOST)).round().astype(np.int64)
+    places = np.unique(np.concatenate([np.arange(min(length, HEAD)), even]))
+    values = np.stack([one[places] for one in spectra])
+    return mean_band(name, style, places + 1.0, values)
 
 
 def _worth_drawing(values: Floats) -> int:

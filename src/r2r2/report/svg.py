@@ -80,9 +80,11 @@ def told(value: float, low: float | None, high: float | None) -> tuple[str, str]
     """A value and its interval in words.
 
     Example:
-        >>> told(2.5, 1.0, 4.0), told(2.5, None, None)
-        (('2.5', '1 to 4'), ('2.5', ''))
+        >>> told(2.5, 1.0, 4.0), told(25.0, None, None)
+        (('2.5000', '1.0000 to 4.0000'), ('25', ''))
     """
     if low is None or high is None:
         return exact(value), ""
-    return exact(value), f"{exact(low)} to {exact(high)}"
+    all_three = value, low, high
+    said = [exact(one, all_three) for one in all_three]
+    return said[0], f"{said[1]} to {said[2]}"

@@ -55,9 +55,11 @@ def inner_scale(axis: Axis, low: float, high: float, most: int = 6) -> Scale:
     """A scale that ends where the values do, with round numbers within.
 
     Example:
-        >>> inner_scale(Axis("steps"), 0.0, 900_000.0).ticks[-1]
-        (800000.0, '800k')
+        >>> inner_scale(Axis("steps"), 10_000.0, 900_000.0).ticks[::4]
+        ((0.0, '0'), (800000.0, '800k'))
     """
+    if not axis.log and not axis.ticks and 0 < low < high / 5:
+        low = 0.0  # so near that the axis may as well begin there
     outer = scale_of(axis, low, high, most)
     if axis.ticks or low == high:
         return outer
@@ -79,16 +81,27 @@ def short(value: float) -> str:
     return _minus(f"{value:.6g}")
 
 
-def exact(value: float) -> str:
-    """A number as it is told under the pointer: five figures, all of a whole number.
+def exact(value: float, among: Sequence[float] = ()) -> str:
+    """A number as it is told under the pointer: five figures, or all of a whole one.
+
+    Args:
+        value: the number.
+        among: numbers that it stands with, so that all have the same decimals.
 
     Example:
-        >>> exact(12345.678), exact(0.0123456), exact(500_000.0)
-        ('12,346', '0.012346', '500,000')
+        >>> exact(12345.678), exact(1125.02), exact(0.0123456), exact(500_000.0)
+        ('12,346', '1,125.0', '0.012346', '500,000')
+        >>> exact(976.28, [976.28, 1125.02])
+        '976.3'
     """
-    if value == round(value) or abs(value) >= 1e4:
-        return _minus(f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.5g}")
-    return _minus(f"{value:,.5g}")
+    every = [value, *among]
+    most = max(map(abs, every))
+    if all(one == round(one) for one in every) and most < 1e15:
+        return _minus(f"{value:,.0f}")
+    if not 1e-4 <= most < 1e15:
+        return _minus(f"{value:.5g}")
+    decimals = max(0, 4 - math.floor(math.log10(most)))
+    return _minus(f"{value:,.{decimals}f}")
 
 
 def span_of(panels: Sequence[Panel]) -> tuple[float, float]:

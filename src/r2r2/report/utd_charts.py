@@ -16,7 +16,7 @@ from r2r2.report.study import Study
 from r2r2.report.suites import interval_of
 
 THEIRS = " (paper)"  # after an agent's name
-HOLLOW = "Hollow marks are the paper's own numbers, for comparison."
+HOLLOW = " Hollow marks are the paper's own numbers, for comparison."
 WIDTH = 0.6  # of a place on the axis is for marks side by side
 NEAR = 0.14  # between two of them at most
 
@@ -50,7 +50,7 @@ def suites_by_utd(study: Study) -> Chart | None:
         "score-by-utd",
         "Score against UTD",
         f"Mean of normalised scores, {BASE}, with 95 % bootstrap intervals over the "
-        f"pooled scores, which are the kind that the paper's seem to be. {HOLLOW}",
+        f"pooled scores, which are the kind that the paper's seem to be.",
         Axis("normalised score"),
     )
 
@@ -73,7 +73,7 @@ def tasks_by_utd(study: Study) -> Chart | None:
         "score-by-utd-tasks",
         "Score against UTD, task by task",
         "Mean over seeds of a seed's score, the mean return of its last ten "
-        f"evaluations, with 95 % bootstrap intervals. {HOLLOW}",
+        "evaluations, with 95 % bootstrap intervals.",
         Axis("score"),
     )
 
@@ -107,6 +107,8 @@ def _chart(
         Panel(panel, _lines([spot for spot in spots if spot.panel == panel], utds))
         for panel in dict.fromkeys(spot.panel for spot in spots)
     ]
+    if any(spot.name.endswith(THEIRS) for spot in spots):
+        caption += HOLLOW
     ticks = tuple((float(place), str(utd)) for place, utd in enumerate(utds))
     return Chart(name, title, caption, Axis("UTD", ticks=ticks), y, tuple(panels))
 

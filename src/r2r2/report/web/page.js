@@ -54,7 +54,7 @@ function mark(view, place, found) {
   }
   for (const [line, [, x, y]] of found) {
     const dot = document.createElementNS(space, "circle");
-    dot.setAttribute("class", line.style);
+    dot.setAttribute("class", line.hollow ? `${line.style} hollow` : line.style);
     for (const [key, value] of [["cx", x], ["cy", y], ["r", 4.5]]) dot.setAttribute(key, value);
     cursor.push(dot);
   }
