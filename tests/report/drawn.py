@@ -9,7 +9,7 @@ from r2r2.report.study import MemberData, RunData, Series, Spectrum, Timing, stu
 
 AGENTS = ("td7", "td7+r2r2", "minphi", "minphi+r2r2")
 TASKS = ("Hopper-v5", "dog-trot", "humanoid-run")
-EVIL = '<script>alert("x")</script>&\'"</td>'
+EVIL = '<script>alert("x")</script >&\'"</td>'
 
 
 def drawn_study(agents=AGENTS, tasks=TASKS, utds=(1, 10, 20), seeds=5, points=10):

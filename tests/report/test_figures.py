@@ -124,10 +124,16 @@ def test_what_is_partial_is_said_in_the_picture(axes_of):
 
 
 def test_names_are_no_markup_in_svg_files():
-    evil = chart(line(EVIL), line("$x_{", 1))
+    evil = chart(line(EVIL), line("$x_{$", 1))
     evil = evil._replace(panels=(evil.panels[0]._replace(title=EVIL + "-->"),))
     root = ElementTree.fromstring(drawn(evil)["svg"])
     assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
+
+
+def test_names_of_any_script_and_any_length_are_drawn():
+    rows = chart(line("a" * 300), line("\N{CJK UNIFIED IDEOGRAPH-6C34}", 1), rows=True)
+    for one in (rows, rows._replace(rows=False)):
+        assert drawn(one)["png"].startswith(MAGIC["png"])
 
 
 def test_a_run_without_any_evaluation_gives_no_figure_but_says_why(tmp_path):

@@ -181,6 +181,12 @@ def test_names_never_become_markup(evil_text):
         assert attrs["href"].startswith(("#", "figures/", "tables/"))
 
 
+def test_a_page_can_be_written_whatever_names_hold(tmp_path):
+    run = drawn_run(Method("\udc80\x00", 1), ("\x1b",), 1, 2, "\ud800")
+    study = study_of([run])
+    write_page(study, tables_of(study), gallery_of(study), tmp_path)
+
+
 def test_partial_results_are_labelled_as_such(study, text):
     assert "partial or scaled down: not a reproduction of the paper" in text
     assert text.count('<span class="tag">partial</span>') == len(

@@ -175,6 +175,16 @@ def test_of_a_long_spectrum_the_first_the_last_and_some_between_are_drawn():
     assert len(x) < 80
 
 
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+def test_a_spectrum_of_nothing_is_left_out(value):
+    run = drawn_run(Method("td7", 1), ("a",), 2, 2)
+    good, bad = run.members
+    bad = bad._replace(spectra=(Spectrum(2, np.full(3, value)),))
+    (panel,) = spectrum_chart(study_of([run._replace(members=(good, bad))])).panels
+    assert panel.lines[0].note == "1 seed"
+    assert spectrum_chart(study_of([run._replace(members=(bad,))])) is None
+
+
 def test_effective_ranks_are_drawn_over_training(study):
     charts = rank_charts(study)
     assert [chart.name for chart in charts] == [f"rank-utd-{u}" for u in (1, 10, 20)]
@@ -212,6 +222,14 @@ def test_a_study_with_everything_has_every_chart(study):
         "timing",
     ]
     assert gallery_of(study).absent == ()
+
+
+def test_names_lose_what_cannot_be_printed():
+    study = study_of([run_of("a\nb\x1b\udc80", 1, {"t\x00": [[1.0, 2.0]]})])
+    (chart,) = task_curves(study)
+    assert "\n" in chart.panels[0].lines[0].name
+    (shown,) = [c for c in gallery_of(study).charts if c.name == chart.name]
+    assert (shown.panels[0].title, shown.panels[0].lines[0].name) == ("t?", "a b??")
 
 
 def test_names_of_figures_are_names_of_files():

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 
 from r2r2.report.charts import Chart, Line, Panel, legend_of, values_of
 from r2r2.report.row_drawing import bar, hover_of_rows, plane_of_rows, row_axes
-from r2r2.report.svg import Frame, Plane, named, path, style_of, text, told
+from r2r2.report.svg import Frame, Plane, cut, named, path, style_of, text, told
 from r2r2.report.ticks import exact, inner_scale, scale_of, span_of
 
 WIDE = Frame(680, 380, 64, 20, 34, 48)
 SMALL = Frame(340, 230, 46, 12, 30, 26)
+TITLE = 44  # letters that a small panel has room for
 
 
 def plane_of(chart: Chart, panel: Panel) -> Plane:
@@ -117,7 +118,7 @@ def _axes(chart: Chart, panel: Panel, plane: Plane) -> Iterable[str]:
         yield text(x, bottom + 8, said, "tick mid hang")
     yield f'<path class="axis" d="M{frame.left} {bottom}H{right}"/>'
     if frame is SMALL:
-        yield text(2, 15, panel.title, "name")
+        yield text(2, 15, cut(panel.title, TITLE), "name")
         return
     yield text(2, 15, chart.y.label, "label")
     yield text(right, frame.height - 5, chart.x.label, "label end")

@@ -4,6 +4,7 @@ The same study gives the same bytes.
 """
 
 import io
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from r2r2.report.drawing import plane_of
 from r2r2.report.gallery import Gallery, gallery_of
 from r2r2.report.study import Study
 from r2r2.report.summary import rounded
+from r2r2.report.svg import cut
 from r2r2.report.ticks import Scale
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png", "pdf")
 COLUMNS = 4
+LONG = 56  # letters of a name that a picture has room for
 DASHES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1.2, 1.6))}
 
 # Nothing of the moment or of the machine: no date, no random ids, own fonts.
@@ -68,7 +71,9 @@ def drawn(chart: Chart) -> dict[str, bytes]:
     from matplotlib.figure import Figure
 
     found: dict[str, bytes] = {}
-    with untyped(matplotlib).rc_context(SETTINGS):
+    with untyped(matplotlib).rc_context(SETTINGS), warnings.catch_warnings():
+        # Names may be in any script: the page and the CSV file show what this cannot.
+        warnings.filterwarnings("ignore", "Glyph")
         figure = Figure(figsize=_size(chart), layout="constrained")
         _draw(figure, chart)
         for note in chart.notes:
@@ -105,7 +110,7 @@ def _draw(figure: "Figure", chart: Chart) -> None:
     rows = -(-len(chart.panels) // columns)
     for number, panel in enumerate(chart.panels):
         axes = untyped(figure).add_subplot(rows, columns, number + 1)
-        dress(axes, panel.title, 9.5)
+        dress(axes, cut(panel.title, LONG), 9.5)
         if chart.rows:
             _draw_rows(axes, chart, panel)
         else:
@@ -214,7 +219,8 @@ def _draw_rows(axes: Any, chart: Chart, panel: Panel) -> None:
 
 
 def _wrapped(name: str) -> str:
-    return name.replace(", ", ",\n", 1) if len(name) > 30 else name
+    name = cut(name, LONG)
+    return name.replace(", ", ",\n", 1) if len(name) > LONG // 2 else name
 
 
 def _handle(line: Line) -> object:
@@ -230,5 +236,5 @@ def _handle(line: Line) -> object:
         marker="" if line.mark == "none" else "o",
         mfc="white" if line.mark == "hollow" else colour,
         ms=4.5,
-        label=line.name,
+        label=cut(line.name, LONG),
     )

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from r2r2.report.aggregate_charts import aggregate_curves, profiles
 from r2r2.report.bar_charts import ablations, timing
-from r2r2.report.charts import Chart
+from r2r2.report.charts import Chart, Panel
 from r2r2.report.curve_charts import rank_charts, task_curves
+from r2r2.report.escapes import one_line
 from r2r2.report.spectrum_chart import spectrum_chart
 from r2r2.report.study import Study
 from r2r2.report.utd_charts import suites_by_utd, tasks_by_utd
@@ -86,7 +87,7 @@ def gallery_of(study: Study) -> Gallery:
         for chart in found:
             name = _file_name(chart.name, charts)
             notes = tuple(_partial(study, chart))
-            charts[name] = chart._replace(name=name, notes=notes)
+            charts[name] = _printable(chart._replace(name=name, notes=notes))
     return Gallery(tuple(charts.values()), tuple(absent))
 
 
@@ -101,6 +102,19 @@ def _partial(study: Study, chart: Chart) -> Iterable[str]:
         yield (
             f"Partial or scaled down, no reproduction: {', '.join(named[:FEW])}{others}"
         )
+
+
+def _printable(chart: Chart) -> Chart:
+    """A chart without what neither a page nor a picture can show of names."""
+    panels = tuple(
+        Panel(
+            one_line(panel.title),
+            tuple(line._replace(name=one_line(line.name)) for line in panel.lines),
+        )
+        for panel in chart.panels
+    )
+    notes = tuple(map(one_line, chart.notes))
+    return chart._replace(title=one_line(chart.title), panels=panels, notes=notes)
 
 
 def _listed(found: Chart | list[Chart] | None) -> Iterable[Chart]:

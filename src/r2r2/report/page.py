@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import html
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import NamedTuple
 from r2r2.record.files import write_whole
 from r2r2.report.gallery import Gallery
 from r2r2.report.page_head import banner, facts, lede, title_of
-from r2r2.report.page_parts import figure_html, list_html, table_html
+from r2r2.report.page_parts import escaped, figure_html, list_html, table_html
 from r2r2.report.study import Study
 from r2r2.report.tables import Table
 from r2r2.report.theme import theme_css
@@ -71,9 +70,9 @@ def page_html(study: Study, tables: Sequence[Table], gallery: Gallery) -> str:
     return Template(_web("page.html")).substitute(
         policy=_policy(style, script),
         generator=f"r2r2 {metadata.version('r2r2')}",
-        title=html.escape(title_of(study)),
+        title=escaped(title_of(study)),
         style=style,
-        lede=html.escape(lede(study)),
+        lede=escaped(lede(study)),
         banner=banner(study),
         facts=facts(study),
         contents=_contents(parts),
@@ -117,7 +116,7 @@ def _missing(lacks: str, gallery: Gallery) -> str:
 
 def _section(part: Part) -> str:
     return (
-        f'<section id="{part.name}"><h2>{html.escape(part.title)}</h2>'
+        f'<section id="{part.name}"><h2>{escaped(part.title)}</h2>'
         f"{part.inside}</section>"
     )
 
@@ -132,7 +131,7 @@ def _contents(parts: Iterable[Part]) -> str:
 
 
 def _link(name: str, title: str) -> str:
-    return f'<a href="#{html.escape(name)}">{html.escape(title)}</a>'
+    return f'<a href="#{escaped(name)}">{escaped(title)}</a>'
 
 
 def _policy(style: str, script: str) -> str:

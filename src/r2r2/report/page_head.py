@@ -1,8 +1,8 @@
 """The head of a report's page: what it is made of, and whether it is all there."""
 
-import html
 from collections.abc import Sequence
 
+from r2r2.report.page_parts import escaped
 from r2r2.report.study import Study
 
 FEW = 4  # names; of more their number is told
@@ -40,7 +40,7 @@ def banner(study: Study) -> str:
         why = f"All runs: {'; '.join(study.shared)}. {why}"
     return (
         f'<div class="banner" role="note"><strong>{said}</strong>'
-        f"<p>{html.escape(why)}</p></div>"
+        f"<p>{escaped(why)}</p></div>"
     )
 
 
@@ -61,7 +61,7 @@ def facts(study: Study) -> str:
         found["updates of a member, at most"] = f"{max(updates):,}"
     long = _made_with(study)
     return "".join(
-        f"<div{kind}><dt>{html.escape(name)}</dt><dd>{html.escape(said)}</dd></div>"
+        f"<div{kind}><dt>{escaped(name)}</dt><dd>{escaped(said)}</dd></div>"
         for kind, group in (("", found), (' class="long"', long))
         for name, said in group.items()
     )

@@ -1,6 +1,6 @@
 """Parts of a report's page: tables, figures, and lists of what is missing.
 
-All texts that come from runs pass through `html.escape`, or `safe_json` for values.
+All texts that come from runs pass through `escaped`, or `safe_json` for values.
 """
 
 import html
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from r2r2.report.charts import Chart, Line, legend_of
 from r2r2.report.drawing import draw_panel, hover_of
+from r2r2.report.escapes import one_line
 from r2r2.report.svg import style_of
 from r2r2.report.tables import Entry, Table
 
@@ -21,14 +22,14 @@ def figure_html(chart: Chart, number: int) -> str:
     panels = "".join(
         f'<div class="panel">{draw_panel(chart, panel)}'
         f'<div class="hit" tabindex="0" role="group" aria-label="'
-        f'{html.escape(panel.title or chart.title)}: arrow keys tell its values"></div>'
+        f'{escaped(panel.title or chart.title)}: arrow keys tell its values"></div>'
         "</div>"
         for panel in chart.panels
     )
     values = safe_json([hover_of(chart, panel) for panel in chart.panels])
     few = {1: " one", 2: " two"}.get(len(chart.panels), " rows" if chart.rows else "")
     endings = ("svg", "png", "pdf", "csv")
-    title = html.escape(chart.title)
+    title = escaped(chart.title)
     if chart.notes:
         title += ' <span class="tag">partial</span>'
     caption = " ".join([chart.caption, *(f"{note}." for note in chart.notes)])
@@ -37,7 +38,7 @@ def figure_html(chart: Chart, number: int) -> str:
         f"{_head(f'Figure {number}.', title, 'figures', chart.name, endings)}"
         f"{_legend(chart)}{_axes(chart)}"
         f'<div class="panels{few}">{panels}</div>'
-        f"<figcaption>{html.escape(caption)}</figcaption>"
+        f"<figcaption>{escaped(caption)}</figcaption>"
         f'<script type="application/json">{values}</script></figure>'
     )
 
@@ -47,18 +48,28 @@ def table_html(table: Table, number: int) -> str:
     marks = {note: place for place, note in enumerate(table.footnotes, start=1)}
     numeric = [_numeric(table, place) for place in range(len(table.header))]
     header = "".join(
-        f'<th scope="col"{_class(["num"] if right else [])}>{html.escape(name)}</th>'
+        f'<th scope="col"{_class(["num"] if right else [])}>{escaped(name)}</th>'
         for name, right in zip(table.header, numeric, strict=True)
     )
     rows = "".join(f"<tr>{_row(table, row, numeric, marks)}</tr>" for row in table.rows)
-    title, endings = html.escape(table.title), ("csv", "md", "tex")
+    title, endings = escaped(table.title), ("csv", "md", "tex")
     return (
-        f'<div class="sheet" id="table-{html.escape(table.name)}">'
+        f'<div class="sheet" id="table-{escaped(table.name)}">'
         f"{_head(f'Table {number}.', title, 'tables', table.name, endings)}"
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>'
         f"<thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table></div>"
         f"{_notes(table, marks)}</div>"
     )
+
+
+def escaped(text: str) -> str:
+    """Text that HTML shows as it is, also within quotes.
+
+    Example:
+        >>> escaped("<b>" + chr(27))
+        '&lt;b&gt;?'
+    """
+    return html.escape(one_line(text))
 
 
 def list_html(lines: Iterable[str]) -> str:
@@ -88,7 +99,7 @@ def _head(
     number: str, title: str, folder: str, name: str, endings: Sequence[str]
 ) -> str:
     links = "".join(
-        f'<a href="{folder}/{html.escape(name)}.{ending}">{ending.upper()}</a>'
+        f'<a href="{folder}/{escaped(name)}.{ending}">{ending.upper()}</a>'
         for ending in endings
     )
     return (
@@ -103,7 +114,7 @@ def _legend(chart: Chart) -> str:
         return ""
     keys = "".join(
         f'<button type="button" class="button key" data-line="{place}" '
-        f'aria-pressed="true">{_sample(line)}{html.escape(line.name)}</button>'
+        f'aria-pressed="true">{_sample(line)}{escaped(line.name)}</button>'
         for place, line in enumerate(legend_of(chart))
     )
     return f'<div class="legend" role="group" aria-label="Lines">{keys}</div>'
@@ -119,7 +130,7 @@ def _sample(line: Line) -> str:
 def _axes(chart: Chart) -> str:
     if len(chart.panels) == 1 or chart.rows:
         return ""
-    said = html.escape(f"{chart.y.label} by {chart.x.label}")
+    said = escaped(f"{chart.y.label} by {chart.x.label}")
     return f'<p class="axes">{said[:1].upper()}{said[1:]}</p>'
 
 
@@ -138,11 +149,11 @@ def _row(
 ) -> str:
     cells = []
     for place, (entry, right) in enumerate(zip(row, numeric, strict=True)):
-        text = html.escape(entry.text)
+        text = escaped(entry.text)
         if entry.note:
             mark = marks[entry.note]
-            where = html.escape(f"note-{table.name}-{mark}")
-            said = html.escape(entry.note)
+            where = escaped(f"note-{table.name}-{mark}")
+            said = escaped(entry.note)
             text += f'<sup><a href="#{where}" title="{said}">{mark}</a></sup>'
         long = not right and len(entry.text) > LONG
         kinds = ["num"] * right + ["long"] * long + ["partial"] * bool(entry.note)
@@ -152,9 +163,9 @@ def _row(
 
 
 def _notes(table: Table, marks: dict[str, int]) -> str:
-    plain = "".join(f"<p>{html.escape(note)}</p>" for note in table.notes)
+    plain = "".join(f"<p>{escaped(note)}</p>" for note in table.notes)
     listed = "".join(
-        f'<li id="{html.escape(f"note-{table.name}-{mark}")}">{html.escape(note)}</li>'
+        f'<li id="{escaped(f"note-{table.name}-{mark}")}">{escaped(note)}</li>'
         for note, mark in marks.items()
     )
     if listed:
@@ -169,4 +180,4 @@ def _class(kinds: Sequence[str]) -> str:
 
 
 def _items(lines: Iterable[str]) -> str:
-    return "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    return "".join(f"<li>{escaped(line)}</li>" for line in lines)

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 
 from r2r2.report.charts import Chart, Line, Panel, values_of
 from r2r2.report.summary import rounded
-from r2r2.report.svg import Frame, Plane, named, text, told
+from r2r2.report.svg import Frame, Plane, cut, named, text, told
 from r2r2.report.ticks import Scale, scale_of
 
 ROW, BAR = 56.0, 15.0  # heights
 TITLE = 26.0  # above all rows, where there is one
+LETTER = 9.0  # wide, at most
 BELOW = 24.0  # from the top of a row to its bar
 FRAME = Frame(680, 0, 10, 84, 8, 46)
 NARROW = 440.0  # where there are several panels
@@ -48,7 +49,8 @@ def row_axes(chart: Chart, panel: Panel, plane: Plane) -> Iterable[str]:
     """The title above the rows and the scale below."""
     frame = plane.frame
     if panel.title:
-        yield text(frame.left + 2, 17, panel.title, "name")
+        room = int(frame.width / LETTER)
+        yield text(frame.left + 2, 17, cut(panel.title, room), "name")
     bottom = frame.height - frame.bottom
     for value, said in plane.x.ticks:
         x = plane.at(value, 0)[0]
@@ -61,7 +63,8 @@ def bar(plane: Plane, line: Line, row: int) -> str:
     """One row: its name, its bar with the interval, and its value."""
     top, zero = _top(plane, row), plane.at(0.0, 0)[0]
     middle = top + BELOW + BAR / 2
-    parts = [text(zero + 2, top + 17, line.name, "row")]
+    room = int((plane.frame.width - zero) / LETTER)
+    parts = [text(zero + 2, top + 17, cut(line.name, room), "row")]
     for _, value, low, high in values_of(line):
         end = plane.at(value, 0)[0]
         kind = "hollow" if line.mark == "hollow" else "bar"

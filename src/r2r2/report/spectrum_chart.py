@@ -21,7 +21,7 @@ def spectrum_chart(study: Study) -> Chart | None:
     for run in study.runs:
         method = run.results.method
         for member in run.members:
-            if member.spectra:
+            if member.spectra and _worth_drawing(member.spectra[-1].singular_values):
                 by_method = found.setdefault((member.task, method.utd), {})
                 last = member.spectra[-1].singular_values
                 by_method.setdefault(method, []).append(last)

@@ -60,6 +60,16 @@ def path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
 
 
+def cut(said: str, most: int) -> str:
+    """A text of at most so many letters; what is cut off the pointer tells.
+
+    Example:
+        >>> cut("dog-run", 7), cut("humanoid-run", 7)
+        ('dog-run', 'humano…')
+    """
+    return said if len(said) <= most else f"{said[: most - 1]}…"
+
+
 def style_of(line: Line) -> str:
     """The classes of a line's colour and dash."""
     return f"s{line.style.colour} {line.style.dash}"
