@@ -12,7 +12,7 @@ from r2r2.report.row_drawing import bar, hover_of_rows, plane_of_rows, row_axes
 from r2r2.report.svg import Frame, Plane, cut, named, path, style_of, text, told
 from r2r2.report.ticks import exact, inner_scale, scale_of, span_of
 
-WIDE = Frame(680, 380, 64, 20, 34, 48)
+WIDE = Frame(680, 390, 64, 20, 34, 58)
 SMALL = Frame(340, 230, 46, 12, 30, 26)
 TITLE = 44  # letters that a small panel has room for
 
@@ -120,7 +120,8 @@ def _axes(chart: Chart, panel: Panel, plane: Plane) -> Iterable[str]:
     if frame is SMALL:
         yield text(2, 15, cut(panel.title, TITLE), "name")
         return
-    yield text(2, 15, chart.y.label, "label")
+    up = ", ".join(filter(None, [panel.title, chart.y.label]))
+    yield text(2, 15, up, "label")
     yield text(right, frame.height - 5, chart.x.label, "label end")
 
 

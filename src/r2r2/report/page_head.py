@@ -6,6 +6,7 @@ from r2r2.report.page_parts import escaped
 from r2r2.report.study import Study
 
 FEW = 4  # names; of more their number is told
+PLACES: tuple[str, ...] = ("commit", "device")
 VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control")
 
 
@@ -32,9 +33,10 @@ def banner(study: Study) -> str:
     if not lacking:
         return ""
     cells = len(study.cells)
-    which = f"{len(lacking)} of {cells} results" if len(lacking) < cells else "These"
-    are = "are" if len(lacking) != 1 else "is"
-    said = f"{which} {are} partial or scaled down: not a reproduction of the paper."
+    which = f"{len(lacking)} of {cells}" if len(lacking) < cells else "All"
+    said = (
+        f"{which} results are partial or scaled down: not a reproduction of the paper."
+    )
     why = "What each lacks stands with it, and below under “What is missing”."
     if study.shared:
         why = f"All runs: {'; '.join(study.shared)}. {why}"
@@ -83,8 +85,7 @@ def _made_with(study: Study) -> dict[str, str]:
             if value not in known:
                 known.append(value)
     said = {name: _joined(found, "or") for name, found in values.items()}
-    shown: list[str] = ["commit", "device"]
-    found = {name: said[name] for name in shown if name in said}
+    found = {name: said[name] for name in PLACES if name in said}
     versions = [f"{name} {said[name]}" for name in VERSIONS if name in said]
     return {**found, **({"versions": ", ".join(versions)} if versions else {})}
 

@@ -14,7 +14,7 @@ ROW, BAR = 56.0, 15.0  # heights
 TITLE = 26.0  # above all rows, where there is one
 LETTER = 9.0  # wide, at most
 BELOW = 24.0  # from the top of a row to its bar
-FRAME = Frame(680, 0, 10, 84, 8, 46)
+FRAME = Frame(680, 0, 10, 84, 8, 56)
 NARROW = 440.0  # where there are several panels
 
 
