@@ -300,7 +300,22 @@ def test_a_table_that_is_damaged_is_told_in_a_sentence(grown, run):
     assert len(run.rows) == 2
     grown.folder.evaluations.write_text("another,header\n")
     run.look()
-    assert run.trouble.startswith(f"line 4 of '{grown.folder.evaluations}'")
+    assert run.trouble.startswith(f"line 1 of '{grown.folder.evaluations}'")
+    grown.folder.evaluations.unlink()
+    run.look()
+    assert run.trouble is None
+
+
+def test_damage_of_one_file_outlasts_that_of_the_other(grown, run):
+    grown.step(1, 200)
+    grown.folder.evaluations.write_text("another,header\n")
+    with grown.folder.events.open("a") as file:
+        file.write("no JSON\n")
+    run.look()
+    assert "events.jsonl" in run.trouble
+    grown.folder.events.write_text("")
+    run.look()
+    assert "evaluations.csv" in run.trouble
 
 
 @pytest.mark.parametrize(

@@ -41,25 +41,35 @@ def fitted(text: str, room: Size) -> str:
         ('[red]<0x1b>[2J', 'aaaa…')
     """
     plain = _plain(text, room)
-    if cell_len(plain) <= room.width:
-        return plain
-    end = "..." if room.ascii_only else "…"
-    return set_cell_size(plain, max(room.width - len(end), 0)).rstrip() + end
+    return plain if cell_len(plain) <= room.width else _ended(plain, room)
 
 
 def _plain(text: str, room: Size) -> str:
     plain = one_line(text)
-    return plain.encode("ascii", "backslashreplace").decode() if room[2] else plain
+    if not room.ascii_only:
+        return plain
+    return plain.encode("ascii", "backslashreplace").decode()
+
+
+def _dots(room: Size) -> str:
+    """What stands for something that is left out."""
+    return "..." if room.ascii_only else "…"
+
+
+def _ended(plain: str, room: Size) -> str:
+    """The beginning of a text that goes on."""
+    most = max(room.width - len(_dots(room)), 0)
+    return set_cell_size(plain, min(most, cell_len(plain))).rstrip() + _dots(room)
 
 
 def _end_of(path: str, room: Size) -> str:
     """A path, of which the end says more than the beginning, as an indented row."""
-    plain, begin = _plain(path, room), "..." if room.ascii_only else "…"
-    if cell_len(plain) <= room.width - 2:
+    plain, most = _plain(path, room), room.width - 2
+    if cell_len(plain) <= most:
         return plain
-    while cell_len(plain) > room.width - 2 - len(begin):
+    while cell_len(plain) > max(most - len(_dots(room)), 0):
         plain = plain[1:]
-    return begin + plain
+    return _dots(room) + plain
 
 
 def folded(text: str, room: Size) -> list[str]:
@@ -74,14 +84,18 @@ def folded(text: str, room: Size) -> list[str]:
         if rows[-1] and cell_len(rows[-1]) + 1 + cell_len(word) > room.width:
             rows.append("")
         rows[-1] += f" {word}" if rows[-1] else word
-    kept = rows[:SENTENCE]
-    if rows[SENTENCE:]:
-        kept[-1] = f"{kept[-1]} {rows[SENTENCE]}".ljust(room.width + 1, "x")
-    return [fitted(row, room) for row in kept]
+    kept = [fitted(row, room) for row in rows[:SENTENCE]]
+    return kept if len(kept) == len(rows) else [*kept[:-1], _ended(kept[-1], room)]
 
 
 def row_of(run: Watched, now: float, room: Size) -> Text:
-    """A run in one row: its state, how far it is, the last returns, and its name."""
+    """A run in one row: its state, how far it is, the last returns, and its name.
+
+    Example:
+        >>> from pathlib import Path
+        >>> print(row_of(Watched(Path("runs/walker")), 0.0, Size(40, 1)))
+        not begun   runs/walker
+    """
     far = f" {_percent(run):>4} {_when(run, now):12}" if run.digest.begun else ""
     known = [value for _, value in _latest(run).values()]
     returns = f" {np.mean(known):.1f}" if known else ""
@@ -100,7 +114,7 @@ def head_of(run: Watched, now: float, room: Size) -> list[Text]:
         rows.append(_bar(run, now, room))
         rows.append(Text(fitted(f"  {_speed(run, now)}", room)))
         rows += [Text(fitted(f"  {line}", room)) for line in _returns(run, room)]
-    inner = Size(room.width - 2, 1, room.ascii_only)
+    inner = room._replace(width=room.width - 2)
     for sentence, style in _sentences(run):
         rows += [Text(f"  {row}", style) for row in folded(sentence, inner)]
     return rows
@@ -162,7 +176,7 @@ def _bar(run: Watched, now: float, room: Size) -> Text:
     done = min(int(whole * run.digest.decisions / steps), whole)
     full, rest = "#." if room.ascii_only else "█░"
     text = Text.assemble("  ", (full * done, "green"), (rest * (whole - done), "dim"))
-    return text.append(fitted(f" {far}", Size(room.width - whole - 2, 1, room[2])))
+    return text.append(fitted(f" {far}", room._replace(width=room.width - whole - 2)))
 
 
 def _speed(run: Watched, now: float) -> str:
@@ -199,8 +213,8 @@ def _returns(run: Watched, room: Size) -> Iterator[str]:
         yield f"{whose}return {spread(values)} at env step {step:,}"
         if len(own) > 1:
             each = [f"s{seed} {value:.1f}" for seed, (_, value) in sorted(own.items())]
-            inner = Size(room.width - 2, 1, room.ascii_only)
-            yield from folded("  ".join(each).replace("  ", ", "), inner)
+            inner = room._replace(width=room.width - 2)
+            yield from folded(", ".join(each), inner)
 
 
 def _sentences(run: Watched) -> Iterator[tuple[str, str]]:

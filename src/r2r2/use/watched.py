@@ -15,7 +15,7 @@ from r2r2.record.files import damaged
 from r2r2.record.folder import RunFolder, open_run
 from r2r2.record.lock import holding_pid
 from r2r2.record.manifest import NAME, read_manifest
-from r2r2.record.tail import Tail
+from r2r2.record.tail import News, Tail
 from r2r2.use.watch_digest import Digest
 
 FRESH = 120.0  # seconds: what changed since then may be trained on another machine
@@ -35,6 +35,12 @@ class Watched:
 
     Args:
         path: the run's folder, which need not be there.
+
+    Example:
+        >>> run = Watched(Path("runs/nothing"))
+        >>> run.look()
+        >>> run.state, run.trouble
+        ('not begun', "run is 'runs/nothing', which does not exist yet")
     """
 
     def __init__(self, path: Path):
@@ -51,8 +57,9 @@ class Watched:
         steps = self.config.steps if self.config is not None else 1
         self._text, self.digest = text, Digest(members, steps)
         self.rows: list[Row] = []
-        self._events = self._table = Tail(self.path)
-        self._spoilt: str | None = None
+        folder = RunFolder(self.path, members)
+        self._events, self._table = Tail(folder.events), Tail(folder.evaluations)
+        self._spoilt: dict[Path, str] = {}  # the first damage of each file
 
     def look(self) -> None:
         """Reads what is new."""
@@ -66,7 +73,7 @@ class Watched:
         except (OSError, Refusal) as error:
             self._lose(error)
         else:
-            self.trouble = self._spoilt
+            self.trouble = next(iter(self._spoilt.values()), None)
             self.state = self._state()
 
     def _lose(self, error: Exception) -> None:
@@ -92,42 +99,48 @@ class Watched:
             why = f"has a config.toml that cannot be read: {error}"
             raise Refusal(f"run is '{self.path}', which {why}") from error
         self._begin(text, folder.members)
-        self._events, self._table = Tail(folder.events), Tail(folder.evaluations)
 
     def _read_events(self, folder: RunFolder) -> None:
-        news = self._events.look()
+        news = self._news(self._events, folder.events)
         if news.anew:
             steps = self.config.steps if self.config is not None else 1
-            self.digest, self._spoilt = Digest(folder.members, steps), None
-        self._spoilt = self._spoilt or news.trouble
+            self.digest = Digest(folder.members, steps)
         for number, line in news.lines:
             try:
-                event = parse_event(folder.events, number, line)
-                self.digest.take(event)
-            except (Refusal, ValueError) as error:
-                self._spoil(error, folder.events, number)
+                self.digest.take(parse_event(folder.events, number, line))
+            except Refusal as refusal:
+                self._spoil(folder.events, refusal)
+            except ValueError as error:
+                odd = damaged(folder.events, number, str(error))
+                self._spoil(folder.events, odd)
         if news.lines:
             self.digest.estimate()
 
     def _read_table(self, folder: RunFolder) -> None:
-        news = self._table.look()
+        news = self._news(self._table, folder.evaluations)
         if news.anew:
             self.rows = []
-        self._spoilt = self._spoilt or news.trouble
         for number, line in news.lines:
             try:
                 if number > 1:
                     self.rows.append(parse_row(folder.evaluations, number, line))
                 elif line != HEADER:
                     raise damaged(folder.evaluations, 1, f"it is not '{HEADER}'")
-            except Refusal as error:
-                self._spoil(error, folder.evaluations, number)
+            except Refusal as refusal:
+                self._spoil(folder.evaluations, refusal)
 
-    def _spoil(self, error: Exception, path: Path, number: int) -> None:
-        """The first damage is told, and the line passed over."""
-        if not isinstance(error, Refusal):
-            error = damaged(path, number, str(error))
-        self._spoilt = self._spoilt or str(error)
+    def _news(self, tail: Tail, path: Path) -> News:
+        """What is new in a file; damage of one that is another now is forgotten."""
+        news = tail.look()
+        if news.anew:
+            self._spoilt.pop(path, None)
+        if news.trouble is not None:
+            self._spoilt.setdefault(path, news.trouble)
+        return news
+
+    def _spoil(self, path: Path, refusal: Refusal) -> None:
+        """The first damage of a file is told, and the line passed over."""
+        self._spoilt.setdefault(path, str(refusal))
 
     def _state(self) -> State:
         found = read_manifest(self.path)
