@@ -82,6 +82,16 @@ def test_of_many_methods_r2r2_is_set_against_its_agent_and_files_against_runs():
     }
 
 
+def test_a_run_is_set_against_a_file_whatever_their_order():
+    file = TD7._replace(departures=("from a.csv, whose settings are not known",))
+    other = Method("aaa", 1, file.departures)
+    for theirs in (file, other):
+        found = study(
+            run(theirs, {"Ant-v5": [1.0]}, status="file"), run(TD7, {"Ant-v5": [1.0]})
+        )
+        assert pairs_of(found) == [(TD7, theirs)]
+
+
 def test_one_method_has_nobody_to_be_compared_with():
     assert pair_table(study(BASES[0])) is None
 

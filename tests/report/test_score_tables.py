@@ -77,8 +77,9 @@ def test_aggregates_are_those_of_the_statistics():
 
 
 def test_intervals_are_the_same_each_time():
-    again = study(*PAIR.runs)
-    assert main_table(again) == main_table(PAIR)
+    scores = {"Ant-v5": FIVE, "dog-run": [x**2 for x in FIVE]}
+    first, second = (main_table(study(run(TD7, scores))) for _ in range(2))
+    assert first == second
 
 
 def test_a_whole_suite_of_the_paper_is_complete_and_has_no_notes():
@@ -116,6 +117,25 @@ def test_a_score_that_is_not_finite_has_neither_mean_nor_interval_but_is_there()
     assert "seed 4 has a score of nan" in raw.rows[0][1].note
     assert relative.rows[0][1].text == "-"
     assert "its base has a mean of nan" in relative.rows[0][1].note
+
+
+def test_a_suite_with_a_score_that_is_not_finite_has_no_statistic_and_says_why():
+    bad = [*FIVE[:4], math.inf]
+    found = study(run(TD7, {"Pendulum-v1": FIVE}), run(OURS, {"Pendulum-v1": bad}))
+    entry = column(main_table(found), "this report (1 task)")[1]
+    assert entry.text == "-"
+    assert entry.note == "Pendulum-v1: seed 4 has a score of inf"
+
+
+def test_a_base_that_has_the_ablated_setting_too_is_taken_first():
+    changed = ("representation.zero_centred is True, not False",)
+    plain, same = (
+        run(TD7._replace(departures=d), {"Ant-v5": [x]})
+        for d, x in (((), 2.0), (changed, 4.0))
+    )
+    ours = run(OURS._replace(departures=changed), {"Ant-v5": [6.0]})
+    relative = by_name(score_tables(study(plain, same, ours)))["normalised_utd20"]
+    assert relative.rows[0][1].numbers["mean"] == 1.5
 
 
 def test_what_all_runs_have_in_common_is_said_once():

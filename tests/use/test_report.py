@@ -53,7 +53,7 @@ def test_a_report_is_a_page_figures_and_tables(r2r2, here, made, drawn):
     assert said.err == ""
     last = said.out.splitlines()[-1]
     assert last.endswith("figures are in 'report'; open report/index.html")
-    assert last.startswith("2 runs and files, ")
+    assert last.startswith("2 runs: ")
     found = {path.name for path in (here / "report").iterdir()}
     assert found == {"index.html", "figures", "tables", "report.json"}
     endings = {path.suffix for path in (here / "report" / "figures").iterdir()}
@@ -65,6 +65,18 @@ def test_a_report_is_a_page_figures_and_tables(r2r2, here, made, drawn):
     facts = json.loads((here / "report" / "report.json").read_text())
     assert facts["runs"] == [str(made / "deep" / "ours"), str(made / "plain")]
     assert (facts["resamples"], facts["generator_seed"]) == (10_000, 0)
+
+
+def test_a_run_that_was_really_trained_can_be_reported(r2r2, here, trained):
+    assert r2r2("report", trained).code == 0
+    (run,) = table(here / "report", "runs")
+    assert (run["status"], run["seeds"], run["environment steps"]) == (
+        "finished",
+        "0, 3",
+        "450",
+    )
+    (timing,) = table(here / "report", "timing")
+    assert float(timing["updates: value"]) > 0
 
 
 def test_two_runs_are_compared(r2r2, here, made):
@@ -92,7 +104,9 @@ def test_a_scaled_down_run_is_beside_the_paper_only_as_such(r2r2, here, made):
 def test_a_file_of_results_is_compared_too(r2r2, here, made):
     returns = {("td7_utd1", "Hopper-v5", seed): [5.0, 5.0] for seed in range(2)}
     make_csv(here / "other.csv", returns)
-    assert r2r2("report", made / "plain", "other.csv").code == 0
+    said = r2r2("report", made / "plain", "other.csv")
+    assert said.code == 0
+    assert said.out.splitlines()[-1].startswith("1 run and 1 file: ")
     first, _ = table(here / "report", "pairs")
     assert first["second"] == "td7, UTD 1, from other.csv"
     assert float(first["difference: value"]) == 5.5
@@ -131,6 +145,14 @@ def test_a_run_that_has_just_begun_is_there_without_scores(r2r2, here, runs):
 def test_a_run_named_twice_is_one(r2r2, here, made):
     assert r2r2("report", made, made / "plain", made / "." / "plain").code == 0
     assert len(table(here / "report", "runs")) == 2
+
+
+def test_runs_of_the_same_name_are_told_apart_by_their_folders(r2r2, here):
+    for folder, utd in (("one", 1), ("two", 2)):
+        make_run(f"{folder}/same", flat(1.0), utd=utd, **SMALL)
+    assert r2r2("report", "one", "two").code == 0
+    names = {row["run"] for row in table(here / "report", "runs")}
+    assert names == {"one/same", "two/same"}
 
 
 def test_a_report_is_replaced_and_anything_else_is_left_alone(r2r2, here, made):

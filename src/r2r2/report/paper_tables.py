@@ -45,7 +45,7 @@ def overlap(one: tuple[float, float], other: tuple[float, float]) -> str:
     """Whether two intervals have anything in common.
 
     Example:
-        >>> overlap((1.0, 2.0), (2.0, 3.0)), overlap((1.0, 2.0), (2.1, 3.0))
+        >>> overlap((1.0, 2.0), (2.0, 3.0)), overlap((2.1, 3.0), (1.0, 2.0))
         ('yes', 'no')
         >>> overlap((float("nan"), 2.0), (1.0, 3.0))
         'no interval'

@@ -146,8 +146,10 @@ def write_report(
         gallery = write_figures(study, folder / "figures")
         watch("page")
         write_page(study, tables, gallery, folder)
-    shown = shlex.quote(str(out / "index.html"))
+    files = sum(source.is_file for source in sources)
+    counts = {"run": len(sources) - files, "file": files}
+    read = [f"{n} {what}{'s' * (n > 1)}" for what, n in counts.items() if n]
     return (
-        f"{len(study.runs)} runs and files, {len(tables)} tables and "
-        f"{len(gallery.charts)} figures are in '{out}'; open {shown}"
+        f"{' and '.join(read)}: {len(tables)} tables and {len(gallery.charts)} figures "
+        f"are in '{out}'; open {shlex.quote(str(out / 'index.html'))}"
     )

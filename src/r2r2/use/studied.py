@@ -1,5 +1,6 @@
 """Runs and files, as people name them, read into one study."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import defaults
 from r2r2.config.run import RunConfig
 from r2r2.record.folder import open_run
-from r2r2.record.manifest import read_manifest
+from r2r2.record.manifest import NAME, read_manifest
 from r2r2.record.usage import runs_below
 from r2r2.report.reading import (
     events_of,
@@ -134,7 +135,10 @@ def usual(config: RunConfig) -> RunConfig:
 
 def _refuse(path: Path) -> None:
     """Says why a folder holds no runs."""
-    if path.is_dir() and not (path / "manifest.json").exists():
-        raise Refusal(f"run is '{path}', which holds no run, nor does any folder in it")
-    open_run(path)  # which says what is wrong with it
-    raise Refusal(f"run is '{path}', which cannot be read as a run")
+    with contextlib.suppress(OSError):  # of which `open_run` tells
+        if path.is_dir() and not (path / NAME).exists():
+            raise Refusal(
+                f"run is '{path}', which holds no run, nor does any folder in it"
+            )
+    open_run(path)
+    raise Refusal(f"run is '{path}', which has changed meanwhile")
