@@ -96,6 +96,14 @@ def test_a_method_that_lacks_a_task_has_no_aggregate():
     assert [p.title for p in aggregate_curves(study).panels] == ["td7, UTD 1"]
 
 
+def test_a_task_that_no_other_method_has_does_not_take_a_suites_aggregate_away():
+    tasks = {task: [[1.0]] for task in paper.tasks("gym-mujoco")}
+    study = study_of([run_of("td7", 1, tasks), run_of("mine", 1, {"own": [[1.0]]})])
+    chart = aggregate_curves(study)
+    assert [panel.title for panel in chart.panels] == ["td7, UTD 1"]
+    assert "Gymnasium MuJoCo" in chart.caption
+
+
 def test_profiles_are_shares_of_runs_above_a_score(study):
     for line in lines_of(profiles(study)).values():
         assert line.y[0] == pytest.approx(1)
@@ -152,6 +160,13 @@ def test_ablations_set_variants_beside_their_base(study):
     assert names == ["td7", "td7+r2r2", "td7+r2r2, lambda_var is 0.0"]
     colours = [line.style.colour for line in chart.panels[0].lines]
     assert colours[0] == colours[1] != colours[2]
+
+
+def test_results_of_a_file_are_no_ablation():
+    plain = run_of("td7", 1, {"a": [[1.0]]})
+    other = run_of("td7", 1, {"a": [[2.0]]}, ("its settings are not known",))
+    assert len(ablations(study_of([plain, other]))) == 1
+    assert ablations(study_of([plain, other._replace(status="file")])) == []
 
 
 def test_spectra_are_of_the_last_evaluation(study):

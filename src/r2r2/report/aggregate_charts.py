@@ -52,9 +52,9 @@ def profiles(study: Study) -> Chart | None:
 
 
 def _widest(study: Study) -> list[SuiteResult]:
-    """Every method on the suite with most tasks; of those that have them all."""
-    last = study.suites[-1].suite if study.suites else ""
-    return [one for one in study.suites if one.suite == last and one.estimates]
+    """Methods with scores on all of a suite, the last that has any such method."""
+    found = [one for one in study.suites if one.estimates]
+    return [one for one in found if one.suite == found[-1].suite]
 
 
 def _with_panels(

@@ -22,11 +22,13 @@ def ablations(study: Study) -> list[Chart]:
     """A chart for each base and UTD at which an agent has variants, task by task.
 
     A variant differs from another method with the same base in more than its agent.
+    Of results of a file the settings are not known: they are no variants.
     """
+    own = {run.results.method for run in study.runs if run.status != "file"}
     groups: dict[tuple[str, int | None], dict[str, list[Cell]]] = {}
     for cell in study.cells:
         where = family_of(cell.method.agent), cell.method.utd
-        if np.isfinite(cell.scores).any():
+        if cell.method in own and np.isfinite(cell.scores).any():
             groups.setdefault(where, {}).setdefault(cell.task, []).append(cell)
     charts = []
     for (family, utd), by_task in groups.items():
