@@ -116,6 +116,7 @@ GOOD = {
         {"dead": "many"},
         {"dead": [1]},
         {"dead": 10**400},
+        {"dead": 1e308},
         {"event": "spectrum"},
         {"event": "spectrum", "singular_values": 3},
         {"event": "spectrum", "singular_values": [[1]]},

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+from forgery import mutations
 from rich.console import Console
 
 from made import flat, make_csv, make_run
@@ -204,6 +205,9 @@ DAMAGES = {
     "events": lambda run: spoil(run, "events.jsonl", "{\n"),
     "table": lambda run: spoil(run, "evaluations.csv", HEADER + "a,b,c\n"),
     "header": lambda run: spoil(run, "evaluations.csv", "a,b\n"),
+    "too large": lambda run: spoil(
+        run, "evaluations.csv", HEADER + "x,Hopper-v5,0,return,10,1e308\n"
+    ),
     "versions": lambda run: spoil(run, "versions.json", "["),
     "config": lambda run: spoil(run, "config.toml", "utd = ["),
     "field": lambda run: spoil(run, "config.toml", "nonsense = 1"),
@@ -223,6 +227,19 @@ def test_a_damaged_run_is_one_sentence_and_code_2(r2r2, here, runs, what):
     assert said.err.count("\n") == 1
     assert "plain" in said.err
     assert not (here / "report").exists()
+
+
+FILES = ("events.jsonl", "evaluations.csv", "config.toml", "versions.json")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_whatever_a_file_holds_there_is_a_report_or_a_sentence(r2r2, runs, name):
+    file = runs / "plain" / name
+    for content in mutations(file.read_bytes(), count=12, seed=3):
+        file.write_bytes(content)
+        said = r2r2("report", runs)
+        assert said.code in (0, 2)
+        assert said.err.count("\n") == said.code // 2
 
 
 BAD = {

@@ -19,6 +19,7 @@ from r2r2.report.study import MemberData, Spectrum, Timing, series_of
 
 # Events whose fields are numbers to be drawn against steps.
 DRAWN = ("diagnostics", "value")
+LARGEST = 1e100
 STEPS = ("env_step", "decision_step", "update_step")
 
 
@@ -37,8 +38,28 @@ class Event(NamedTuple):
 
 
 def rows_of(path: Path) -> list[Row]:
-    """The evaluations of a run; none where it was not evaluated yet."""
-    return read_evaluations(path) if path.exists() else []
+    """The evaluations of a run; none where it was not evaluated yet.
+
+    Raises:
+        Refusal: The table is damaged.
+    """
+    found = read_evaluations(path) if path.exists() else []
+    for number, row in enumerate(found, start=2):
+        if not is_sane(row.value):
+            raise damaged(path, number, f"{row.value} is beyond any return")
+    return found
+
+
+def is_sane(value: float) -> bool:
+    """Whether a number can be one of a run: single precision ends far below the limit.
+
+    Larger ones only come from damage, and have neither a mean nor a place in a figure.
+
+    Example:
+        >>> is_sane(-1e38), is_sane(float("nan")), is_sane(1e300)
+        (True, True, False)
+    """
+    return not math.isfinite(value) or abs(value) < LARGEST
 
 
 def versions_of(path: Path) -> dict[str, str]:
@@ -177,7 +198,10 @@ def _number(value: object) -> float:
     """A number of a log, which writes those that are not finite as words."""
     if not isinstance(value, int | float | str):
         raise TypeError("it is no number")
-    return float(value)
+    number = float(value)
+    if not is_sane(number):
+        raise ValueError("it is too large")
+    return number
 
 
 def _numbers(value: object) -> tuple[float, ...]:

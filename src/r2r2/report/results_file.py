@@ -9,6 +9,7 @@ from pathlib import Path
 from r2r2.config.refusal import Refusal
 from r2r2.record.evaluations import HEADER, Row
 from r2r2.record.files import damaged, read_plain, reason
+from r2r2.report.reading import is_sane
 from r2r2.report.scores import METRIC, Method, Results
 from r2r2.report.study import RunData
 
@@ -76,6 +77,8 @@ def _row(path: Path, number: int, line: Mapping[str, str | None]) -> Row:
         value = float(line["value"] or "")
     except ValueError as error:
         raise damaged(path, number, f"{error}") from error
+    if not is_sane(value):
+        raise damaged(path, number, f"{value} is beyond any return")
     if not (0 <= seed < MOST and 0 <= step < MOST):
         raise damaged(path, number, "seed and env_step are counts from 0 on")
     return Row(name, task, seed, metric, step, value)
