@@ -47,7 +47,7 @@ AGENTS = {
     "simbav2-spl": Style(3, "dashed"),
     "simbav2-spl+r2r2": Style(3),
 }
-OTHERS = range(4, len(COLOURS))
+OTHERS = (4, 6, 9, 7, 5, 8, 10)  # those of no agent, the most unlike first
 
 
 def family_of(agent: str) -> str:
