@@ -74,6 +74,8 @@ def test_files_are_what_their_endings_say(written):
             assert content.startswith(magic)
         svg = ElementTree.parse(folder / f"{chart.name}.svg").getroot()
         assert svg.tag == SVG
+        links = [v for x in svg.iter() for k, v in x.attrib.items() if "href" in k]
+        assert all(link.startswith("#") for link in links)
 
 
 def test_csv_files_hold_every_point(written):
