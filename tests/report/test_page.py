@@ -88,6 +88,13 @@ def test_the_page_nests_and_has_every_section_and_figure(page, study):
     assert links <= set(ids)
 
 
+def test_tables_and_figures_are_numbered_as_they_come(text):
+    for kind in ("Table", "Figure"):
+        numbers = [int(number) for number in re.findall(rf">{kind} (\d+)\.<", text)]
+        assert numbers == list(range(1, len(numbers) + 1))
+        assert len(numbers) > 5
+
+
 def test_nothing_is_loaded_from_elsewhere(text, evil_text):
     for page in (text, evil_text):
         assert "http:" not in page
@@ -176,6 +183,9 @@ def test_names_never_become_markup(evil_text):
         line for x in scripts[:-1] for panel in json.loads(x) for line in panel["lines"]
     ]
     assert any(line["name"].startswith(EVIL) for line in lines)
+    # Browsers end a script at less than this parser does.
+    values = re.findall(r'application/json">(.*?)</script>', evil_text)
+    assert not [one for one in values if "<" in one]
     assert not [tag for tag, attrs in page.found if "alert" in tag]
     for attrs in page.all("a"):
         assert attrs["href"].startswith(("#", "figures/", "tables/"))

@@ -7,7 +7,6 @@ told apart by colour-blind readers too, the first six of them being Okabe and It
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from r2r2.report.curve import COLOURS
 from r2r2.report.paper import BASES
 from r2r2.report.scores import Method
 
