@@ -2,10 +2,10 @@
 
     python docs/example/make.py
 
-Ten minutes on two cores. TD7 with and without R2R2, at UTD 1 and 10, and R2R2 without
-either of its terms: three seeds of two tasks each, which train as one fleet. Networks
-and budget are small, so the report calls all of it scaled down. Runs stay in
-`runs/example`, and what is trained already is not trained again.
+A quarter of an hour on two busy cores. TD7 with and without R2R2, at UTD 1 and 10, and
+R2R2 without either of its terms: three seeds of two tasks each, which train as one
+fleet. Networks and budget are small, so the report calls all of it scaled down. Runs
+stay in `runs/example`, and what is trained already is not trained again.
 """
 
 import os
