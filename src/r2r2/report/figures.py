@@ -9,22 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from r2r2.record.files import write_whole
-from r2r2.report.charts import Chart, Line, Panel, chart_csv, legend_of, values_of
-from r2r2.report.curve import COLOURS, DPI, dress, untyped
-from r2r2.report.drawing import plane_of
+from r2r2.report.charts import Chart, chart_csv, legend_of
+from r2r2.report.curve import DPI, dress, untyped
+from r2r2.report.figure_marks import LONG, legend_mark, panel_marks, row_marks
 from r2r2.report.gallery import Gallery, gallery_of
 from r2r2.report.study import Study
-from r2r2.report.summary import rounded
 from r2r2.report.svg import cut
-from r2r2.report.ticks import Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "png", "pdf")
 COLUMNS = 4
-LONG = 56  # letters of a name that a picture has room for
-DASHES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1.2, 1.6))}
+LETTERS, KEY = 13, 9  # of a legend to the inch, and those that a line's sample takes
 
 # Nothing of the moment or of the machine: no date, no random ids, own fonts.
 SETTINGS = {
@@ -101,8 +98,17 @@ def _size(chart: Chart) -> tuple[float, float]:
         return 7.0, 1.0 + 0.42 * sum(len(panel.lines) for panel in chart.panels)
     if len(chart.panels) == 1:
         return 6.0, 4.0
+    width = 2.9 * _columns(chart)
     rows = -(-len(chart.panels) // _columns(chart))
-    return 2.9 * _columns(chart), 0.7 + 2.2 * rows
+    keys = -(-len(legend_of(chart)) // _legend_columns(chart, width))
+    return width, 0.5 + 2.2 * rows + 0.17 * keys
+
+
+def _legend_columns(chart: Chart, inches: float) -> int:
+    """How many names of lines have room beside each other."""
+    names = [cut(line.name, LONG) for line in legend_of(chart)]
+    room = int(inches * LETTERS / (max(map(len, names)) + KEY))
+    return max(1, min(room, len(names)))
 
 
 def _draw(figure: "Figure", chart: Chart) -> None:
@@ -112,9 +118,9 @@ def _draw(figure: "Figure", chart: Chart) -> None:
         axes = untyped(figure).add_subplot(rows, columns, number + 1)
         dress(axes, cut(panel.title, LONG), 9.5)
         if chart.rows:
-            _draw_rows(axes, chart, panel)
+            row_marks(axes, chart, panel)
         else:
-            _draw_panel(axes, chart, panel)
+            panel_marks(axes, chart, panel)
     if chart.rows:
         return
     if columns > 1:
@@ -124,117 +130,21 @@ def _draw(figure: "Figure", chart: Chart) -> None:
         axes.set_xlabel(chart.x.label)
         axes.set_ylabel(chart.y.label)
     lines = legend_of(chart)
-    handles = [_handle(line) for line in lines]
+    handles = [legend_mark(line) for line in lines]
     place: dict[str, object] = {"loc": "outside upper center", "frameon": False}
     place["handlelength"] = 3.2
-    wide = min(
-        len(lines), 2 if max(len(line.name) for line in lines) > 24 else columns + 1
-    )
+    wide = _legend_columns(chart, figure.get_figwidth())
     untyped(figure).legend(handles=handles, ncols=wide, fontsize=8, **place)
 
 
 def _remark(figure: "Figure", note: str) -> None:
-    """Writes below the axes what a reader of the picture alone must know."""
+    """Writes below everything what a reader of the picture alone must know."""
     look: dict[str, object] = {"fontsize": 6.5, "color": "#8a5200"}
     untyped(figure).text(0.005, 0.004, note, va="bottom", **look)
-    room = 0.16 / figure.get_figheight()
-    # The layout leaves no room for such a text by itself.
+    # The layout leaves no room by itself, neither for this nor for a label moved up.
+    inch = 1 / figure.get_figheight()
+    room = 0.18 * inch
+    if figure.get_supxlabel():
+        untyped(figure).supxlabel(figure.get_supxlabel(), y=room, fontsize=9)
+        room += 0.2 * inch
     untyped(figure).get_layout_engine().set(rect=(0, room, 1, 1 - room))
-
-
-def _draw_panel(axes: Any, chart: Chart, panel: Panel) -> None:
-    plane = plane_of(chart, panel)
-    for line in panel.lines:
-        _draw_line(axes, line)
-    _scale(axes.xaxis, axes.set_xlim, plane.x)
-    _scale(axes.yaxis, axes.set_ylim, plane.y)
-    if chart.x.log:
-        axes.set_xscale("log")
-
-
-def _scale(axis: Any, limit: Any, scale: Scale) -> None:
-    from matplotlib.ticker import NullFormatter, NullLocator
-
-    if scale.log:
-        axis.axes.set_yscale("log")
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_minor_locator(NullLocator())
-    axis.set_ticks([at for at, _ in scale.ticks], [said for _, said in scale.ticks])
-    limit(scale.low, scale.high)
-
-
-def _draw_line(axes: Any, line: Line) -> None:
-    colour, dash = COLOURS[line.style.colour], DASHES[line.style.dash]
-    for seed in line.each:
-        axes.plot(*seed, color=colour, lw=0.5, alpha=0.35)
-    points = list(values_of(line))
-    x = [point[0] + line.shift for point in points]
-    y = [point[1] for point in points]
-    ends = [
-        (at, a, b) for at, (_, _, a, b) in zip(x, points, strict=True) if a is not None
-    ]
-    if line.mark == "none" and len(ends) > 1:
-        across, low, high = zip(*ends, strict=True)
-        axes.fill_between(across, low, high, color=colour, alpha=0.16, lw=0)
-    else:
-        for at, a, b in ends:
-            axes.plot([at, at], [a, b], color=colour, lw=1.1, marker="_", ms=5)
-    alone = line.mark != "none" or len(points) == 1
-    axes.plot(
-        x,
-        y,
-        color=colour,
-        lw=1.6 if line.joined else 0,
-        ls=dash,
-        marker="o" if alone else "",
-        ms=4.5,
-        mfc="white" if line.mark == "hollow" else colour,
-    )
-
-
-def _draw_rows(axes: Any, chart: Chart, panel: Panel) -> None:
-    axes.set_xlabel(chart.x.label)
-    axes.grid(visible=False, axis="y")
-    for row, line in enumerate(panel.lines):
-        colour = COLOURS[line.style.colour]
-        hollow = line.mark == "hollow"
-        face = "white" if hollow else colour
-        shade = 0.45 if line.style.dash == "dashed" and not hollow else 1.0
-        for _, value, low, high in values_of(line):
-            axes.barh(row, value, 0.55, color=face, ec=colour, lw=1.1, alpha=shade)
-            if low is not None:
-                axes.plot([low, high], [row, row], color="#222222", lw=1.1, marker="|")
-            beyond = max(value, value if high is None else high)
-            axes.annotate(
-                rounded(value),
-                (beyond, row),
-                (5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
-    axes.set_yticks(range(len(panel.lines)), [_wrapped(li.name) for li in panel.lines])
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
-
-
-def _wrapped(name: str) -> str:
-    name = cut(name, LONG)
-    return name.replace(", ", ",\n", 1) if len(name) > LONG // 2 else name
-
-
-def _handle(line: Line) -> object:
-    from matplotlib.lines import Line2D
-
-    colour = COLOURS[line.style.colour]
-    return Line2D(
-        [],
-        [],
-        color=colour,
-        lw=1.6 if line.joined else 0,
-        ls=DASHES[line.style.dash],
-        marker="" if line.mark == "none" else "o",
-        mfc="white" if line.mark == "hollow" else colour,
-        ms=4.5,
-        label=cut(line.name, LONG),
-    )
