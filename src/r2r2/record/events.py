@@ -104,10 +104,21 @@ def read_events(path: Path) -> list[dict[str, object]]:
         Refusal: The file cannot be read, or a line of it is damaged.
     """
     lines = enumerate(read_lines(path), start=1)
-    return [_event(path, number, line) for number, line in lines]
+    return [parse_event(path, number, line) for number, line in lines]
 
 
-def _event(path: Path, number: int, line: str) -> dict[str, object]:
+def parse_event(path: Path, number: int, line: str) -> dict[str, object]:
+    """One line of a log, by the names of its fields.
+
+    Raises:
+        Refusal: It is damaged; the refusal names the file and the line's number.
+
+    Example:
+        >>> steps = '"env_step": 4, "decision_step": 2, "update_step": 0'
+        >>> line = '{"event": "end", "time": 1.5, "member": null, ' + steps + "}"
+        >>> parse_event(Path("events.jsonl"), 1, line)["env_step"]
+        4
+    """
     try:
         event: object = json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
