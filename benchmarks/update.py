@@ -16,7 +16,9 @@ import jax
 import numpy as np
 
 from r2r2.config.agents import agent_config
+from r2r2.config.simbav2 import SimbaV2Config
 from r2r2.envs.members import Spec
+from r2r2.interact.normalise import Scales
 from r2r2.interact.rollout import Seen
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
@@ -30,6 +32,8 @@ def make_fleet(agent: str, members: int, given: argparse.Namespace) -> Fleet:
     config = agent_config(agent)
     if given.width:
         config = dataclasses.replace(config, width=given.width, latent=given.width)
+    if isinstance(config, SimbaV2Config):  # what a task decides, as Humanoid-v5 does
+        config = dataclasses.replace(config, critics=2, discount=0.99)
     spec = Spec(given.obs, given.action)
     rng = np.random.default_rng(0)
     obs = rng.normal(size=(members, spec.obs_dim))
@@ -45,12 +49,12 @@ def make_fleet(agent: str, members: int, given: argparse.Namespace) -> Fleet:
     return fleet
 
 
-def timed(fleet: Fleet, made: int, count: int) -> float:
+def timed(fleet: Fleet, made: int, count: int, scales: Scales | None = None) -> float:
     """Seconds of one call of `count` updates, waited for."""
     call = Call(tuple(range(fleet.size)), count)
     jax.block_until_ready(fleet.states)
     start = time.perf_counter()
-    fleet.train(call, np.full(fleet.size, made))
+    fleet.train(call, np.full(fleet.size, made), scales)
     jax.block_until_ready(fleet.states)
     return time.perf_counter() - start
 

@@ -6,7 +6,7 @@ A run, in the order in which data passes through the package:
     envs      tasks behind one interface
     interact  acting, episodes, replay
     learn     losses, networks, agents, the compiled update
-    measure   evaluation
+    measure   evaluation, what encoders have learnt
     record    the run's folder
     report    statistics and pictures
     run       training, as one page
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         self_prediction,
         variance_hinge,
     )
+    from r2r2.measure.diagnostics import dead_coordinates, diagnose
+    from r2r2.measure.spectrum import effective_rank, singular_values
     from r2r2.report.bootstrap import comparison_interval, interval
     from r2r2.report.normalised import normalise_scores
     from r2r2.report.samples import from_rliable, to_rliable
@@ -64,6 +66,8 @@ _HOMES = {
         "self_prediction",
         "variance_hinge",
     ),
+    "r2r2.measure.diagnostics": ("dead_coordinates", "diagnose"),
+    "r2r2.measure.spectrum": ("effective_rank", "singular_values"),
     "r2r2.report.bootstrap": ("comparison_interval", "interval"),
     "r2r2.report.normalised": ("normalise_scores",),
     "r2r2.report.samples": ("from_rliable", "to_rliable"),
@@ -92,6 +96,9 @@ __all__ = [
     "TD7Config",
     "agent_config",
     "comparison_interval",
+    "dead_coordinates",
+    "diagnose",
+    "effective_rank",
     "evaluate_run",
     "from_rliable",
     "interval",
@@ -107,6 +114,7 @@ __all__ = [
     "representation_loss",
     "resolve",
     "self_prediction",
+    "singular_values",
     "to_rliable",
     "train",
     "variance_hinge",

@@ -64,9 +64,12 @@ class Agent(NamedTuple):
     greedy: Callable[[Any, Array], Array]  # policy, obs -> action
     draw: Callable[[Array], Any]  # key -> draws of one update
     update: Callable[[Any, Batch, Any, Array], tuple[Any, Update]]
+    value: Callable[[Any, Array, Array], Array]  # state, obs, action -> value, [B]
     batch_size: int  # rows drawn for one update
     phase: int = 1
     sync_period: int = 0  # 0: never, since the targets move in `update`
     sync: Callable[[Any], Any] = unchanged  # after every `sync_period`-th update
     keep: Callable[[Any], Any] = unchanged  # the acting policy becomes the checkpoint
     normalises: bool = False  # observations and rewards, by `interact.normalise`
+    # state, obs -> Z of the encoder that is trained; None: the agent has no encoder
+    latents: Callable[[Any, Array], Array] | None = None

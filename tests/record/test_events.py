@@ -63,6 +63,7 @@ def test_what_is_read_is_what_was_written(tmp_path):
         (np.bool_(True), "true"),
         (np.str_("text"), '"text"'),
         (None, "null"),
+        ([1.5, math.nan], '[1.5, "nan"]'),
     ],
 )
 def test_every_value_is_valid_json(tmp_path, value, written):

@@ -9,6 +9,7 @@ import pytest
 from r2r2.config.refusal import Refusal
 from r2r2.report import bootstrap
 from r2r2.report.bootstrap import comparison_interval, interval
+from r2r2.report.samples import Sample
 from r2r2.report.statistics import (
     iqm,
     mean_score,
@@ -180,3 +181,15 @@ def test_a_median_over_tasks_has_no_pooled_interval():
 def test_what_cannot_be_drawn_is_refused(arguments, said):
     with pytest.raises(Refusal, match=said):
         interval(mean_score, SCORES, rng(), **arguments)
+
+
+@pytest.mark.parametrize("resampling", ["stratified", "pooled"])
+def test_each_step_of_a_curve_has_the_interval_that_it_has_alone(resampling):
+    values = np.random.default_rng(1).normal(size=(3, 7))  # [steps, runs]
+    whole = Sample(("a", "b"), (4, 3), values)
+    found = interval(iqm, whole, rng(), resampling, 200)
+    assert found.low.shape == found.high.shape == (3,)
+    for step in range(3):
+        alone = Sample(("a", "b"), (4, 3), values[step])
+        one = interval(iqm, alone, rng(), resampling, 200)
+        assert (one.low, one.high) == (found.low[step], found.high[step])

@@ -38,6 +38,7 @@ def slope(obs_dim: int, action_dim: int, normalises: bool = False) -> Agent:
         greedy=greedy,
         draw=lambda key: jax.random.normal(key, (BATCH,)),
         update=update,
+        value=lambda state, obs, action: foreseen(obs, action) @ state.value,
         batch_size=BATCH,
         phase=2,
         keep=lambda state: state._replace(kept=state.actor),
@@ -45,8 +46,12 @@ def slope(obs_dim: int, action_dim: int, normalises: bool = False) -> Agent:
     )
 
 
+def foreseen(obs: Array, action: Array) -> Array:
+    return jnp.concatenate([obs / 1000, action], axis=-1)
+
+
 def update(state: Slope, batch: Batch, noise: Array, step: Array):
-    seen = jnp.concatenate([batch.obs / 1000, batch.action], axis=-1)
+    seen = foreseen(batch.obs, batch.action)
 
     def loss(value):
         return jnp.mean((seen @ value - batch.reward + noise / 10) ** 2)

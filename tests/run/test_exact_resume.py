@@ -65,8 +65,18 @@ def test_checkpoints_were_taken_when_much_was_half_done(whole):
     assert notes["points"]["due"]
     assert notes["points"]["playing"]
     assert any(total for _, *totals in notes["points"]["returns"] for total in totals)
+    weights = [weight for *_, weight in notes["points"]["biases"]]
+    assert any(weight < 1 for weight in weights)
     assert {len(points) % 2 for points in notes["journal"]["points"]} == {0, 1}
     assert 0 < notes["journal"]["logged"] < arrays["rollout/steps"].mean()
+
+
+def test_what_is_compared_below_holds_a_diagnosis_of_every_evaluation(whole):
+    events = logged(whole.folder.path)
+    evaluations = made(events, "evaluation", *COUNTS)
+    assert len(evaluations) == 12
+    for kind in ("diagnostics", "spectrum", "value"):
+        assert made(events, kind, *COUNTS) == evaluations
 
 
 @pytest.mark.slow
@@ -203,14 +213,22 @@ def test_more_steps_go_on_with_what_was_owed_at_the_end(whole, tmp_path):
 
 
 def test_a_checkpoint_of_format_1_is_gone_on_from(whole, tmp_path):
-    """Of the same run, on a machine whose last bits may be others."""
+    """Of the same run, on a machine whose last bits may be others.
+
+    It was not diagnosed yet: that begins with its next evaluations.
+    """
     path, said = tmp_path / "run", []
     shutil.copytree(Path(__file__).parent / "format_1" / "left", path)
+    _, notes = checkpoint(path, 2)
+    assert "collapsed" not in notes
+    assert "biases" not in notes["points"]
     result = train(config_there(path), path, how=NEVER, say=said.append)
     assert said == [f"'{path}' goes on from step 31"]
     ours, theirs = logged(path), logged(whole.folder.path)
     assert made(ours, "episode", *COUNTS) == made(theirs, "episode", *COUNTS)
     assert made(ours, "evaluation", *COUNTS) == made(theirs, "evaluation", *COUNTS)
+    later = [x for x in made(theirs, "evaluation", *COUNTS) if x[1] > 30]
+    assert made(ours, "value", *COUNTS) == later
     np.testing.assert_allclose(result.returns, whole.returns, rtol=1e-3)
     assert len(list(path.glob("*/weights.npz"))) == 3
 

@@ -19,7 +19,11 @@ from r2r2.run.points import Points
 MEMBERS = [Member("Pendulum-v1", 0), Member("Pendulum-v1", 1)]
 RECIPES = [Recipe("Pendulum-v1", 1)] * 2
 CONFIG = types.SimpleNamespace(
-    eval_every=10, eval_average=1, eval_episodes=4, steps=100
+    eval_every=10,
+    eval_average=1,
+    eval_episodes=4,
+    steps=100,
+    agent=types.SimpleNamespace(discount=0.9),
 )
 AGENT = types.SimpleNamespace(
     greedy=lambda policy, obs: jnp.tanh(obs @ policy[:, None])
@@ -36,8 +40,8 @@ class World:
         pairs = zip(MEMBERS, RECIPES, strict=True)
         places = [Place(member, recipe, "training") for member, recipe in pairs]
         self.pool = EnvPool([*places, *places_for(MEMBERS, RECIPES, 4)], workers=0)
-        self.found, self.config = {}, CONFIG
-        journal = types.SimpleNamespace(evaluation=self.book)
+        self.found, self.values, self.config = {}, {}, CONFIG
+        journal = types.SimpleNamespace(evaluation=self.book, event=self.note)
         self.points = Points(CONFIG, AGENT, MEMBERS, self.pool, journal, lent=False)
         self.host = types.SimpleNamespace(
             members=MEMBERS,
@@ -46,8 +50,15 @@ class World:
             points=self.points,
         )
 
+    def first(self, member):
+        return self.points.first_states(member)
+
     def book(self, member, counts, returns):
         self.found[member] = returns
+
+    def note(self, event, member, counts, fields):
+        assert event == "value"
+        self.values[member] = fields
 
     def play(self, turns=10**6):
         for _ in range(turns):
@@ -63,6 +74,8 @@ def test_evaluations_come_to_the_same_on_other_cores(monkeypatch, cores):
     whole.points.due = {0: (10, 0), 1: (10, 0)}
     whole.points.begin(Evaluated(POLICIES))
     whole.pool.begin([0, 1], [whole.host.rollout.seed(member) for member in (0, 1)])
+    for member in (0, 1):
+        whole.points.biases.begin(member, np.arange(len(whole.first(member))))
     whole.play(turns=50)
     saved, running = whole.points.saved(), resume._running(whole)
     states = dict(zip(running, whole.pool.save(list(running)), strict=True))
@@ -74,3 +87,5 @@ def test_evaluations_come_to_the_same_on_other_cores(monkeypatch, cores):
     expected, found = whole.play(), other.play()
     for member in (0, 1):
         np.testing.assert_array_equal(found[member], expected[member])
+    assert whole.values.keys() == {0, 1}
+    assert other.values == whole.values

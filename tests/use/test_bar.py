@@ -120,6 +120,17 @@ def test_a_continued_runs_speed_is_that_of_its_new_steps(terminal, clock):
     assert on_screen(bar)[1].startswith("average  12 steps/s, 10 updates/s")
 
 
+def test_a_collapse_stays_on_the_bar_for_as_long_as_it_lasts(terminal, clock):
+    warning = "warning  collapsed representations: 1 of 2"
+    with Bar(1000, TASKS, terminal) as bar:
+        show(bar, clock, [(0, progress(0, 0)), (1, progress(100, 9))])
+        assert warning not in on_screen(bar)
+        show(bar, clock, [(2, progress(200, 99)._replace(collapsed=(1,)))])
+        assert warning in on_screen(bar)
+        show(bar, clock, [(3, progress(300, 199))])
+        assert warning not in on_screen(bar)
+
+
 def test_members_that_were_stopped_are_not_waited_for(terminal, clock):
     left = np.array([True, False])
     with Bar(1000, TASKS, terminal) as bar:

@@ -92,9 +92,8 @@ class Fleet:
         self._placed = jax.jit(programs.placed, donate_argnums=0)
         members, _, obs = self._rows.obs.shape
         scales = Scales(*map(jnp.zeros, ((members, obs), (members, obs), members)))
-        data = Data(self._rows, scales if agent.normalises else None)
-        example = data, self._learners, self._keys
-        self._updates = Updates(agent, example)
+        data = self.data(scales if agent.normalises else None)
+        self._updates = Updates(agent, (data, self._learners, self._keys))
         if self.timed:
             self._updates.ahead(self.size, self._growth, self._stride)
 
@@ -154,11 +153,10 @@ class Fleet:
         group = Group(jnp.asarray(who), self._keys[who], jnp.asarray(made[who]))
         # Fillers are put back beyond the fleet's end, which is nowhere.
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
-        rest = group, jnp.asarray(place), count
-        data = Data(self._rows, self._on_device(scales))
+        given = self.data(scales), (group, jnp.asarray(place), count)
         whole, stride = len(members) == self.size, stride_of(call, made, self._stride)
         program = self._updates.of(len(who), whole, stride)
-        self._flight = self._trainer.submit(self._train, program, data, rest)
+        self._flight = self._trainer.submit(self._train, program, *given)
 
     def _train(self, program: Future[Any], data: Data, rest: Any) -> Learner:
         learners: Learner = program.result()(data, self._learners, *rest)
@@ -239,9 +237,11 @@ class Fleet:
         self.opened = held.opened.copy()
         self._kept = {int(member) for member in np.flatnonzero(held.kept)}
 
-    def _on_device(self, scales: Scales | None) -> Scales | None:
+    def data(self, scales: Scales | None) -> Data:
+        """What updates read of the fleet, at these scales."""
         kind = self._rows.obs.dtype
-        return scales and Scales(*(jnp.asarray(part, kind) for part in scales))
+        there = scales and Scales(*(jnp.asarray(part, kind) for part in scales))
+        return Data(self._rows, there)
 
     def _copy(self, policies: Any) -> Any:
         # The originals are donated to the next update.

@@ -92,6 +92,10 @@ class Episodes:
         self._reseed(member, number, times)
         return self.seed(playing)
 
+    def replaced(self, playing: Playing) -> bool:
+        """Whether another start took the place of its own, since that one failed."""
+        return self._failed.get((playing.member, playing.number), 0) > 1
+
     def _reseed(self, member: int, number: int, times: int) -> None:
         if times > 1:
             seed, index = self._members[member].seed, self._first[member] + number
@@ -101,6 +105,11 @@ class Episodes:
     def at(self, slot: int) -> Playing | None:
         """The episode that runs in a slot, if one does."""
         return next((one for one in self.playing if one.slot == slot), None)
+
+    def standing(self, member: int) -> NDArray[np.float64]:
+        """What a member's episodes under way are acted on next, [E, obs]."""
+        own = [self.obs[one.slot] for one in self.playing if one.member == member]
+        return np.array(own)
 
     def begun(self, slot: int, obs: NDArray[np.float64]) -> None:
         """A slot's episode had to begin again, with `obs`: what it gave is void."""

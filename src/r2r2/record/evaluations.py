@@ -58,7 +58,8 @@ def read_evaluations(path: Path) -> list[Row]:
     lines = read_lines(path)
     if lines[:1] != [HEADER]:
         raise damaged(path, 1, f"it is not the header '{HEADER}'")
-    return [_row(path, number, line) for number, line in enumerate(lines[1:], start=2)]
+    rows = enumerate(lines[1:], start=2)
+    return [parse_row(path, number, line) for number, line in rows]
 
 
 def _line(row: Row) -> str:
@@ -71,7 +72,16 @@ def _line(row: Row) -> str:
     return text.getvalue()
 
 
-def _row(path: Path, number: int, line: str) -> Row:
+def parse_row(path: Path, number: int, line: str) -> Row:
+    """One line of a table of evaluations, its header apart.
+
+    Raises:
+        Refusal: It is damaged; the refusal names the file and the line's number.
+
+    Example:
+        >>> parse_row(Path("evaluations.csv"), 2, "td7,Hopper-v5,0,return,9,1.5").value
+        1.5
+    """
     try:
         (cells,) = csv.reader([line], strict=True)
         exp_name, env_name, seed, metric, env_step, value = cells

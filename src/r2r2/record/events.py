@@ -13,7 +13,7 @@ import numpy as np
 
 from r2r2.record.files import append_line, damaged, open_lines, read_lines, recording
 
-Value = str | bool | int | float | np.generic | None
+Value = str | bool | int | float | np.generic | list[float] | None
 
 FIXED = ("event", "time", "member", "env_step", "decision_step", "update_step")
 
@@ -39,7 +39,8 @@ class EventLog:
     An event holds `event`, `time` (seconds of the run so far), `member` (null: the
     whole run), `env_step`, `decision_step`, `update_step` and fields of its own.
     JSON has no numbers for them, so a float that is not finite is written as the
-    string "nan", "inf" or "-inf"; `float()` reads numbers and these alike.
+    string "nan", "inf" or "-inf"; `float()` reads numbers and these alike. A field may
+    be a list of floats too.
 
     Example:
         with EventLog(folder.events) as log:
@@ -103,10 +104,21 @@ def read_events(path: Path) -> list[dict[str, object]]:
         Refusal: The file cannot be read, or a line of it is damaged.
     """
     lines = enumerate(read_lines(path), start=1)
-    return [_event(path, number, line) for number, line in lines]
+    return [parse_event(path, number, line) for number, line in lines]
 
 
-def _event(path: Path, number: int, line: str) -> dict[str, object]:
+def parse_event(path: Path, number: int, line: str) -> dict[str, object]:
+    """One line of a log, by the names of its fields.
+
+    Raises:
+        Refusal: It is damaged; the refusal names the file and the line's number.
+
+    Example:
+        >>> steps = '"env_step": 4, "decision_step": 2, "update_step": 0'
+        >>> line = '{"event": "end", "time": 1.5, "member": null, ' + steps + "}"
+        >>> parse_event(Path("events.jsonl"), 1, line)["env_step"]
+        4
+    """
     try:
         event: object = json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -124,6 +136,8 @@ def _plain(value: object) -> object:
         return _plain(cast("object", value.item()))
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, list):
+        return [_plain(one) for one in cast("list[object]", value)]
     return value
 
 

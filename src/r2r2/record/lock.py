@@ -73,13 +73,31 @@ def check_free(run: Path) -> None:
 
 def holder(run: Path) -> str:
     """Who holds a run, in words; it has written its number into the lock."""
-    try:
-        with open_plain(run / NAME) as file:
-            pid = int(file.read(20))
-    except (OSError, ValueError):
+    pid = holding_pid(run)
+    if pid is None:
         return "another process"
     mine = pid == os.getpid()
     return "this process" if mine else f"another process (pid {pid})"
+
+
+def holding_pid(run: Path) -> int | None:
+    """The number in a run's lock, of who took it last; None where there is none.
+
+    It is read and not locked: who looks all the time is in nobody's way.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as run:
+        ...     with hold(Path(run)):
+        ...         during = holding_pid(Path(run))
+        ...     during == os.getpid(), holding_pid(Path(run))
+        (True, None)
+    """
+    try:
+        with open_plain(run / NAME) as file:
+            return int(file.read(20))
+    except (OSError, ValueError):
+        return None
 
 
 def _lock(run: Path) -> int:

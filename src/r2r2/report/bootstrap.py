@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from r2r2.config.refusal import Refusal
-from r2r2.report.samples import Floats, Given, Sample, sample_of
+from r2r2.report.samples import Floats, Given, Ints, Sample, sample_of
 
 Resampling = Literal["stratified", "pooled"]
 
@@ -52,7 +52,8 @@ def interval(
     Args:
         statistic: of `report.statistics`, or a function of a `Sample` that takes
             leading axes, [..., runs of all tasks].
-        scores: an array [runs, tasks], or scores by task.
+        scores: an array [runs, tasks], or scores by task; of a `Sample` with leading
+            axes, such as the steps of curves, each has an interval, of the same draws.
         rng: the same state gives the same interval.
         resampling: within tasks, or over all.
         samples: how many times to draw.
@@ -113,7 +114,7 @@ def _chunks(drawn: Sequence[Sample], samples: int) -> Iterator[int]:
     """How many resamples to draw at a time, `samples` in all."""
     if samples < 1:
         raise Refusal(f"samples is {samples}; allowed is a whole number of at least 1")
-    each = max(1, AT_ONCE // sum(sum(sample.counts) for sample in drawn))
+    each = max(1, AT_ONCE // sum(sample.values.size for sample in drawn))
     for start in range(0, samples, each):
         yield min(each, samples - start)
 
@@ -122,11 +123,11 @@ def _resampled(
     sample: Sample, rng: np.random.Generator, rows: int, resampling: Resampling
 ) -> Sample:
     counts, starts = np.array(sample.counts), sample.starts
-    size = (rows, len(sample.values))
+    size = (rows, sample.values.shape[-1])
     if resampling == "pooled":
         task = rng.integers(len(counts), size=size)
-        found = sample.values[starts[task] + rng.integers(counts[task])]
-        return Sample((), (size[1],), found)
+        places = starts[task] + rng.integers(counts[task])
+        return Sample((), (size[1],), _drawn(sample, places))
     if resampling != "stratified":
         raise Refusal(
             f"resampling is {resampling!r}; allowed are 'stratified' and 'pooled'"
@@ -140,7 +141,12 @@ def _resampled(
     places = np.repeat(starts, counts) + rng.integers(
         np.repeat(counts, counts), size=size
     )
-    return sample._replace(values=sample.values[places])
+    return sample._replace(values=_drawn(sample, places))
+
+
+def _drawn(sample: Sample, places: Ints) -> Floats:
+    """The scores at places [rows, runs], the rows before all other axes."""
+    return np.moveaxis(sample.values[..., places], -2, 0)
 
 
 def _quantiles(draws: Sequence[Floats], level: float) -> Interval:

@@ -62,6 +62,25 @@ def curves_of(rows: Sequence[Row]) -> list[Curve]:
     ]
 
 
+def compared(seeds: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Seeds' steps and values where all of them are: steps [n], values [seeds, n].
+
+    Example:
+        >>> one = np.array([0.0, 10.0]), np.array([0.0, 1.0])
+        >>> other = np.array([5.0, 15.0]), np.array([2.0, 3.0])
+        >>> steps, values = compared([one, other])
+        >>> steps, values
+        (array([ 5., 10.]), array([[0.5, 1. ],
+               [2. , 2.5]]))
+    """
+    begin = max(steps[0] for steps, _ in seeds)
+    end = min(steps[-1] for steps, _ in seeds)
+    every = np.unique(np.concatenate([steps for steps, _ in seeds]))
+    shared = every[(every >= begin) & (every <= end)]
+    between = [np.interp(shared, steps, values) for steps, values in seeds]
+    return shared, np.stack(between)
+
+
 def draw_curve(
     rows: Sequence[Row],
     path: Path,
@@ -90,10 +109,10 @@ def draw_curve(
     from matplotlib.figure import Figure
 
     content = io.BytesIO()
-    with _untyped(matplotlib).rc_context({"text.parse_math": False}):
+    with untyped(matplotlib).rc_context({"text.parse_math": False}):
         figure = Figure(figsize=(8, 4.5), layout="constrained")
         _draw(figure, curves, title, reference or {})
-        _untyped(figure).savefig(content, format="png", dpi=DPI)
+        untyped(figure).savefig(content, format="png", dpi=DPI)
     write_whole(path, content.getvalue())
 
 
@@ -102,12 +121,7 @@ def _curve(name: str, by_seed: Mapping[int, Mapping[int, float]]) -> Curve:
     for _, points in sorted(by_seed.items()):
         table = np.array(sorted(points.items()), dtype=np.float64)
         seeds.append((table[:, 0], table[:, 1]))
-    begin = max(steps[0] for steps, _ in seeds)
-    end = min(steps[-1] for steps, _ in seeds)
-    every = np.unique(np.concatenate([steps for steps, _ in seeds]))
-    shared = every[(every >= begin) & (every <= end)]
-    between = [np.interp(shared, steps, values) for steps, values in seeds]
-    return Curve(name, tuple(seeds), shared, np.stack(between))
+    return Curve(name, tuple(seeds), *compared(seeds))
 
 
 def _draw(
@@ -116,7 +130,7 @@ def _draw(
     title: str,
     reference: Mapping[str, float],
 ) -> None:
-    axes = _untyped(figure).add_subplot()
+    axes = untyped(figure).add_subplot()
     for number, curve in enumerate(curves):
         _draw_task(axes, curve, COLOURS[number % len(COLOURS)])
     for number, (name, value) in enumerate(reference.items()):
@@ -142,15 +156,20 @@ def _draw_task(axes: Any, curve: Curve, colour: str) -> None:
     axes.plot(curve.steps, mean, color=colour, lw=2.2, marker=dot, label=label)
 
 
-def _dress(axes: Any, title: str) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axes.set_title(title, loc="left", fontsize=12)
-    axes.set_xlabel("environment steps")
-    axes.set_ylabel("return of an episode")
+def dress(axes: Any, title: str, size: float) -> None:
+    """Gives axes a title and the look that all of this package's pictures have."""
+    axes.set_title(title, loc="left", fontsize=size)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#dddddd", lw=0.6)
     axes.set_axisbelow(True)
+
+
+def _dress(axes: Any, title: str) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    dress(axes, title, 12)
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("return of an episode")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(_thousands))
@@ -168,7 +187,7 @@ def _explain(figure: "Figure", axes: Any, curves: Sequence[Curve]) -> None:
         labels += ["mean over seeds", "one seed", "min to max over seeds"]
     if len(labels) > MOST_INSIDE + 3:
         place: dict[str, object] = {"loc": "outside right upper", "frameon": False}
-        _untyped(figure).legend(handles, labels, fontsize=9, **place)
+        untyped(figure).legend(handles, labels, fontsize=9, **place)
     else:
         axes.legend(handles, labels, fontsize=9, framealpha=0.85, edgecolor="none")
 
@@ -183,6 +202,6 @@ def _key() -> list[object]:
     return [bold, thin, Patch(color=grey, alpha=0.14, lw=0)]
 
 
-def _untyped(artist: object) -> Any:
+def untyped(artist: object) -> Any:
     """Part of matplotlib, whose keyword arguments carry no types."""
     return cast("Any", artist)

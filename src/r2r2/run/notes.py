@@ -18,6 +18,9 @@ from r2r2.run.memory import replay_rows
 Test = Callable[[object], bool]
 Form = Test | Mapping[str, "Form"]
 
+# What the first runs did not note, as it would have been.
+LATER: Mapping[str, Any] = {"collapsed": []}
+
 AGAIN = "its command with --overwrite begins it again from step 0"
 
 
@@ -32,7 +35,7 @@ def check_notes(run: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
     Raises:
         Refusal: Something in them is missing or cannot be.
     """
-    odd = _misfit(checkpoint.notes, _form(config))
+    odd = _misfit({**LATER, **checkpoint.notes}, _form(config))
     odd = odd or _disagreement(checkpoint.notes["points"], config.eval_episodes)
     if odd:
         name = checkpoint.arrays.with_suffix(".json")
@@ -75,6 +78,7 @@ def _form(config: RunConfig) -> Mapping[str, Form]:
         "journal": journal,
         "faults": _each(_row(member, whole)),
         "stopped": _each(_row(member, lambda x: isinstance(x, str))),
+        "collapsed": _each(member),
         "rows": _below(replay_rows(config) + 1),
     }
 
@@ -98,9 +102,14 @@ def _disagreement(points: Mapping[str, Any], episodes: int) -> str | None:
     width, begun = points["width"], points["begun"]
     playing: list[list[int]] = points["playing"]
     busy = sorted({member for member, _, _ in playing})
-    failures = _each(_row(lambda m: m in busy, _below(episodes), _below(2**31)))
-    if not failures(points.get("failed", [])):  # which the first runs did not note
-        return "points.failed"
+    episode: list[Test] = [lambda m: m in busy, _below(episodes)]
+    later: dict[str, list[Test]] = {
+        "failed": [_below(2**31)],
+        "biases": [_is_number] * 3,
+    }
+    for name, rest in later.items():  # which the first runs did not note
+        if not _each(_row(*episode, *rest))(points.get(name, [])):
+            return f"points.{name}"
     for name in ("counts", "returns", "first"):
         if sorted(row[0] for row in points[name]) != busy:
             return f"points.{name}"

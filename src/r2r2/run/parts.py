@@ -31,6 +31,7 @@ class Host(NamedTuple):
     points: Points
     faults: dict[int, int]  # by member, how often its environments failed
     stopped: dict[int, str]  # by member, why
+    collapsed: set[int]  # members, by what was last seen of their representations
 
     def step(self) -> int:
         """The least decision step of those who go on; of all, where nobody does."""

@@ -13,6 +13,7 @@ from r2r2.envs.failure import Fault
 from r2r2.envs.members import Member
 from r2r2.envs.pool import EnvPool
 from r2r2.envs.turns import Step, Turn
+from r2r2.measure.biases import Biases
 from r2r2.measure.episodes import Episodes, Playing, Underway
 from r2r2.measure.evaluate import Evaluated, Evaluator, play_out
 from r2r2.run.journal import Counts, Journal
@@ -64,6 +65,7 @@ class Points:
         self._begun = np.zeros(len(members), dtype=int)
         # Who waits for its policy to be taken, with its counts at that step.
         self.due: dict[int, Counts] = {}
+        self.biases = Biases(config.agent.discount)
 
     @property
     def width(self) -> int:
@@ -85,18 +87,29 @@ class Points:
         if counts[0] % self._gap == 0:
             self.due[member] = counts
 
+    @property
+    def beginning(self) -> dict[int, Counts]:
+        """Whose evaluation can begin now."""
+        members = sorted(set(self.due) - set(self._evaluator.busy))
+        return {member: self.due[member] for member in members}
+
     def begin(self, evaluated: Evaluated) -> tuple[Fault, ...]:
         """Takes what is evaluated of those due, as it is now; gives what failed."""
-        members = sorted(set(self.due) - set(self._evaluator.busy))
-        if not members:
+        counts = self.beginning
+        for member in counts:
+            del self.due[member]
+        if not counts:
             return ()
-        counts = {member: self.due.pop(member) for member in members}
         if self.lent:
             kept = jax.device_put(evaluated.policies, may_alias=False)
             self._held.append(Held(counts[0], evaluated._replace(policies=kept)))
             return ()
         self._counts |= counts
-        return self._start(members, evaluated)
+        return self._start(list(counts), evaluated)
+
+    def first_states(self, member: int) -> NDArray[np.float64]:
+        """What a member's episodes that have just begun began with, [E, obs]."""
+        return self._evaluator.episodes.standing(member)
 
     def turn(self) -> Turn:
         """The next step of every episode under way."""
@@ -104,8 +117,12 @@ class Points:
 
     def take(self, step: Step) -> None:
         """Books a turn, and the evaluations that it finished."""
+        self.biases.take(self._evaluator.episodes.playing, step)
         for member, returns in self._evaluator.take(step):
-            self._journal.evaluation(member, self._counts.pop(member), returns)
+            counts = self._counts.pop(member)
+            self._journal.evaluation(member, counts, returns)
+            if found := self.biases.done(member):
+                self._journal.event("value", member, counts, found)
 
     def between_episodes(self, mend: Callable[[Fault], None]) -> None:
         """Plays what waits for the one environment, to the end; `mend` what fails."""
@@ -125,12 +142,16 @@ class Points:
 
     def begun(self, slot: int, obs: NDArray[np.float64]) -> None:
         """A slot's episode had to begin again, with `obs`."""
-        self._evaluator.episodes.begun(slot, obs)
+        episodes = self._evaluator.episodes
+        episodes.begun(slot, obs)
+        if one := episodes.at(slot):
+            self.biases.begun(one, same=not episodes.replaced(one))
 
     def forget(self, member: int) -> None:
         """A member that is stopped is not evaluated any more."""
         self._evaluator.episodes.forget(member)
         self._counts.pop(member, None)
+        self.biases.done(member)
         self.due.pop(member, None)
         self._held = self._held if not self.lent else []
 
@@ -153,6 +174,7 @@ class Points:
             "returns": [[member, *x] for member, x in returns.items()],
             "first": list(map(list, first.items())),
             "failed": [[*which, times] for which, times in failed.items()],
+            "biases": list(map(list, self.biases.notes())),
         }
         evaluated = [self._evaluator.kept()] if self.busy else []
         evaluated += [jax.device_get(held.evaluated) for held in self._held]
@@ -171,7 +193,9 @@ class Points:
         self._counts = {member: (d, u) for member, d, u in notes["counts"]}
         playing = [Playing(*one) for one in notes["playing"]]
         evaluated = list(saved.evaluated)
-        if playing and notes["width"] != self._evaluator.episodes.width:
+        again = bool(playing) and notes["width"] != self._evaluator.episodes.width
+        self.biases.restore(notes.get("biases", []), again)
+        if again:
             members = sorted({one.member for one in playing})
             self._begun[members] -= 1
             faults = self._start(members, evaluated.pop(0))

@@ -36,6 +36,7 @@ def save(run: Run, saver: Saver) -> None:
         "journal": run.journal.notes(),
         "faults": list(map(list, host.faults.items())),
         "stopped": list(map(list, host.stopped.items())),
+        "collapsed": sorted(host.collapsed),
         "rows": run.fleet.ring,
     }
     segment = saver.segment(run.fleet)
@@ -70,6 +71,7 @@ def resume(
         host.normaliser.statistics = snapshot.statistics
     host.faults.update(dict(notes["faults"]))
     host.stopped.update(_still_stopped(run, dict(notes["stopped"])))
+    host.collapsed.update(notes.get("collapsed", []))
     run.journal.restore(notes["journal"])
     run.journal.go_on(set(host.stopped))
     counts = checkpoint.step, int(host.schedule.made.min())

@@ -24,6 +24,7 @@ from r2r2.measure.evaluate import Evaluated
 from r2r2.record.checkpoints import Checkpoint
 from r2r2.run.alarm import NOT_FINITE, not_finite
 from r2r2.run.collect import Collector
+from r2r2.run.diagnosis import diagnosing_for
 from r2r2.run.journal import Journal
 from r2r2.run.memory import replay_rows
 from r2r2.run.parts import Host, Run, Say, silent
@@ -47,6 +48,7 @@ class Progress(NamedTuple):
     point: int  # decision step of the last evaluation that every member has, or 0
     returns: NDArray[np.float64]  # [S], at that point; NaN before the first
     stopped: NDArray[np.bool_]  # [S], who will not go on
+    collapsed: tuple[int, ...] = ()  # of the others, whose representation has
 
 
 Watcher = Callable[[Progress], None]
@@ -101,11 +103,13 @@ class Training:
             self._points,
             faults={},
             stopped={},
+            collapsed=set(),
         )
         self._saver = saver
         parts = config, self._agent, pool, journal, self._fleet, self._host
         self._run = Run(*parts, say)
         self._collector = Collector(self._run, lent)
+        self._diagnosing = diagnosing_for(self._run)
         self._flying: list[int] = []
 
     @property
@@ -199,10 +203,11 @@ class Training:
             return
         if self._schedule.owed.any() and not self._config.agent.policy_checkpoints:
             return
-        evaluated = Evaluated(
-            self._agent.evaluated(self._fleet.states), self._normaliser.scales()
-        )
-        self._collector.evaluate(evaluated)
+        states, scales = self._fleet.states, self._normaliser.scales()
+        due = self._points.beginning
+        self._collector.evaluate(Evaluated(self._agent.evaluated(states), scales))
+        if self._diagnosing is not None:
+            self._diagnosing.look(due, scales)
 
     def _end_of_lending(self) -> None:
         """A lent environment's last evaluations, when no episode will end any more."""
@@ -220,6 +225,7 @@ class Training:
             self._schedule.warm,
             *self._journal.common_point(),
             stopped,
+            tuple(sorted(self._host.collapsed - self._host.stopped.keys())),
         )
         try:
             watch(progress)

@@ -121,7 +121,7 @@ class Bar:
         bar.add_column(justify="right", no_wrap=True)
         bar.add_row(self._stage, ProgressBar(self._steps, self._at), self._far())
         which = "average" if self._stage in OVER else "speed"
-        lines = [*self._spreads(), f"{which:8} {self._speed()}"]
+        lines = [*self._spreads(), *self._warnings(), f"{which:8} {self._speed()}"]
         cut = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
         return Group(bar, *cut)
 
@@ -147,6 +147,12 @@ class Bar:
         for name in names:
             own = spread(self._returns[self._tasks == name])
             yield f"  {name:{width}} {own}"
+
+    def _warnings(self) -> Iterator[str]:
+        """A line that stays for as long as a representation is collapsed."""
+        many = len(self._latest.collapsed) if self._latest else 0
+        if many:
+            yield f"warning  collapsed representations: {many} of {len(self._tasks)}"
 
     def _say_point(self) -> None:
         names = list(dict.fromkeys(self._tasks))

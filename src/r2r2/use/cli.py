@@ -1,4 +1,4 @@
-"""The command line: `r2r2 train`, `r2r2 eval`, `r2r2 clean`, `r2r2 list`."""
+"""The command line: `r2r2 train`, `r2r2 watch`, `r2r2 eval` and the others."""
 
 import os
 import sys
@@ -11,8 +11,11 @@ from r2r2.record.files import RecordFailure
 from r2r2.use.clean_command import clean_command
 from r2r2.use.eval_command import eval_command
 from r2r2.use.list_command import list_command
+from r2r2.use.report_command import report_command
 from r2r2.use.signals import Terminated, exit_code
 from r2r2.use.train_command import train_command
+from r2r2.use.watch_command import watch_command
+from r2r2.use.words import one_line
 
 HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R2
 
@@ -23,6 +26,9 @@ HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R
   r2r2 eval RUN               play episodes with a run's final policies
   r2r2 eval RUN --video out.mp4
                               and film one
+  r2r2 watch                  see how running training does, curves included
+  r2r2 report RUNS            compare runs, with each other and with the paper:
+                              a page, figures and tables
   r2r2 clean                  show what runs take on the disk, and free it
   r2r2 list agents|envs       what can be trained, and on what
 """
@@ -41,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": train_command,
         "eval": eval_command,
+        "watch": watch_command,
+        "report": report_command,
         "clean": clean_command,
         "list": list_command,
     }
@@ -66,16 +74,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interruption:
         print("r2r2: interrupted", file=sys.stderr)
         return exit_code(interruption)
-
-
-def one_line(sentence: str) -> str:
-    """A sentence whose parts may come out of a file, safe to show at a terminal.
-
-    Example:
-        >>> print(one_line("env is 'a" + chr(10) + chr(27) + "[2J'"))
-        env is 'a<0xa><0x1b>[2J'
-    """
-    return "".join(c if c.isprintable() else f"<{ord(c):#x}>" for c in sentence)
 
 
 def entry() -> None:

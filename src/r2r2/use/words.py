@@ -63,6 +63,16 @@ def wants_help(argv: Sequence[str]) -> bool:
     return any(token in HELP_TOKENS for token in argv)
 
 
+def one_line(sentence: str) -> str:
+    """A sentence whose parts may come out of a file, safe to show at a terminal.
+
+    Example:
+        >>> print(one_line("env is 'a" + chr(10) + chr(27) + "[2J'"))
+        env is 'a<0xa><0x1b>[2J'
+    """
+    return "".join(c if c.isprintable() else f"<{ord(c):#x}>" for c in sentence)
+
+
 def texts(options: Iterable[Option], table: Mapping[str, Leaf]) -> dict[str, str]:
     """What was given for a table's fields, by path; of two the later one counts.
 

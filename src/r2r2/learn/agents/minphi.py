@@ -17,12 +17,9 @@ from r2r2.config.parts import Representation
 from r2r2.core import Agent, Array, Batch, Update, once
 from r2r2.envs.members import Spec
 from r2r2.learn.losses.policy import lesser_value_loss
-from r2r2.learn.losses.representation import (
-    representation_loss,
-    summed_self_prediction,
-)
+from r2r2.learn.losses.representation import representation_loss, summed_self_prediction
 from r2r2.learn.losses.value import halved_squared_error, td_target
-from r2r2.learn.networks.basic import twin_values
+from r2r2.learn.networks.basic import lesser_value, twin_values
 from r2r2.learn.networks.minphi import (
     Actor,
     Critic,
@@ -71,7 +68,9 @@ def minphi(config: MinPhiConfig, spec: Spec, utd: int) -> Agent:
         greedy=Policy.__call__,
         draw=partial(draw, config, spec),
         update=partial(update, config, utd),
+        value=lambda s, obs, action: lesser_value(s.critic, s.encoder(obs), action),
         batch_size=2 * config.batch_size,
+        latents=lambda state, obs: state.encoder(obs),
     )
 
 
@@ -221,7 +220,7 @@ def value_target(
     """Targets [B]: the online actor on the target encoder's latents."""
     z = state.encoder_target(batch.next_obs)
     action = noisy_action(config, state.actor, z, noise)
-    next_q = jnp.min(twin_values(state.critic_target, z, action), axis=0)
+    next_q = lesser_value(state.critic_target, z, action)
     target = td_target(batch.reward, batch.terminated, next_q, config.discount)
     return jax.lax.stop_gradient(target)
 

@@ -81,6 +81,7 @@ def simbav2(config: SimbaV2Config, spec: Spec) -> Agent:
         greedy=greedy,
         draw=partial(draw, config, spec),
         update=partial(update, config),
+        value=lambda state, obs, action: value(config, state, View(obs), action),
         batch_size=config.batch_size,
         normalises=True,
     )
@@ -218,6 +219,17 @@ def update_critic(
     optimiser = _optimiser(config, state.horizon)
     critic, moments = descend(optimiser, grads, state.critic_adam, state.critic)
     return state._replace(critic=critic, critic_adam=moments), total
+
+
+def value(
+    config: SimbaV2Config, state: SimbaV2State, view: View, action: Array
+) -> Array:
+    """What the critics hold of actions, [B]: the lesser, as their targets take it.
+
+    Of normalised rewards, and with the entropy to come, as they are trained.
+    """
+    q = expectation(view.values(state.critic, action), _atoms(config))
+    return jnp.min(q, axis=0)
 
 
 def _atoms(config: SimbaV2Config) -> Array:

@@ -48,6 +48,8 @@ def simbav2_spl(config: SimbaV2SPLConfig, spec: Spec) -> Agent:
         acting=acting,
         evaluated=acting,
         update=partial(update, config),
+        value=partial(value, config),
+        latents=lambda state, obs: state.encoder(obs),
     )
 
 
@@ -97,6 +99,14 @@ def update(
 def latent_view(obs: Array, z: Array, model: LatentModel) -> View:
     """Observations with their latents and, for an action, the latent after it."""
     return View(obs, (z,), lambda action: (model(z, action),))
+
+
+def value(
+    config: SimbaV2SPLConfig, state: SPLState, obs: Array, action: Array
+) -> Array:
+    """As SimbaV2's, on the targets' latents, on which the critics are trained."""
+    view = latent_view(obs, state.encoder_target(obs), state.model_target)
+    return base.value(config, state.base, view, action)
 
 
 def update_encoder(

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.config.td7 import TD7Config
-from r2r2.core import Agent, Array, Batch, Metric, Update
+from r2r2.core import Agent, Array, Batch, Metric, Update, once
 from r2r2.envs.members import Spec
 from r2r2.learn.losses.policy import deterministic_policy_loss
 from r2r2.learn.losses.representation import representation_loss, self_prediction
 from r2r2.learn.losses.value import lap_huber, lap_priority, td_target
 from r2r2.learn.networks.basic import random_weights, twin_values
-from r2r2.learn.networks.td7 import Actor, Critic, Encoder, Policy
+from r2r2.learn.networks.td7 import Actor, Critic, Encoder, Policy, both_values, value
 from r2r2.learn.optimise import Optimiser, descend
 from r2r2.learn.targets import either
 
@@ -70,11 +70,13 @@ def td7(config: TD7Config, spec: Spec) -> Agent:
         greedy=Policy.__call__,
         draw=partial(_normal, (config.batch_size, spec.action_dim)),
         update=partial(update, config),
+        value=lambda state, *given: value(state.critic, state.fixed_encoder, *given),
         batch_size=config.batch_size,
         phase=config.policy_delay,
         sync_period=config.target_period,
         sync=sync,
         keep=keep,
+        latents=lambda state, obs: state.encoder.zs(obs),
     )
 
 
@@ -142,10 +144,8 @@ def update(
         lambda: (state.actor, state.actor_adam, jnp.zeros_like(critic_loss)),
     )
     state = state._replace(actor=actor, actor_adam=actor_adam)
-    made = jnp.ones_like(critic_loss)
-    metrics["loss/critic"] = critic_loss
-    means = {name: Metric(value, made) for name, value in metrics.items()}
-    means["loss/actor"] = Metric(actor_loss, jnp.asarray(improve, made.dtype))
+    means = once(metrics | {"loss/critic": critic_loss})
+    means["loss/actor"] = Metric(actor_loss, jnp.asarray(improve, actor_loss.dtype))
     priorities = lap_priority(error, config.min_priority, config.priority_exponent)
     return state, Update(priorities, means)
 
@@ -200,8 +200,8 @@ def value_target(
         config.target_noise * noise, -config.noise_clip, config.noise_clip
     )
     action = jnp.clip(state.actor_target(batch.next_obs, zs) + smoothing, -1, 1)
-    zsa = encoder.zsa(zs, action)
-    next_q = twin_values(state.critic_target, batch.next_obs, action, zsa, zs)
+    inputs = batch.next_obs, action, zs
+    next_q = both_values(state.critic_target, encoder, *inputs)
     values = state.values
     clipped = jnp.clip(jnp.min(next_q, axis=0), values.low, values.high)
     target = td_target(batch.reward, batch.terminated, clipped, config.discount)
@@ -218,11 +218,9 @@ def improve_actor(
     """The actor, its moments and its loss; the gradient also passes through zsa."""
 
     def loss(actor: Actor) -> Array:
-        action = actor(batch.obs, zs)
-        zsa = state.fixed_encoder.zsa(zs, action)
-        return deterministic_policy_loss(
-            twin_values(state.critic, batch.obs, action, zsa, zs)
-        )
+        inputs = batch.obs, actor(batch.obs, zs), zs
+        q = both_values(state.critic, state.fixed_encoder, *inputs)
+        return deterministic_policy_loss(q)
 
     total, grads = jax.value_and_grad(loss)(state.actor)
     optimiser = _optimisers(config)[2]

@@ -125,6 +125,11 @@ def twin_values(twins: Callable[..., Array], *inputs: Array) -> Array:
     return q
 
 
+def lesser_value(twins: Callable[..., Array], *inputs: Array) -> Array:
+    """The smaller of both, [B], as the targets of twins take it."""
+    return jnp.min(twin_values(twins, *inputs), axis=0)
+
+
 def random_weights(network: Network, key: Array) -> Network:
     """The network with every `Linear` at U(+-1/sqrt(n_in)), kernel and bias.
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from r2r2.core import Array
 from r2r2.envs.members import Spec
-from r2r2.learn.networks.basic import Linear, avg_l1_norm, linears, mlp
+from r2r2.learn.networks.basic import Linear, avg_l1_norm, linears, mlp, twin_values
 
 
 class Encoder(eqx.Module):
@@ -46,6 +46,18 @@ class Critic(eqx.Module):
         embedded = avg_l1_norm(self.embed(jnp.concatenate([obs, action], axis=-1)))
         joined = jnp.concatenate([embedded, zsa, zs], axis=-1)
         return mlp(self.layers, joined)[..., 0]
+
+
+def both_values(
+    critic: Critic, encoder: Encoder, obs: Array, action: Array, zs: Array
+) -> Array:
+    """Both twins' values, [2, B], with the action embedded by `encoder`, as zs was."""
+    return twin_values(critic, obs, action, encoder.zsa(zs, action), zs)
+
+
+def value(critic: Critic, encoder: Encoder, obs: Array, action: Array) -> Array:
+    """The lesser of the twins' values, [B], as their targets take it."""
+    return jnp.min(both_values(critic, encoder, obs, action, encoder.zs(obs)), axis=0)
 
 
 class Actor(eqx.Module):

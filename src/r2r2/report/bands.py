@@ -1,0 +1,89 @@
+"""Lines with their intervals, from the values of seeds."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from r2r2.report.bootstrap import interval
+from r2r2.report.charts import Line
+from r2r2.report.curve import compared
+from r2r2.report.palette import Style
+from r2r2.report.samples import Floats, Sample
+from r2r2.report.statistics import mean_score
+from r2r2.report.study import Series
+from r2r2.report.suites import SEED
+
+DRAWS = 1000  # for a band along a curve, whose ends are read by eye
+SAID = (
+    "Bold lines are means over seeds with 95 % bootstrap intervals, thin lines single "
+    "seeds. Means go as far as every seed has come."
+)
+
+
+def mean_band(name: str, style: Style, x: Floats, values: Floats) -> Line:
+    """The mean over seeds of values [seeds, points], with its 95 % interval.
+
+    Example:
+        >>> values = np.array([[1.0, 4.0], [3.0, 4.0]])
+        >>> line = mean_band("td7", Style(0), np.arange(2.0), values)
+        >>> line.y, line.low, line.high, line.note
+        (array([2., 4.]), array([1., 4.]), array([3., 4.]), '2 seeds')
+    """
+    sample = Sample(("",), (len(values),), np.ascontiguousarray(values.T))
+    return statistic_band(name, style, x, sample, mean_score)
+
+
+def statistic_band(
+    name: str,
+    style: Style,
+    x: Floats,
+    sample: Sample,
+    statistic: Callable[[Sample], Floats],
+) -> Line:
+    """A statistic at every point, with its interval where every task has two runs.
+
+    Args:
+        name: of the line.
+        style: of the line.
+        x: where, [points].
+        sample: the values of all runs, [points, runs].
+        statistic: of `report.statistics`.
+    """
+    low = high = None
+    if len(x) and min(sample.counts) > 1:
+        rng = np.random.default_rng(SEED)
+        low, high = interval(statistic, sample, rng, samples=DRAWS)
+    tasks, runs = len(sample.counts), sum(sample.counts)
+    note = f"{runs} seed{'s' if runs > 1 else ''}"
+    if tasks > 1:
+        note = f"{runs} runs on {tasks} tasks"
+    return Line(name, style, x, statistic(sample), low, high, note=note)
+
+
+def seeds_and_mean(name: str, style: Style, seeds: Sequence[Series]) -> Line:
+    """A thin line for each seed, and their mean where all of them are.
+
+    Example:
+        >>> one = Series(np.array([0.0, 10.0]), np.array([1.0, 3.0]))
+        >>> seeds_and_mean("td7", Style(0), [one, one]).y
+        array([1., 3.])
+    """
+    pairs = [(one.steps, one.values) for one in seeds]
+    line = mean_band(name, style, *compared(pairs))
+    return line._replace(each=tuple(pairs) if len(pairs) > 1 else ())
+
+
+def finite(seeds: Iterable[Series]) -> list[Series]:
+    """Seeds without the points that cannot be drawn; none that has no other.
+
+    Example:
+        >>> one = Series(np.array([0.0, 10.0]), np.array([1.0, np.inf]))
+        >>> finite([one])
+        [Series(steps=array([0.]), values=array([1.]))]
+    """
+    kept = []
+    for one in seeds:
+        good = np.isfinite(one.values)
+        if good.any():
+            kept.append(Series(one.steps[good], one.values[good]))
+    return kept

@@ -1,0 +1,134 @@
+"""What a figure shows, apart from how it is drawn.
+
+A chart is numbers and words only. `figures.py` draws it for paper, `drawing.py` for the
+page with values under the pointer, and `chart_csv` writes its numbers: all three
+show the same.
+"""
+
+import csv
+import io
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from r2r2.report.palette import Style
+from r2r2.report.samples import Floats
+
+Mark = Literal["none", "full", "hollow"]
+
+
+class Line(NamedTuple):
+    """One method in one panel: its values, their intervals, and its seeds' own lines.
+
+    Example:
+        >>> Line("td7", Style(0), np.array([1.0, 2.0]), np.array([3.0, 4.0])).ends
+        (3.0, 4.0)
+    """
+
+    name: str
+    style: Style
+    x: Floats  # [points]
+    y: Floats  # [points]
+    low: Floats | None = None  # [points], NaN where there is none
+    high: Floats | None = None
+    each: tuple[tuple[Floats, Floats], ...] = ()  # x and y of every seed
+    note: str = ""  # what the values are of, such as "5 seeds"
+    mark: Mark = "none"
+    joined: bool = True  # whether its points are one line
+    shift: float = (
+        0.0  # along x, for the eye: intervals side by side, not on each other
+    )
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the greatest of all that is drawn of it."""
+        parts = [self.y, *(y for _, y in self.each)]
+        parts += [part for part in (self.low, self.high) if part is not None]
+        every = np.concatenate(parts)
+        finite = every[np.isfinite(every)]
+        return (float(finite.min()), float(finite.max())) if len(finite) else (0, 1)
+
+
+class Panel(NamedTuple):
+    """One pair of axes."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+class Axis(NamedTuple):
+    """What one of the directions means."""
+
+    label: str
+    log: bool = False
+    shared: bool = False  # by all panels
+    ticks: tuple[tuple[float, str], ...] = ()  # where and what; none: round numbers
+
+
+class Chart(NamedTuple):
+    """One figure, of one panel or many with the same axes."""
+
+    name: str  # of its files, without ending
+    title: str
+    caption: str
+    x: Axis
+    y: Axis
+    panels: tuple[Panel, ...]
+    rows: bool = False  # one line of text and a bar for every value, x is the value
+    notes: tuple[str, ...] = ()  # what it lacks
+
+
+def legend_of(chart: Chart) -> list[Line]:
+    """The lines of a chart by name, each once, in the order of their appearance."""
+    found: dict[str, Line] = {}
+    for panel in chart.panels:
+        for line in panel.lines:
+            found.setdefault(line.name, line)
+    return list(found.values())
+
+
+def chart_csv(chart: Chart) -> str:
+    """Every value of a chart, as a CSV file.
+
+    Example:
+        >>> line = Line("td7", Style(0), np.array([1.0]), np.array([3.5]))
+        >>> axes = Axis("UTD"), Axis("score")
+        >>> chart = Chart("a", "A", "", *axes, (Panel("p", (line,)),))
+        >>> print(chart_csv(chart))
+        panel,line,UTD,score,low,high,of
+        p,td7,1.0,3.5,,,
+        <BLANKLINE>
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    across, up = (chart.y, chart.x) if chart.rows else (chart.x, chart.y)
+    writer.writerow(["panel", "line", across.label, up.label, "low", "high", "of"])
+    for panel in chart.panels:
+        for line in panel.lines:
+            for x, y, low, high in values_of(line):
+                ends = ["" if end is None else repr(end) for end in (low, high)]
+                row = [panel.title, line.name, repr(x), repr(y), *ends, line.note]
+                writer.writerow(row)
+    return text.getvalue()
+
+
+def values_of(
+    line: Line,
+) -> Iterable[tuple[float, float, float | None, float | None]]:
+    """The points of a line that can be shown, each with its interval if it has one.
+
+    Example:
+        >>> x = np.arange(2.0)
+        >>> line = Line("td7", Style(0), x, np.array([0.0, np.nan]))
+        >>> list(values_of(line))
+        [(0.0, 0.0, None, None)]
+    """
+    none = np.full(len(line.x), np.nan)
+    low = none if line.low is None else line.low
+    high = none if line.high is None else line.high
+    for x, y, a, b in zip(line.x, line.y, low, high, strict=True):
+        if np.isfinite(y):
+            within = np.isfinite(a) and np.isfinite(b)
+            ends = (float(a), float(b)) if within else (None, None)
+            yield float(x), float(y), *ends

@@ -1,0 +1,160 @@
+"""Charts as SVG for a page, with the values that its pointer tells.
+
+Colours are classes of the page's style sheet, so that they follow its light or dark
+ground. `hover_of` gives the numbers behind a drawing in the drawing's own coordinates.
+"""
+
+import html
+from collections.abc import Iterable
+
+from r2r2.report.charts import Chart, Line, Panel, legend_of, values_of
+from r2r2.report.row_drawing import bar, hover_of_rows, plane_of_rows, row_axes
+from r2r2.report.svg import Frame, Plane, cut, named, path, style_of, text, told
+from r2r2.report.ticks import exact, inner_scale, scale_of, span_of
+
+WIDE = Frame(680, 390, 64, 20, 34, 58)
+SMALL = Frame(340, 230, 46, 12, 30, 26)
+TITLE = 44  # letters that a small panel has room for
+
+
+def plane_of(chart: Chart, panel: Panel) -> Plane:
+    """The axes of one of a chart's panels."""
+    if chart.rows:
+        return plane_of_rows(chart, panel)
+    frame = WIDE if len(chart.panels) == 1 else SMALL
+    few = frame is SMALL
+    seen = chart.panels if chart.y.shared else (panel,)
+    ends = [end for one in seen for line in one.lines for end in line.ends]
+    y = scale_of(chart.y, min(ends), max(ends), 5 if few else 7)
+    left, right = span_of(chart.panels if chart.x.ticks else (panel,))
+    if chart.x.ticks:
+        left, right = left - 0.5, right + 0.5
+    return Plane(frame, inner_scale(chart.x, left, right, 6 if few else 8), y)
+
+
+def draw_panel(chart: Chart, panel: Panel) -> str:
+    """One panel of a chart as an SVG element, for a page that has the style sheet.
+
+    Example:
+        >>> from r2r2.report.charts import Axis
+        >>> from r2r2.report.palette import Style
+        >>> import numpy as np
+        >>> line = Line("<td7>", Style(0), np.arange(3.0), np.arange(3.0))
+        >>> axes = Axis("steps"), Axis("return")
+        >>> chart = Chart("a", "A", "", *axes, (Panel("dog-run", (line,)),))
+        >>> "&lt;td7&gt;" in draw_panel(chart, chart.panels[0])
+        True
+    """
+    plane = plane_of(chart, panel)
+    frame = plane.frame
+    size = "wide" if len(chart.panels) == 1 else "small"
+    parts = [
+        f'<svg class="chart {size}{" rows" * chart.rows}" role="img" '
+        f'viewBox="0 0 {frame.width:g} {frame.height:g}">',
+        f"<title>{html.escape(panel.title or chart.title)}</title>",
+        f"<desc>{html.escape(_described(chart, panel))}</desc>",
+        *(row_axes if chart.rows else _axes)(chart, panel, plane),
+    ]
+    places = {line.name: place for place, line in enumerate(legend_of(chart))}
+    for row, line in enumerate(panel.lines):
+        inside = bar(plane, line, row) if chart.rows else _drawn(plane, line)
+        place, style = places[line.name], style_of(line)
+        parts.append(f'<g class="{style}" data-line="{place}">{inside}</g>')
+    parts.append('<g class="cursor"></g></svg>')
+    return "".join(parts)
+
+
+def hover_of(chart: Chart, panel: Panel) -> dict[str, object]:
+    """What the pointer tells of a panel: every value, and where it is drawn."""
+    plane = plane_of(chart, panel)
+    if chart.rows:
+        return hover_of_rows(chart, panel, plane)
+    every = sorted({x for line in panel.lines for x, *_ in values_of(line)})
+    numbers = {x: number for number, x in enumerate(every)}
+    names = dict(chart.x.ticks)
+    places = {line.name: place for place, line in enumerate(legend_of(chart))}
+    lines = [
+        {
+            **named(line, places[line.name]),
+            "values": [
+                [numbers[x], *plane.at(x + line.shift, y), *told(y, low, high)]
+                for x, y, low, high in values_of(line)
+            ],
+        }
+        for line in panel.lines
+    ]
+    at = [[plane.at(x, plane.y.low)[0], names.get(x, exact(x))] for x in every]
+    return {
+        "title": panel.title,
+        "x": chart.x.label,
+        "at": at,
+        "lines": lines,
+        "margins": [plane.frame.top, plane.frame.bottom],
+    }
+
+
+def _described(chart: Chart, panel: Panel) -> str:
+    """The last value of every line in words, for readers who do not see the drawing."""
+    said = []
+    for line in panel.lines:
+        *_, last = [None, *values_of(line)]
+        if last is not None:
+            value, within = told(*last[1:])
+            said.append(f"{line.name}: {value}" + (f" ({within})" if within else ""))
+    axes = chart.x.label if chart.rows else f"{chart.y.label} by {chart.x.label}"
+    return f"{axes}. Last values: {'; '.join(said)}."
+
+
+def _axes(chart: Chart, panel: Panel, plane: Plane) -> Iterable[str]:
+    frame = plane.frame
+    bottom, right = frame.height - frame.bottom, frame.width - frame.right
+    for value, said in plane.y.ticks:
+        y = plane.at(plane.x.low, value)[1]
+        yield f'<path class="grid" d="M{frame.left} {y}H{right}"/>'
+        yield text(frame.left - 7, y, said, "tick end middle")
+    for value, said in plane.x.ticks:
+        x = plane.at(value, plane.y.low)[0]
+        yield f'<path class="axis" d="M{x} {bottom}v4"/>'
+        yield text(x, bottom + 8, said, "tick mid hang")
+    yield f'<path class="axis" d="M{frame.left} {bottom}H{right}"/>'
+    if frame is SMALL:
+        yield text(2, 15, cut(panel.title, TITLE), "name")
+        return
+    up = ", ".join(filter(None, [panel.title, chart.y.label]))
+    yield text(2, 15, up, "label")
+    yield text(right, frame.height - 5, chart.x.label, "label end")
+
+
+def _drawn(plane: Plane, line: Line) -> str:
+    points = list(values_of(line))
+    where = [plane.at(x + line.shift, y) for x, y, *_ in points]
+    parts = [_seed(plane, x, y) for x, y in line.each]
+    ends = [
+        (x + line.shift, low, high)
+        for x, _, low, high in points
+        if low is not None and high is not None
+    ]
+    if line.mark == "none" and len(ends) > 1:
+        under = [plane.at(x, low) for x, low, _ in ends]
+        over = [plane.at(x, high) for x, _, high in reversed(ends)]
+        parts.insert(0, f'<path class="band" d="{path([*under, *over])}Z"/>')
+    elif ends:
+        parts += [_whisker(plane.at(x, a), plane.at(x, b)) for x, a, b in ends]
+    if line.joined and len(where) > 1:
+        parts.append(f'<path class="line" d="{path(where)}"/>')
+    if line.mark != "none" or len(where) == 1:
+        kind = "ring" if line.mark == "hollow" else "dot"
+        parts += [f'<circle class="{kind}" cx="{x}" cy="{y}" r="4"/>' for x, y in where]
+    return "".join(parts)
+
+
+def _seed(plane: Plane, x: Iterable[float], y: Iterable[float]) -> str:
+    pairs = [plane.at(a, b) for a, b in zip(x, y, strict=True) if b == b]
+    return f'<path class="seed" d="{path(pairs)}"/>' if len(pairs) > 1 else ""
+
+
+def _whisker(low: tuple[float, float], high: tuple[float, float]) -> str:
+    x, bottom = low
+    top = high[1]
+    caps = "".join(f"M{x - 4:g} {y:g}h8" for y in (top, bottom))
+    return f'<path class="whisker" d="M{x:g} {bottom:g}V{top:g}{caps}"/>'

@@ -1,0 +1,216 @@
+"""Everything that a report shows, as plain data.
+
+`study_of` makes it of runs, which `reading.py` reads from folders and files. Tables,
+figures and the page are functions of a `Study` and draw nothing from anywhere else.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from r2r2.config.refusal import Refusal
+from r2r2.report import paper
+from r2r2.report.normalised import Normalised, normalised, usual_base
+from r2r2.report.samples import Floats
+from r2r2.report.scores import METRIC, Cell, Method, Results, cells_of
+from r2r2.report.suites import SuiteResult, ordered_tasks, suite_results
+
+# How departures begin that the paper's ablations consist of.
+ABLATED = "representation."
+
+Status = Literal["finished", "unfinished", "file"]
+
+
+class Series(NamedTuple):
+    """A number against environment steps, in their order."""
+
+    steps: Floats
+    values: Floats
+
+
+class Spectrum(NamedTuple):
+    """The singular values of a representation at one evaluation."""
+
+    env_step: int
+    singular_values: Floats  # largest first
+
+
+class MemberData(NamedTuple):
+    """One task and seed of a run: how far it came, and what was seen inside it."""
+
+    name: str  # of its folder
+    task: str
+    seed: int
+    env_steps: int
+    updates: int
+    diagnostics: Mapping[str, Series]  # by name: effective_rank, dead, norm, bias, ...
+    spectra: tuple[Spectrum, ...]
+    collapses: tuple[int, ...]  # environment steps at which it was found collapsed
+    stopped: str  # why, or empty
+
+
+class Timing(NamedTuple):
+    """How long a run took, all of its members together.
+
+    Rates are of the time after its first updates, so that warm-up and the first
+    compilation do not count; environments and evaluations do.
+    """
+
+    seconds: float  # of the whole run, without the time that it stood still
+    members: int
+    decisions: int  # of all members, in all
+    updates: int
+    updates_per_second: float  # of all members; NaN where it was too short to say
+    decisions_per_second: float
+
+    @property
+    def microseconds_per_update(self) -> float:
+        """What one update of one member takes of the run's time."""
+        return 1e6 / self.updates_per_second
+
+    @property
+    def seconds_per_step(self) -> float:
+        """What one decision step of one member takes of the run's time."""
+        return 1 / self.decisions_per_second
+
+
+class RunData(NamedTuple):
+    """One run, or one method of a file of results."""
+
+    name: str  # unique in a study
+    path: str
+    status: Status
+    results: Results
+    members: tuple[MemberData, ...] = ()  # none of a file
+    timing: Timing | None = None  # None where nothing is known
+    versions: Mapping[str, str] = {}  # what it was made with
+
+
+class TaskCurve(NamedTuple):
+    """The evaluations of one method on one task, those of several runs together."""
+
+    method: Method
+    task: str
+    seeds: Mapping[int, Series]
+
+
+class Study(NamedTuple):
+    """Runs, and all that follows from them; `study_of` makes it."""
+
+    runs: tuple[RunData, ...]
+    cells: tuple[Cell, ...]  # raw scores, and what each lacks
+    normalised: tuple[Normalised, ...]  # one of each cell, in the same order
+    curves: tuple[TaskCurve, ...]  # one of each cell, in the same order
+    suites: tuple[SuiteResult, ...]  # one of each suite and method
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """What is compared: agents in the paper's order, then others, by UTD."""
+        return tuple(dict.fromkeys(cell.method for cell in self.cells))
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Every task, those of the paper in its order, then others as they come."""
+        return ordered_tasks(cell.task for cell in self.cells)
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """How all runs alike differ from their agents' own settings."""
+        own = [run.results.method for run in self.runs if run.status != "file"]
+        if not own:
+            return ()
+        return tuple(
+            d for d in own[0].departures if all(d in m.departures for m in own)
+        )
+
+    def label(self, method: Method, utd: bool = True) -> str:
+        """A method in a few words, without what is `shared` by all.
+
+        Args:
+            method: one of `methods`.
+            utd: whether to name its UTD.
+        """
+        own = [d.partition(", ")[0] for d in method.departures if d not in self.shared]
+        rate = [f"UTD {method.utd}"] if utd and method.utd is not None else []
+        return ", ".join([method.agent, *rate, *own])
+
+    def cell(self, method: Method, task: str) -> Cell | None:
+        """The cell of a method on a task, where there is one."""
+        wanted = (method, task)
+        return next((c for c in self.cells if (c.method, c.task) == wanted), None)
+
+
+def study_of(runs: Sequence[RunData]) -> Study:
+    """Everything that follows from runs.
+
+    Raises:
+        Refusal: There are none, or two of one method disagree on a seed.
+
+    Example:
+        >>> from r2r2.record.evaluations import Row
+        >>> rows = [Row("x", "Hopper-v5", 0, "return", 1000, 12.5)]
+        >>> run = RunData("a", "runs/a", "finished", Results(Method("td7", 1), rows))
+        >>> study = study_of([run])
+        >>> study.cells[0].scores, study.normalised[0].scores, study.tasks
+        (array([12.5]), array([1.]), ('Hopper-v5',))
+    """
+    cells = _ordered(cells_of(run.results for run in runs))
+    if not cells:
+        raise Refusal("runs hold no evaluation and no member; allowed is one or more")
+    relative = normalised(cells, _bases({cell.method for cell in cells}))
+    return Study(
+        tuple(runs),
+        tuple(cells),
+        tuple(relative),
+        tuple(_curve(runs, cell) for cell in cells),
+        tuple(suite_results(relative)),
+    )
+
+
+def _ordered(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells by agent as in the paper, UTD, departures and task."""
+    agents = [*paper.BASES, *(cell.method.agent for cell in cells)]
+    tasks = ordered_tasks(cell.task for cell in cells)
+
+    def place(cell: Cell) -> tuple[object, ...]:
+        agent, utd, departures = cell.method
+        which = agents.index(agent), utd or 0, len(departures), departures
+        return (*which, tasks.index(cell.task))
+
+    return sorted(cells, key=place)
+
+
+def _bases(methods: Collection[Method]) -> Callable[[Method], Method]:
+    """Which is the base of which: an ablation has that of what it ablates."""
+
+    def base_of(method: Method) -> Method:
+        wanted = usual_base(method)
+        kept = [d for d in wanted.departures if not d.startswith(ABLATED)]
+        whole = wanted._replace(departures=tuple(kept))
+        return wanted if wanted in methods else whole
+
+    return base_of
+
+
+def series_of(points: Mapping[int, float]) -> Series:
+    """Values by environment step as a series.
+
+    Example:
+        >>> series_of({2000: 5.0, 1000: 3.0}).values
+        array([3., 5.])
+    """
+    steps = sorted(points)
+    values = [points[step] for step in steps]
+    return Series(np.array(steps, dtype=np.float64), np.array(values, dtype=np.float64))
+
+
+def _curve(runs: Sequence[RunData], cell: Cell) -> TaskCurve:
+    points: dict[int, dict[int, float]] = {seed.seed: {} for seed in cell.seeds}
+    for run in runs:
+        if run.results.method == cell.method:
+            for row in run.results.rows:
+                if row.env_name == cell.task and row.metric == METRIC:
+                    points[row.seed][row.env_step] = row.value
+    seeds = {seed: series_of(found) for seed, found in points.items() if found}
+    return TaskCurve(cell.method, cell.task, seeds)

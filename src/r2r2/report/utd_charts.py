@@ -1,0 +1,141 @@
+"""Charts of final scores against UTD, with the paper's own beside them."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from r2r2.report import paper
+from r2r2.report.aggregate_charts import BASE
+from r2r2.report.bootstrap import Interval
+from r2r2.report.charts import Axis, Chart, Line, Panel
+from r2r2.report.palette import AGENTS, Style, family_of, styles_of
+from r2r2.report.score_tables import suite_title
+from r2r2.report.statistics import mean_score
+from r2r2.report.study import Study
+from r2r2.report.suites import interval_of
+
+THEIRS = " (paper)"  # after an agent's name
+HOLLOW = " Hollow marks are the paper's own numbers, for comparison."
+WIDTH = 0.6  # of a place on the axis is for marks side by side
+NEAR = 0.14  # between two of them at most
+
+
+class Spot(NamedTuple):
+    """One mark: where it belongs and what it says."""
+
+    panel: str
+    name: str
+    style: Style
+    utd: int
+    value: float
+    within: Interval | None
+    note: str = ""
+
+
+def suites_by_utd(study: Study) -> Chart | None:
+    """Mean normalised scores over suites against UTD."""
+    styles = styles_of(study.methods)
+    spots = []
+    for result in study.suites:
+        agent, utd, _ = method = result.method
+        if utd is not None and result.estimates:
+            where = f"{family_of(agent)}, {suite_title(study, result.suite)}"
+            mean, runs = result.estimates["mean"], sum(map(len, result.scores.values()))
+            name, note = study.label(method, utd=False), f"{runs} runs"
+            ours = where, name, styles[method], utd, mean.value, mean.pooled, note
+            spots += [Spot(*ours), *_their_aggregate(where, result.suite, agent, utd)]
+    return _chart(
+        spots,
+        "score-by-utd",
+        "Score against UTD",
+        f"Mean of normalised scores, {BASE}, with 95 % bootstrap intervals over the "
+        f"pooled scores, which are the kind that the paper's seem to be.",
+        Axis("normalised score"),
+    )
+
+
+def tasks_by_utd(study: Study) -> Chart | None:
+    """Raw scores on every task against UTD."""
+    styles = styles_of(study.methods)
+    spots = []
+    for cell in study.cells:
+        agent, utd, _ = method = cell.method
+        scores = cell.scores[np.isfinite(cell.scores)]
+        if utd is not None and len(scores):
+            by_task = {cell.task: scores}
+            within, note = interval_of(mean_score, by_task), _seeds(len(scores))
+            name, mean = study.label(method, utd=False), float(scores.mean())
+            ours = cell.task, name, styles[method], utd, mean, within, note
+            spots += [Spot(*ours), *_their_score(cell.task, agent, utd)]
+    return _chart(
+        spots,
+        "score-by-utd-tasks",
+        "Score against UTD, task by task",
+        "Mean over seeds of a seed's score, the mean return of its last ten "
+        "evaluations, with 95 % bootstrap intervals.",
+        Axis("score"),
+    )
+
+
+def _their_aggregate(panel: str, suite: str, agent: str, utd: int) -> Iterable[Spot]:
+    which = suite, "mean", agent, utd
+    for one in paper.aggregates():
+        if (one.suite, one.statistic, one.agent, one.utd) == which:
+            within = Interval(np.asarray(one.low), np.asarray(one.high))
+            named = panel, agent + THEIRS, AGENTS[agent], utd
+            yield Spot(*named, one.value, within, _seeds(paper.SEEDS))
+            return
+
+
+def _their_score(task: str, agent: str, utd: int) -> Iterable[Spot]:
+    spread = paper.raw_scores().get(paper.Which(task, agent, utd))
+    if spread is not None:
+        named = task, agent + THEIRS, AGENTS[agent], utd
+        note = f"{_seeds(paper.SEEDS)}, deviation {spread.std:,g}"
+        yield Spot(*named, spread.mean, None, note)
+
+
+def _chart(
+    spots: Sequence[Spot], name: str, title: str, caption: str, y: Axis
+) -> Chart | None:
+    """A chart of spots; none where all have the same UTD."""
+    utds = sorted({spot.utd for spot in spots})
+    if len(utds) < 2:
+        return None
+    panels = [
+        Panel(panel, _lines([spot for spot in spots if spot.panel == panel], utds))
+        for panel in dict.fromkeys(spot.panel for spot in spots)
+    ]
+    if any(spot.name.endswith(THEIRS) for spot in spots):
+        caption += HOLLOW
+    ticks = tuple((float(place), str(utd)) for place, utd in enumerate(utds))
+    return Chart(name, title, caption, Axis("UTD", ticks=ticks), y, tuple(panels))
+
+
+def _lines(spots: Sequence[Spot], utds: Sequence[int]) -> tuple[Line, ...]:
+    """Spots of the same name as one line, and lines beside each other."""
+    names = list(dict.fromkeys(spot.name for spot in spots))
+    gap = min(NEAR, WIDTH / len(names))
+    lines = []
+    for number, name in enumerate(names):
+        own = sorted((s for s in spots if s.name == name), key=lambda s: s.utd)
+        own = list({spot.utd: spot for spot in own}.values())
+        x = np.array([float(utds.index(spot.utd)) for spot in own])
+        y = np.array([spot.value for spot in own])
+        ends = np.array([spot.within or (np.nan, np.nan) for spot in own])
+        theirs = name.endswith(THEIRS)
+        line = Line(name, own[0].style, x, y, ends[:, 0], ends[:, 1])
+        lines.append(
+            line._replace(
+                note=own[0].note,
+                mark="hollow" if theirs else "full",
+                joined=not theirs,
+                shift=gap * (number - (len(names) - 1) / 2),
+            )
+        )
+    return tuple(lines)
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' if count != 1 else ''}"

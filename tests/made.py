@@ -1,0 +1,124 @@
+"""Run folders without training: quick to make, and every number in them is chosen."""
+
+from pathlib import Path
+
+import numpy as np
+
+from r2r2.config.resolve import resolve
+from r2r2.config.text import experiment_name, to_toml
+from r2r2.record.evaluations import Row, append_evaluations
+from r2r2.record.events import EventLog, Steps
+from r2r2.record.folder import create_run
+from r2r2.run.fitting import fitted, plain
+from r2r2.run.train import members_of
+
+
+def flat(level):
+    """Returns that are the same at every point, and differ by the seed."""
+    return lambda task, seed, part: level + seed
+
+
+def rising(level):
+    """Returns that come near a level, each seed a little above the one before."""
+    return lambda task, seed, part: level * (1 - np.exp(-4 * part)) * (1 + seed / 50)
+
+
+CURVE = rising(100.0)
+
+
+def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **fields):
+    """Writes the folder of a run as if it had been trained.
+
+    Args:
+        path: the folder.
+        returns: of a task, a seed and the part of the run that is over, in (0, 1]; a
+            None is a point that is missing.
+        finished: whether its manifest says so.
+        points: of the curve.
+        stopped: a seed, which then ends halfway.
+        fields: of the config; `lambda_rr=0`, say.
+    """
+    layers = {"agent": "td7+r2r2", "env": "Hopper-v5", "seeds": 2, **fields}
+    config = fitted(resolve({"eval_every": 500_000 // points}, layers))
+    members = members_of(config)
+    folder = create_run(Path(path), to_toml(config), [m.name for m in members], False)
+    lasts = {m: points // 2 if m.seed == stopped else points for m in members}
+    steps = [_steps(config, number / points) for number in range(points + 1)]
+    with EventLog(folder.events, clock=_clock()) as log:
+        for number in range(points + 1):
+            for member in members:
+                if number <= lasts[member]:
+                    _write(log, config, member, steps[number], number / points)
+        for member in members:
+            if member.seed == stopped:
+                why = {"why": "a loss was not finite"}
+                log.write("stopped", steps[lasts[member]], member.name, why)
+    name = experiment_name(config, plain(config))
+    rows = [
+        Row(name, *member, "return", steps[number].env_step, value)
+        for member in members
+        for number in range(1, lasts[member] + 1)
+        if (value := returns(*member, number / points)) is not None
+    ]
+    append_evaluations(folder.evaluations, rows)
+    folder.write_versions({"r2r2": "0.1.0", "commit": "abc1234", "device": "cpu"})
+    if finished:
+        folder.finish()
+    return folder.path
+
+
+def _write(log, config, member, steps, part):
+    """A member's events at one point."""
+    log.write("losses", steps, member.name, {"critic": 1.0})
+    if part and hasattr(config.agent, "representation"):
+        _diagnose(log, member, steps, part)
+
+
+def _steps(config, part):
+    decisions = round(part * config.steps)
+    return Steps(decisions * config.action_repeat, decisions, decisions * config.utd)
+
+
+def make_csv(path, runs, metric="return"):
+    """Writes a file in the long format: by name, task and seed a list of returns."""
+    rows = [
+        Row(name, task, seed, metric, 1000 * number, value)
+        for (name, task, seed), values in runs.items()
+        for number, value in enumerate(values, start=1)
+    ]
+    append_evaluations(Path(path), rows)
+    return Path(path)
+
+
+def _clock():
+    """A clock that goes on by a second each time it is looked at."""
+    ticks = iter(range(10**9))
+    return lambda: float(next(ticks))
+
+
+def _diagnose(log, member, steps, part):
+    values = np.exp(-np.arange(16) / (2 + 4 * part))
+    share = values / values.sum()
+    rank = float(np.exp(-(share * np.log(share)).sum()))
+    fields = {
+        "effective_rank": rank,
+        "rank_99": 12,
+        "numerical_rank": 14,
+        "dead": 1,
+        "deviation": 0.4,
+        "norm": 3.0 + part,
+        "least_norm": 1.0,
+        "most_norm": 5.0,
+        "redundancy": 0.5 / (1 + part),
+        "variance_hinge": 0.1 + member.seed / 100,
+        "collapsed": False,
+    }
+    log.write("diagnostics", steps, member.name, fields)
+    _write_spectrum(log, member, steps, values)
+    bias = {"expected": 90.0, "discounted_return": 80.0, "bias": 10.0 * part}
+    log.write("value", steps, member.name, {**bias, "episodes": 10})
+
+
+def _write_spectrum(log, member, steps, values):
+    fields = {"singular_values": [round(float(x), 6) for x in values]}
+    log.write("spectrum", steps, member.name, fields)
