@@ -2,6 +2,9 @@ import hypothesis
 import jax
 import pytest
 
+# It holds no doctests, and cannot be told from those of the folders beside it.
+collect_ignore = ["conftest.py"]
+
 # Examples wait for the compiler and for other tests: their time says nothing.
 # The same examples each time; `--hypothesis-profile explore` draws others.
 hypothesis.settings.register_profile("explore", deadline=None, derandomize=False)

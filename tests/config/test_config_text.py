@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from r2r2.config.agents import AGENTS
 from r2r2.config.fields import leaves, replace_leaves
 from r2r2.config.refusal import Refusal
-from r2r2.config.resolve import defaults, resolve
+from r2r2.config.resolve import PAIRS, defaults, resolve
 from r2r2.config.text import (
     GUARDS,
     digest,
@@ -52,6 +52,9 @@ def configs(draw):
         values[path] = draw(KINDS[leaf.kind].filter(leaf.allowed.holds))
     config = replace_leaves(plain, values)
     assume(config.steps * config.utd < 2**31)
+    for pair in PAIRS:
+        low, high = (getattr(config.agent, field, None) for field in pair)
+        assume(low is None or low < high)
     return config
 
 

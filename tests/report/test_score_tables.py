@@ -192,3 +192,7 @@ def test_every_table_has_a_name_of_its_own_and_full_rows():
     for table in tables:
         assert table.rows
         assert {len(row) for row in table.rows} == {len(table.header)}
+
+
+def test_without_a_base_there_is_no_table_of_aggregates():
+    assert aggregates_table(study(run(OURS, {"Hopper-v5": [1.0]}))) is None

@@ -356,7 +356,7 @@ def test_replay_that_does_not_fit_is_refused(refusal):
     ("argv", "sentence"),
     [
         ("tarin", "'tarin' is not a command; did you mean 'train'?"),
-        ("watch", "'watch' is not a command; see r2r2 --help"),
+        ("fly", "'fly' is not a command; see r2r2 --help"),
         ("--steps 5", "'--steps' is not a command; see r2r2 --help"),
         ("list", f"what is missing; allowed is {WHAT}"),
         (

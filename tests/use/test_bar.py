@@ -120,6 +120,15 @@ def test_a_continued_runs_speed_is_that_of_its_new_steps(terminal, clock):
     assert on_screen(bar)[1].startswith("average  12 steps/s, 10 updates/s")
 
 
+def test_a_continued_run_does_not_tell_its_last_evaluation_again(console, clock):
+    with Bar(1000, TASKS, console) as bar:
+        known = progress(500, 400, (1.0, 3.0))
+        show(bar, clock, [(0, progress(0, 0)), (1, known), (2, known)])
+        bar(progress(600, 500, (2.0, 4.0)))
+    points = [line for line in written(console) if "decision step" in line]
+    assert points == ["  decision step       600  return 3.0 (2.0 to 4.0 over 2)"]
+
+
 def test_a_collapse_stays_on_the_bar_for_as_long_as_it_lasts(terminal, clock):
     warning = "warning  collapsed representations: 1 of 2"
     with Bar(1000, TASKS, terminal) as bar:
@@ -268,7 +277,8 @@ def test_speed_is_that_of_the_last_seconds(terminal, clock):
 def test_tasks_are_not_mixed(terminal, console, clock):
     for where in (terminal, console):
         with Bar(1000, ["dog-run", "dog-stand"], where) as bar:
-            show(bar, clock, [(0, progress(0, 0)), (70, progress(500, 9, (1.0, 3.0)))])
+            show(bar, clock, [(0, progress(0, 0)), (1, progress(1, 0))])
+            show(bar, clock, [(70, progress(500, 9, (1.0, 3.0)))])
             assert on_screen(bar)[1:4] == [
                 "return   at step 500",
                 "  dog-run   1.0",

@@ -285,8 +285,13 @@ class Terminal:
     def __init__(self, *argv, **environ):
         self.master, slave = pty.openpty()
         self.resize(24, 80)
-        code = "import sys; from r2r2.use.cli import entry; entry()"
-        environ = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | environ
+        # Shells leave SIGINT to programs in the foreground alone: it is asked for here.
+        code = (
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "from r2r2.use.cli import entry; entry()"
+        )
+        sized = ("COLUMNS", "LINES")  # pytest-xdist sets both
+        environ = {k: v for k, v in os.environ.items() if k not in sized} | environ
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "watch", *map(str, argv)],
             stdin=slave,
@@ -294,7 +299,6 @@ class Terminal:
             stderr=slave,
             env={"TERM": "xterm"} | environ,
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         os.close(slave)
         self.said = ""

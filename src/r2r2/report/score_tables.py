@@ -47,8 +47,11 @@ def main_table(study: Study) -> Table:
     return table_of("main", title, header, rows, notes_of(study, NORMALISED, INTERVALS))
 
 
-def aggregates_table(study: Study) -> Table:
-    """Every statistic of every method on every suite that one of them has whole."""
+def aggregates_table(study: Study) -> Table | None:
+    """Every statistic of every method on every suite that one of them has whole.
+
+    None where there is no such suite: without a base nothing is normalised.
+    """
     whole = {one.suite for one in study.suites if one.estimates}
     rows: list[Cells] = [
         [
@@ -63,6 +66,8 @@ def aggregates_table(study: Study) -> Table:
         for one in study.suites
         if (one.suite, one.method) == (suite, method)
     ]
+    if not rows:
+        return None
     header = ["suite", "method", "UTD", *STATISTICS]
     title = "Statistics of normalised scores per suite, with 95 % intervals"
     notes = notes_of(study, NORMALISED, INTERVALS)

@@ -179,7 +179,8 @@ class Collector:
         if fault.own and faults[member] == 1:
             self._say(
                 f"an environment of {self._host.members[member].name} failed ({why}); "
-                f"its episode begins anew, up to {self._config.env_faults} times"
+                "the episode is dropped and another begun; after more than "
+                f"{self._config.env_faults} failures the member is stopped"
             )
         if faults[member] > self._config.env_faults:
             why = f"its environment failed {faults[member]} times: {why}"

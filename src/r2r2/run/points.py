@@ -153,7 +153,8 @@ class Points:
         self._counts.pop(member, None)
         self.biases.done(member)
         self.due.pop(member, None)
-        self._held = self._held if not self.lent else []
+        if self.lent:
+            self._held = []
 
     def running(self) -> dict[int, int]:
         """The slots of episodes under way, each with its episode's seed."""

@@ -13,7 +13,7 @@ from r2r2.config.resolve import checked, defaults
 from r2r2.config.run import RunConfig
 from r2r2.config.text import changed_fields, experiment_name, run_name, to_toml
 from r2r2.envs.make import Env, Source
-from r2r2.envs.members import Member
+from r2r2.envs.members import Member, Spec
 from r2r2.envs.own import source_of
 from r2r2.envs.pool import EnvPool, crew_size
 from r2r2.envs.troupe import Recipe
@@ -119,17 +119,17 @@ def train(
     Args:
         config: the run.
         out: its folder, by default one under `runs/` that the config names.
-        env: an environment's class, or a function that builds one, in place of what
+        env: a class or a function that builds environments, in place of what
             `config.env` names; or an environment itself, which then serves training
             and evaluation of one member, in this process.
-        watch: called once nothing can be refused any more, then after every turn of
-            the loop.
+        watch: called once nothing can be refused any more, then after every turn.
         how: what the result does not depend on.
         say: called with sentences for people.
 
     Raises:
         Refusal: something is not as it has to be.
-        EnvFailure: an environment raised, or its worker process died.
+        EnvFailure: an environment failed where no member can be stopped for it.
+        RecordFailure: what happens cannot be written down any more.
 
     Example:
         >>> import tempfile
@@ -140,10 +140,9 @@ def train(
         >>> [member.name for member in result.members]
         ['Pendulum-v1_s0', 'Pendulum-v1_s1']
     """
-    members = members_of(config)
+    members, lent = members_of(config), isinstance(env, gymnasium.Env)
     source = source_of(env, config.env, len(members))
     config = settle(config, source)
-    lent = isinstance(env, gymnasium.Env)
     path, interval = folder_of(config, out), every(how.checkpoint_every)
     with contextlib.ExitStack() as stack:
         there = read_manifest(path) is not None
@@ -151,9 +150,7 @@ def train(
             stack.enter_context(hold(path))
         how_to = Plan() if how.overwrite else plan(path, config, say)
         pool = stack.enter_context(pool_of(config, source, lent, how))
-        check_fits(config, pool.spec)
-        if how.tensorboard:
-            check_tensorboard()
+        _check(config, pool.spec, how)
         folder = _folder(path, config, how, how_to)
         if not there:
             stack.enter_context(hold(path))
@@ -164,25 +161,35 @@ def train(
         stack.callback(saver.close)
         watch(_nothing_yet(len(members)))
         training = Training(config, pool, journal, saver, lent, say)
-        if how_to.checkpoint:
-            training.go_on(how_to.checkpoint)
-        else:
-            training.begin()
-        training.run(watch)
+        _run(training, how_to, watch)
         random = journal.random_returns()
         result = Result(folder, members, journal.latest, random, training.stopped)
-        with recording(folder.path):
-            _finish(config, result)
-    return result
+        return _finished(config, result)
 
 
-def _finish(config: RunConfig, result: Result) -> None:
+def _check(config: RunConfig, spec: Spec, how: How) -> None:
+    check_fits(config, spec)
+    if how.tensorboard:
+        check_tensorboard()
+
+
+def _run(training: Training, how_to: Plan, watch: Watcher) -> None:
+    if how_to.checkpoint:
+        training.go_on(how_to.checkpoint)
+    else:
+        training.begin()
+    training.run(watch)
+
+
+def _finished(config: RunConfig, result: Result) -> Result:
     folder = result.folder
-    if folder.evaluations.exists():
-        rows = read_evaluations(folder.evaluations)
-        lines = {f"random policy, {task}": x for task, x in result.random.items()}
-        draw_curve(rows, folder.curve, _title(config), lines)
-    folder.finish()
+    with recording(folder.path):
+        if folder.evaluations.exists():
+            rows = read_evaluations(folder.evaluations)
+            lines = {f"random policy, {task}": x for task, x in result.random.items()}
+            draw_curve(rows, folder.curve, _title(config), lines)
+        folder.finish()
+    return result
 
 
 def _folder(path: Path, config: RunConfig, how: How, how_to: Plan) -> RunFolder:

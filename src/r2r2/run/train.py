@@ -124,8 +124,9 @@ class Training:
 
     def go_on(self, checkpoint: Checkpoint) -> None:
         """Stands where a checkpoint was taken, in place of `begin`."""
-        if self._saver is not None:
-            resume(self._run, self._collector, self._saver, checkpoint)
+        if self._saver is None:
+            raise ValueError("what cannot be saved cannot be gone on with")
+        resume(self._run, self._collector, self._saver, checkpoint)
         self._schedule.go_on(self._rollout.steps < self._config.steps)
 
     def run(self, watch: Watcher) -> None:

@@ -62,6 +62,7 @@ class Bar:
             self._open(now)
         elif self._calls == 2 and progress.decisions.max() > 1:
             self._begin(now, progress)  # it goes on from a checkpoint
+            self._point, self._returns = progress.point, progress.returns
         if progress.point != self._point:
             self._point, self._returns = progress.point, progress.returns
             self._say_point()

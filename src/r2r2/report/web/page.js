@@ -113,7 +113,7 @@ function press(view, event) {
 function watch(hit, data, off) {
   const svg = hit.parentNode.querySelector("svg");
   const [top, bottom] = data.margins || [0, 0];
-  const view = { svg, data, off, top, bottom, cursor: svg.querySelector(".cursor") };
+  const view = { hit, svg, data, off, top, bottom, cursor: svg.querySelector(".cursor") };
   hit.addEventListener("pointermove", (event) => show(view, nearest(view, event), event));
   hit.addEventListener("pointerdown", (event) => show(view, nearest(view, event), event));
   hit.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && hide());
@@ -151,7 +151,13 @@ for (const figure of document.querySelectorAll("figure")) {
 document.addEventListener("pointerdown", (event) => {
   if (!event.target.classList.contains("hit")) hide();
 });
-addEventListener("scroll", hide, { passive: true });
+// What the keyboard asked for stays: focus itself may have scrolled to it.
+function follow() {
+  if (!shown || !shown.hit.matches(":focus-visible")) return hide();
+  const box = shown.hit.getBoundingClientRect();
+  if (box.bottom > 0 && box.top < innerHeight) show(shown, shown.place); else hide();
+}
+addEventListener("scroll", follow, { passive: true });
 
 // Light or dark: as the system has it, until the button says otherwise.
 const root = document.documentElement;
