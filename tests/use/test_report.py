@@ -286,3 +286,17 @@ def test_the_bar_comes_only_after_a_while(monkeypatch, capsys):
         now[0] = 10.0
         bar("second")
         assert "second" in capsys.readouterr().out
+
+
+def test_the_bar_shows_names_of_folders_as_plain_text(r2r2, here, monkeypatch):
+    terminal = Console(force_terminal=True, width=100)
+    monkeypatch.setattr("r2r2.use.report_command.Console", lambda: terminal)
+    monkeypatch.setattr("r2r2.use.report_command.PATIENCE", -1.0)
+    for folder, agent in (("a[", "td7"), ("c", "td7+r2r2")):
+        make_run(here / folder / "b]\x1b[31m", flat(1.0), agent=agent, **SMALL)
+    said = r2r2("report", "a[", "c", "--out", "new\x1b[31m")
+    assert (said.code, said.err) == (0, "")
+    assert "a[/b]<0x1b>[31m" in said.out
+    assert "in 'new<0x1b>[31m'" in said.out
+    assert "b]\x1b[31m" not in said.out
+    assert "new\x1b[31m" not in said.out

@@ -27,7 +27,7 @@ from r2r2.report.suites import SAMPLES, SEED
 from r2r2.report.tables import write_tables
 from r2r2.use.flags import FOLDER
 from r2r2.use.studied import Source, sources_of, study_sources
-from r2r2.use.words import fields_help, split, texts, wants_help
+from r2r2.use.words import fields_help, one_line, split, texts, wants_help
 
 DEFAULT = Path("report")
 CONTENTS = ("index.html", "figures", "tables")
@@ -69,7 +69,7 @@ class ReportBar:
 
     def __init__(self, console: Console, total: int):
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -83,7 +83,7 @@ class ReportBar:
     def __call__(self, what: str) -> None:
         """Says what comes next."""
         self._at += 1
-        self._bar.update(self._task, completed=self._at, description=what)
+        self._bar.update(self._task, completed=self._at, description=one_line(what))
         if what == SLOW or time.monotonic() - self._begun > PATIENCE:
             self._bar.start()
 
@@ -113,7 +113,7 @@ def report_command(argv: list[str]) -> int:
     with ReportBar(console, len(sources) + len(AFTER_READING)) as bar:
         study = study_sources(sources, bar)
         said = write_report(study, sources, out, bar)
-    console.print(said, soft_wrap=True, markup=False, highlight=False)
+    console.print(one_line(said), soft_wrap=True, markup=False, highlight=False)
     return 0
 
 
