@@ -1,5 +1,8 @@
 """The numbers that charts show are those of the study."""
 
+import csv
+import io
+
 import numpy as np
 import pytest
 from drawn import drawn_run, drawn_study
@@ -8,8 +11,9 @@ from r2r2.record.evaluations import Row
 from r2r2.report import paper
 from r2r2.report.aggregate_charts import aggregate_curves, profiles
 from r2r2.report.bar_charts import ablations, timing
-from r2r2.report.charts import legend_of
+from r2r2.report.charts import chart_csv, legend_of
 from r2r2.report.curve_charts import rank_charts, task_curves
+from r2r2.report.drawing import hover_of
 from r2r2.report.gallery import gallery_of
 from r2r2.report.scores import Method, Results
 from r2r2.report.spectrum_chart import spectrum_chart
@@ -123,6 +127,23 @@ def test_scores_by_utd_stand_beside_the_papers(study):
     assert (theirs.mark, theirs.joined, ours.mark) == ("hollow", False, "full")
     assert ours.style.colour == theirs.style.colour
     assert ours.shift != theirs.shift
+
+
+def test_each_mark_says_what_it_is_of():
+    runs = [
+        run_of("td7", 1, {"Hopper-v5": [[1.0], [2.0], [3.0]]}),
+        run_of("td7", 20, {"Hopper-v5": [[1.0]]}),
+    ]
+    chart = tasks_by_utd(study_of(runs))
+    # The paper's raw_scores.csv: td7 on Hopper-v5.
+    spread = paper.raw_scores()["Hopper-v5", "td7", 20]
+    said = ["3 seeds", "1 seed", f"5 seeds, deviation {spread.std:,g}"]
+    rows = list(csv.DictReader(io.StringIO(chart_csv(chart))))
+    assert [rows[n]["of"] for n in (0, 1, 3)] == said
+    assert rows[2]["of"] != rows[3]["of"]
+    ours, theirs = hover_of(chart, chart.panels[0])["lines"]
+    told = [value[-1] for value in (*ours["values"], theirs["values"][1])]
+    assert told == said
 
 
 def test_suites_by_utd_stand_beside_the_papers_only_where_all_tasks_are_there():

@@ -35,10 +35,10 @@ def hover_of_rows(chart: Chart, panel: Panel, plane: Plane) -> dict[str, object]
     lines: list[object] = []
     at: list[object] = []
     for row, line in enumerate(panel.lines):
-        for _, value, low, high in values_of(line):
+        for one in values_of(line):
             down = _top(plane, row) + BELOW + BAR / 2
-            where = len(at), plane.at(value, 0)[0], down
-            values = [[*where, *told(value, low, high)]]
+            where = len(at), plane.at(one.y, 0)[0], down
+            values = [[*where, *told(one)]]
             lines.append({**named(line, row), "values": values})
             at.append([down, ""])
     title = ", ".join(filter(None, [panel.title, chart.x.label]))
@@ -65,7 +65,7 @@ def bar(plane: Plane, line: Line, row: int) -> str:
     middle = top + BELOW + BAR / 2
     room = int((plane.frame.width - zero) / LETTER)
     parts = [text(zero + 2, top + 17, cut(line.name, room), "row")]
-    for _, value, low, high in values_of(line):
+    for _, value, low, high, _ in values_of(line):
         end = plane.at(value, 0)[0]
         kind = "hollow" if line.mark == "hollow" else "bar"
         parts.append(

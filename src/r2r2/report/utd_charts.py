@@ -128,7 +128,7 @@ def _lines(spots: Sequence[Spot], utds: Sequence[int]) -> tuple[Line, ...]:
         line = Line(name, own[0].style, x, y, ends[:, 0], ends[:, 1])
         lines.append(
             line._replace(
-                note=own[0].note,
+                note=tuple(spot.note for spot in own),
                 mark="hollow" if theirs else "full",
                 joined=not theirs,
                 shift=gap * (number - (len(names) - 1) / 2),
