@@ -137,7 +137,7 @@ def write_report(
         "resamples": SAMPLES,
         "generator_seed": SEED,
     }
-    with replacing_folder(out, facts) as folder:
+    with replacing_folder(out, facts, CONTENTS) as folder:
         watch("tables")
         tables = tables_of(study)
         (folder / "tables").mkdir()
