@@ -15,6 +15,7 @@ from r2r2.report.charts import chart_csv, legend_of
 from r2r2.report.curve_charts import rank_charts, task_curves
 from r2r2.report.drawing import hover_of
 from r2r2.report.gallery import gallery_of
+from r2r2.report.paper_tables import beside_aggregates_table
 from r2r2.report.scores import Method, Results
 from r2r2.report.spectrum_chart import spectrum_chart
 from r2r2.report.study import RunData, Spectrum, study_of
@@ -161,6 +162,20 @@ def test_suites_by_utd_stand_beside_the_papers_only_where_all_tasks_are_there():
     assert {(1, theirs.y[0]), (20, theirs.y[1])} <= published
     part = suites_by_utd(drawn_study(("td7",), tasks[:2], (1, 20), 2, 2))
     assert [line.name for line in part.panels[0].lines] == ["td7"]
+
+
+def test_figure_and_table_have_the_same_of_the_papers_two_numbers():
+    # aggregates.csv has this interval's end as 11.04 and, from the main table, 11.0.
+    study = drawn_study(("minphi", "minphi+r2r2"), paper.tasks(), (1, 20), 2, 1)
+    lines = lines_of(suites_by_utd(study))
+    theirs = lines["minphi, all 11 tasks", "minphi+r2r2 (paper)"]
+    which = ["all 11 tasks", "mean", "minphi+r2r2", "20"]
+    (high,) = [
+        row[5].numbers["high"]
+        for row in beside_aggregates_table(study).rows
+        if [entry.text for entry in row[:4]] == which
+    ]
+    assert (theirs.high[1], high) == (11.04, 11.04)
 
 
 def test_one_utd_is_no_chart_against_utd(study):

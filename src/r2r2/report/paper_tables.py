@@ -134,9 +134,9 @@ def _spread_entry(found: Summary) -> Entry:
 
 def _published(one: SuiteResult) -> Sequence[paper.Aggregate]:
     """The paper's aggregates of the same suite, agent and UTD, each statistic once."""
-    wanted = (one.suite, one.method.agent, one.method.utd)
-    found = [a for a in paper.aggregates() if (a.suite, a.agent, a.utd) == wanted]
-    return list({a.statistic: a for a in found}.values())
+    agent, utd, _ = one.method
+    found = [paper.aggregate(one.suite, x, agent, utd or 0) for x in ("mean", "iqm")]
+    return [aggregate for aggregate in found if aggregate is not None]
 
 
 def _timing(study: Study, run: RunData, timing: Timing) -> Cells:

@@ -79,13 +79,11 @@ def tasks_by_utd(study: Study) -> Chart | None:
 
 
 def _their_aggregate(panel: str, suite: str, agent: str, utd: int) -> Iterable[Spot]:
-    which = suite, "mean", agent, utd
-    for one in paper.aggregates():
-        if (one.suite, one.statistic, one.agent, one.utd) == which:
-            within = Interval(np.asarray(one.low), np.asarray(one.high))
-            named = panel, agent + THEIRS, AGENTS[agent], utd
-            yield Spot(*named, one.value, within, _seeds(paper.SEEDS))
-            return
+    one = paper.aggregate(suite, "mean", agent, utd)
+    if one is not None:
+        within = Interval(np.asarray(one.low), np.asarray(one.high))
+        named = panel, agent + THEIRS, AGENTS[agent], utd
+        yield Spot(*named, one.value, within, _seeds(paper.SEEDS))
 
 
 def _their_score(task: str, agent: str, utd: int) -> Iterable[Spot]:
