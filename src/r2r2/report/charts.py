@@ -140,5 +140,5 @@ def values_of(line: Line) -> Iterable[Point]:
     for x, y, a, b, of in zip(line.x, line.y, low, high, notes, strict=True):
         if np.isfinite(y):
             within = np.isfinite(a) and np.isfinite(b)
-            ends = (float(a), float(b)) if within else (None, None)
-            yield Point(float(x), float(y), *ends, of)
+            low_end, high_end = (float(a), float(b)) if within else (None, None)
+            yield Point(float(x), float(y), low_end, high_end, of)

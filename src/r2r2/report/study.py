@@ -4,13 +4,15 @@
 figures and the page are functions of a `Study` and draw nothing from anywhere else.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from r2r2.config.refusal import Refusal
 from r2r2.report import paper
+from r2r2.report.apart import nameless, told_apart
+from r2r2.report.labels import labels_of
 from r2r2.report.normalised import Normalised, normalised, usual_base
 from r2r2.report.samples import Floats
 from r2r2.report.scores import METRIC, Cell, Method, Results, cells_of
@@ -125,13 +127,14 @@ class Study(NamedTuple):
         )
 
     def label(self, method: Method, utd: bool = True) -> str:
-        """A method in a few words, without what is `shared` by all.
+        """A method in a few words, without what is `shared` by all; unlike any other.
 
         Args:
             method: one of `methods`.
             utd: whether to name its UTD.
         """
-        own = [d.partition(", ")[0] for d in method.departures if d not in self.shared]
+        names = labels_of(self.methods, self.shared)
+        own = names[method.agent, method.departures]
         rate = [f"UTD {method.utd}"] if utd and method.utd is not None else []
         return ", ".join([method.agent, *rate, *own])
 
@@ -144,8 +147,10 @@ class Study(NamedTuple):
 def study_of(runs: Sequence[RunData]) -> Study:
     """Everything that follows from runs.
 
+    Where two of one method disagree on a seed, its runs are kept apart by their names.
+
     Raises:
-        Refusal: There are none, or two of one method disagree on a seed.
+        Refusal: There are none, or one contradicts itself.
 
     Example:
         >>> from r2r2.record.evaluations import Row
@@ -155,40 +160,53 @@ def study_of(runs: Sequence[RunData]) -> Study:
         >>> study.cells[0].scores, study.normalised[0].scores, study.tasks
         (array([12.5]), array([1.]), ('Hopper-v5',))
     """
-    cells = _ordered(cells_of(run.results for run in runs))
+    found = told_apart([(run.name, run.results) for run in runs])
+    whole = [run._replace(results=x) for run, x in zip(runs, found, strict=True)]
+    cells = cells_of(found)
     if not cells:
         raise Refusal("runs hold no evaluation and no member; allowed is one or more")
-    relative = normalised(cells, _bases({cell.method for cell in cells}))
+    base_of = _bases(list(dict.fromkeys(cell.method for cell in cells)))
+    cells = _ordered(cells)
+    relative = normalised(cells, base_of)
     return Study(
-        tuple(runs),
+        tuple(whole),
         tuple(cells),
         tuple(relative),
-        tuple(_curve(runs, cell) for cell in cells),
+        tuple(_curve(whole, cell) for cell in cells),
         tuple(suite_results(relative)),
     )
 
 
 def _ordered(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells by agent as in the paper, UTD, departures and task."""
+    """Cells by agent as in the paper, UTD, departures and task, and runs as named."""
     agents = [*paper.BASES, *(cell.method.agent for cell in cells)]
     tasks = ordered_tasks(cell.task for cell in cells)
+    methods = [cell.method for cell in cells]
 
     def place(cell: Cell) -> tuple[object, ...]:
         agent, utd, departures = cell.method
-        which = agents.index(agent), utd or 0, len(departures), departures
-        return (*which, tasks.index(cell.task))
+        settings = len(departures), nameless(cell.method).departures
+        first = methods.index(cell.method) if settings[1] != departures else 0
+        return agents.index(agent), utd or 0, settings, first, tasks.index(cell.task)
 
     return sorted(cells, key=place)
 
 
-def _bases(methods: Collection[Method]) -> Callable[[Method], Method]:
-    """Which is the base of which: an ablation has that of what it ablates."""
+def _bases(methods: Sequence[Method]) -> Callable[[Method], Method]:
+    """Which is the base of which: an ablation has that of what it ablates.
+
+    Of a base whose runs are kept apart the first is taken, so that all are relative to
+    the same.
+    """
+    first: dict[Method, Method] = {}
+    for method in methods:
+        first.setdefault(nameless(method), method)
 
     def base_of(method: Method) -> Method:
-        wanted = usual_base(method)
+        wanted = usual_base(nameless(method))
         kept = [d for d in wanted.departures if not d.startswith(ABLATED)]
         whole = wanted._replace(departures=tuple(kept))
-        return wanted if wanted in methods else whole
+        return first.get(wanted) or first.get(whole, whole)
 
     return base_of
 
