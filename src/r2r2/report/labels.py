@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from r2r2.report.scores import Method
 
 UNKNOWN = ", whose settings are not known"  # ends what is said of a file
+# Ends what is said of a run that is kept apart from others of its method.
+APART = ", since another run of the same settings has other returns of the same seed"
 USUAL = ", not "  # before the value that a setting has by default
 
 # A method at any UTD: its agent, and how its settings differ from the agent's.
@@ -47,6 +49,7 @@ def _text(variant: Variant, words: Sequence[str]) -> str:
 
 def _brief(departure: str) -> str:
     """What a method has, without what it would have by default."""
-    if departure.endswith(UNKNOWN):
-        return departure.removesuffix(UNKNOWN)
+    for reason in (UNKNOWN, APART):
+        if departure.endswith(reason):
+            return departure.removesuffix(reason)
     return departure.partition(USUAL)[0]

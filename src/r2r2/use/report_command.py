@@ -52,8 +52,10 @@ Compare runs, with each other and with the paper. Named may be
              _utd20, say, is at UTD 20; nothing else is assumed of its settings.
 
 Runs of one method, which is an agent at a UTD with the same settings, come together:
-their seeds are one cell per task. Two runs, or a run and a file, are also compared in
-pairs: the difference of their means, and the probability that one beats the other.
+their seeds are one cell per task. Where they disagree on a seed, as before and after a
+change of the program, they are kept apart. Two runs, or a run and a file, are also
+compared in pairs: the difference of their means, and the probability that one beats the
+other.
 
 DIR gets index.html, a page that needs no network; figures as SVG, PNG and PDF; tables
 as CSV, Markdown and LaTeX. A report that is there is replaced, whole or not at all;

@@ -79,7 +79,7 @@ def study_sources(
         watch: called with the name of what is read next.
 
     Raises:
-        Refusal: One is damaged, or two of one method disagree on a seed.
+        Refusal: One is damaged, or contradicts itself.
     """
     runs: list[RunData] = []
     for source in sources:
