@@ -15,8 +15,8 @@ TD7 = Method("td7", 1, ("steps is 9, not 10",))
 OURS = TD7._replace(agent="td7+r2r2")
 
 
-def run(name, value, method=TD7, seed=0, step=1000):
-    rows = [Row("x", "Hopper-v5", seed, "return", step, value)]
+def run(name, value, method=TD7, seed=0, step=1000, tasks=("Hopper-v5",)):
+    rows = [Row("x", task, seed, "return", step, value) for task in tasks]
     return RunData(name, name, "finished", Results(method, rows))
 
 
@@ -30,6 +30,12 @@ def test_runs_that_disagree_on_a_seed_are_methods_in_the_order_they_were_named()
     assert [cell.scores.tolist() for cell in study.cells] == [[1.0], [3.0], [4.0]]
     assert [one.results.method for one in study.runs] == list(study.methods)
     assert "run z, since another run" in "; ".join(study.cells[0].shortfalls)
+
+
+def test_a_runs_cells_stay_beside_each_other():
+    tasks = ("Hopper-v5", "Ant-v5")
+    study = study_of([run("z", 1.0, tasks=tasks), run("a", 3.0, tasks=tasks)])
+    assert [cell.scores.tolist() for cell in study.cells] == [[1], [1], [3], [3]]
 
 
 @pytest.mark.parametrize(
