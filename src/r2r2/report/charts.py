@@ -47,18 +47,23 @@ class Line(NamedTuple):
     note: str | tuple[str, ...] = ""
     mark: Mark = "none"
     joined: bool = True  # whether its points are one line
-    shift: float = (
-        0.0  # along x, for the eye: intervals side by side, not on each other
-    )
+    # Along x, for the eye: intervals side by side, not on each other.
+    shift: float = 0.0
+    lacks: tuple[str, ...] = ()  # methods in it that lack something to be the paper's
 
     @property
-    def ends(self) -> tuple[float, float]:
-        """The least and the greatest of all that is drawn of it."""
+    def ends(self) -> tuple[float, ...]:
+        """The least and the greatest of all that is drawn of it, if anything is."""
         parts = [self.y, *(y for _, y in self.each)]
         parts += [part for part in (self.low, self.high) if part is not None]
         every = np.concatenate(parts)
         finite = every[np.isfinite(every)]
-        return (float(finite.min()), float(finite.max())) if len(finite) else (0, 1)
+        return (float(finite.min()), float(finite.max())) if len(finite) else ()
+
+    @property
+    def remark(self) -> str:
+        """What its values are of, as one text."""
+        return self.note if isinstance(self.note, str) else "; ".join(self.note)
 
 
 class Panel(NamedTuple):
@@ -87,7 +92,7 @@ class Chart(NamedTuple):
     y: Axis
     panels: tuple[Panel, ...]
     rows: bool = False  # one line of text and a bar for every value, x is the value
-    notes: tuple[str, ...] = ()  # what it lacks
+    notes: tuple[str, ...] = ()  # what it does not show, and what is partial
 
 
 def legend_of(chart: Chart) -> list[Line]:

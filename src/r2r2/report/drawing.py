@@ -25,7 +25,8 @@ def plane_of(chart: Chart, panel: Panel) -> Plane:
     few = frame is SMALL
     seen = chart.panels if chart.y.shared else (panel,)
     ends = [end for one in seen for line in one.lines for end in line.ends]
-    y = scale_of(chart.y, min(ends), max(ends), 5 if few else 7)
+    low, high = min(ends, default=0.0), max(ends, default=1.0)
+    y = scale_of(chart.y, low, high, 5 if few else 7)
     left, right = span_of(chart.panels if chart.x.ticks else (panel,))
     if chart.x.ticks:
         left, right = left - 0.5, right + 0.5

@@ -73,7 +73,11 @@ def row_marks(axes: Any, chart: Chart, panel: Panel) -> None:
         hollow = line.mark == "hollow"
         face = "white" if hollow else colour
         shade = 0.45 if line.style.dash == "dashed" and not hollow else 1.0
-        for _, value, low, high, _ in values_of(line):
+        points = list(values_of(line))
+        if not points:
+            where = {"textcoords": "offset points", "va": "center"}
+            axes.annotate(line.remark, (0, row), (5, 0), fontsize=8, **where)
+        for _, value, low, high, _ in points:
             axes.barh(row, value, 0.55, color=face, ec=colour, lw=1.1, alpha=shade)
             if low is not None:
                 axes.plot([low, high], [row, row], color="#222222", lw=1.1, marker="|")

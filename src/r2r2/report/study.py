@@ -88,6 +88,12 @@ class RunData(NamedTuple):
     timing: Timing | None = None  # None where nothing is known
     versions: Mapping[str, str] = {}  # what it was made with
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those of its members, or of the results of a file; each once."""
+        named = [task for task, _ in self.results.members]
+        return tuple(dict.fromkeys(named or [r.env_name for r in self.results.rows]))
+
 
 class TaskCurve(NamedTuple):
     """The evaluations of one method on one task, those of several runs together."""
