@@ -89,8 +89,8 @@ def test_a_method_without_a_task_of_the_suite_is_named(make):
     part = {task: [1.0, 2.0] for task in tasks if task != "Humanoid-v5"}
     runs = [run(BASE, scores), run(TD7, scores), run(Method("td7+r2r2", 20), part)]
     chart = make(study(*runs))
-    said = "td7+r2r2, UTD 20 over Gymnasium MuJoCo (Humanoid-v5: missing)"
-    assert chart.notes == (f"Not here: {said}",)
+    said = "td7+r2r2, UTD 20 (Humanoid-v5: missing)"
+    assert chart.notes == (f"Not here, over Gymnasium MuJoCo: {said}",)
 
 
 @pytest.mark.parametrize("make", [aggregate_curves, profiles, suites_by_utd])
@@ -99,7 +99,8 @@ def test_a_method_that_diverged_on_a_task_of_the_suite_is_named(make):
     runs = [run(BASE, scores), run(TD7, scores)]
     runs.append(run(Method("td7+r2r2", 20), {**scores, "b": [1.0, NAN]}))
     (note,) = make(study(*runs)).notes
-    assert "td7+r2r2, UTD 20 over this report (2 tasks) (b: seed 1 has a sc" in note
+    said = "td7+r2r2, UTD 20 (b: seed 1 has a score of nan)"
+    assert note == f"Not here, over this report (2 tasks): {said}"
 
 
 def test_aggregates_end_where_a_seed_is_not_finite():

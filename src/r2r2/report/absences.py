@@ -1,6 +1,7 @@
 """What a chart does not show, and why: its notes."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,33 +13,54 @@ from r2r2.report.shortfalls import brief_suite, seed_list
 from r2r2.report.study import Series, Study
 from r2r2.report.suites import SuiteResult
 
-FEW = 4  # things that a note names
-NOT_HERE = "Not here"
+FEW, MANY = 4, 12  # things that a note names: what is partial, what is not there
 NO_MEAN = "No mean"
 ENDS = "Means end where a seed is not finite"
 PARTIAL = "Partial or scaled down, no reproduction"
 
 
-def noted(what: str, names: Iterable[str]) -> tuple[str, ...]:
+class Gap(NamedTuple):
+    """A method on a task, and why a chart does not show all of it."""
+
+    label: str
+    task: str
+    why: str
+
+
+def noted(what: str, names: Iterable[str], most: int = MANY) -> tuple[str, ...]:
     """A note that names the first of some things; none where there are none.
 
     Example:
         >>> noted("Not here", ["a", "b", "a"])
         ('Not here: a; b',)
-        >>> noted("Not here", "abcdef"), noted("Not here", [])
-        (('Not here: a; b; c; d and 2 more',), ())
+        >>> noted("Not here", "abcd", most=3), noted("Not here", [])
+        (('Not here: a; b; c and 1 more',), ())
     """
     found = list(dict.fromkeys(names))
     if not found:
         return ()
-    others = f" and {len(found) - FEW} more" if len(found) > FEW else ""
-    return (f"{what}: {'; '.join(found[:FEW])}{others}",)
+    others = f" and {len(found) - most} more" if len(found) > most else ""
+    return (f"{what}: {'; '.join(found[:most])}{others}",)
+
+
+def gaps_noted(what: str, gaps: Iterable[Gap]) -> tuple[str, ...]:
+    """A note on gaps, those of a method for the same reason together.
+
+    Example:
+        >>> gaps_noted("No mean", [Gap("td7", task, "no seed") for task in "ab"])
+        ('No mean: td7 on a, b (no seed)',)
+    """
+    tasks: dict[tuple[str, str], list[str]] = {}
+    for label, task, why in gaps:
+        tasks.setdefault((label, why), []).append(task)
+    names = (f"{k[0]} on {', '.join(on)} ({k[1]})" for k, on in tasks.items())
+    return noted(what, names)
 
 
 def partial(chart: Chart) -> tuple[str, ...]:
     """That methods of a chart lack something to be the paper's, and which do."""
     lines = [line for panel in chart.panels for line in panel.lines]
-    return noted(PARTIAL, (label for line in lines for label in line.lacks))
+    return noted(PARTIAL, (label for line in lines for label in line.lacks), FEW)
 
 
 def lacking(study: Study, method: Method, tasks: Iterable[str]) -> tuple[str, ...]:
@@ -51,12 +73,14 @@ def lacking(study: Study, method: Method, tasks: Iterable[str]) -> tuple[str, ..
     return (study.label(method),) if lacks else ()
 
 
-def left_out(study: Study, suite: str) -> Iterable[str]:
-    """The methods that have no statistic over a suite, each with the reason."""
-    for one in study.suites:
-        if one.suite == suite and not one.estimates:
-            over = suite_title(study, suite)
-            yield f"{study.label(one.method)} over {over} ({_why(one)})"
+def left_out(study: Study, suite: str) -> tuple[str, ...]:
+    """That methods have no statistic over a suite, each with the reason."""
+    names = [
+        f"{study.label(one.method)} ({_why(one)})"
+        for one in study.suites
+        if one.suite == suite and not one.estimates
+    ]
+    return noted(f"Not here, over {suite_title(study, suite)}", names)
 
 
 def without_utd(study: Study) -> tuple[str, ...]:
@@ -65,12 +89,10 @@ def without_utd(study: Study) -> tuple[str, ...]:
     return noted("Not here, as their UTD is not known", unknown)
 
 
-def without_mean(study: Study, cells: Iterable[Cell]) -> Iterable[str]:
-    """The cells whose scores have no mean, each with the reason."""
-    for cell in cells:
-        why = why_no_mean(cell)
-        if why:
-            yield f"{study.label(cell.method)} on {cell.task} ({why})"
+def without_mean(study: Study, cells: Iterable[Cell]) -> tuple[str, ...]:
+    """That the scores of cells have no mean, each with the reason."""
+    gaps = [Gap(study.label(c.method), c.task, why_no_mean(c)) for c in cells]
+    return gaps_noted(NO_MEAN, (gap for gap in gaps if gap.why))
 
 
 def why_no_mean(cell: Cell) -> str:
@@ -94,14 +116,21 @@ def why_no_mean(cell: Cell) -> str:
 
 
 def broken(
-    study: Study, method: Method, task: str, seeds: Mapping[int, Series]
-) -> Iterable[str]:
-    """The seeds of a curve that are not finite from some step on."""
-    for number, seed in seeds.items():
-        step = ending(seed)
-        if np.isfinite(step):
-            where = f"seed {number} at step {step:,.0f}"
-            yield f"{study.label(method)} on {task} ({where})"
+    study: Study, curves: Iterable[tuple[Method, str, Mapping[int, Series]]]
+) -> tuple[str, ...]:
+    """That seeds of curves are not finite from some step on.
+
+    Args:
+        study: the curves' own.
+        curves: methods, tasks, and their seeds by number.
+    """
+    gaps = [
+        Gap(study.label(method), task, f"seed {number} at step {ending(seed):,.0f}")
+        for method, task, seeds in curves
+        for number, seed in seeds.items()
+        if np.isfinite(ending(seed))
+    ]
+    return gaps_noted(ENDS, gaps)
 
 
 def _why(one: SuiteResult) -> str:

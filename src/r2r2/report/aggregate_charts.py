@@ -5,12 +5,12 @@ base are in another panel.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from r2r2.report import paper
-from r2r2.report.absences import ENDS, NOT_HERE, broken, left_out, noted
+from r2r2.report.absences import broken, left_out, noted
 from r2r2.report.bands import shared, statistic_band
 from r2r2.report.bootstrap import interval
 from r2r2.report.charts import Axis, Chart, Line, Panel
@@ -25,6 +25,7 @@ from r2r2.report.suites import SEED, SuiteResult
 
 RESAMPLES = 2000  # for the band of a profile
 LEVELS = 80  # thresholds of a profile
+APART = "Not here, as seeds have no steps in common"
 BASE = "the base agent's mean score at UTD 1 being 1"
 
 
@@ -38,7 +39,8 @@ def aggregate_curves(study: Study) -> Chart | None:
     axes = Axis("decision steps"), Axis("normalised score, IQM")
     like = Chart("aggregate", "Aggregate learning curves", caption, *axes, ())
     chart = _with_panels(study, like, functools.partial(_curve, study))
-    ends = noted(ENDS, _ends(study, _widest(study)))
+    whole = [(one.method, task) for one in _widest(study) for task in one.tasks]
+    ends = broken(study, ((*which, _curve_of(study, *which).seeds) for which in whole))
     return chart and chart._replace(notes=(*chart.notes, *ends))
 
 
@@ -73,7 +75,7 @@ def _with_panels(
         method = result.method
         found = line(result, study.label(method, utd=False), styles[method])
         if found is None:
-            absent.append(f"{study.label(method)} (seeds have no steps in common)")
+            absent.append(study.label(method))
             continue
         lacks = () if result.complete else (study.label(method),)
         utd = "" if method.utd is None else f", UTD {method.utd}"
@@ -84,7 +86,7 @@ def _with_panels(
     drawn = tuple(Panel(title, tuple(lines)) for title, lines in panels.items())
     suite = whole[0].suite
     caption = like.caption.format(over=suite_title(study, suite))
-    notes = noted(NOT_HERE, [*absent, *left_out(study, suite)])
+    notes = *left_out(study, suite), *noted(APART, absent)
     return like._replace(caption=caption, panels=drawn, notes=notes)
 
 
@@ -120,14 +122,6 @@ def _relative(study: Study, one: Normalised) -> list[Series]:
 def _curve_of(study: Study, method: Method, task: str) -> TaskCurve:
     which = method, task
     return next(c for c in study.curves if (c.method, c.task) == which)
-
-
-def _ends(study: Study, whole: Iterable[SuiteResult]) -> Iterable[str]:
-    """The seeds that end the mean of a method drawn, as they are not finite."""
-    for one in whole:
-        for task in one.tasks:
-            seeds = _curve_of(study, one.method, task).seeds
-            yield from broken(study, one.method, task, seeds)
 
 
 def _profile(

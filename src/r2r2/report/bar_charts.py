@@ -5,13 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from r2r2.report import paper
-from r2r2.report.absences import (
-    NO_MEAN,
-    lacking,
-    noted,
-    why_no_mean,
-    without_mean,
-)
+from r2r2.report.absences import lacking, why_no_mean, without_mean
 from r2r2.report.charts import Axis, Chart, Line, Panel
 from r2r2.report.palette import AGENTS, Style, family_of, styles_of
 from r2r2.report.scores import Cell, Method
@@ -52,8 +46,7 @@ def ablations(study: Study) -> list[Chart]:
             axes = Axis("score"), NAMES
             chart = Chart(name, title, CAPTION, *axes, tuple(panels), rows=True)
             cells = [cell for task in by_task.values() for cell in task]
-            notes = noted(NO_MEAN, without_mean(study, cells))
-            charts.append(chart._replace(notes=notes))
+            charts.append(chart._replace(notes=without_mean(study, cells)))
     return charts
 
 

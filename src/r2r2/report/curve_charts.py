@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from r2r2.report import bands
-from r2r2.report.absences import ENDS, broken, lacking, noted
+from r2r2.report.absences import broken, lacking
 from r2r2.report.charts import Axis, Chart, Panel
 from r2r2.report.members import members_by_seed
 from r2r2.report.palette import styles_of
@@ -51,8 +51,7 @@ def _by_utd(study: Study, found: Seeds, like: Chart) -> list[Chart]:
             name, title = like.name, like.title
             if utd is not None:
                 name, title = f"{name}-utd-{utd}", f"{title}, UTD {utd}"
-            ends = [x for which, s in here.items() for x in broken(study, *which, s)]
-            notes = noted(ENDS, ends)
+            notes = broken(study, ((*which, s) for which, s in here.items()))
             chart = like._replace(name=name, title=title, panels=panels, notes=notes)
             charts.append(chart)
     return charts

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from r2r2.report.absences import NO_MEAN, lacking, noted
+from r2r2.report.absences import NO_MEAN, Gap, gaps_noted, lacking
 from r2r2.report.bands import mean_band
 from r2r2.report.charts import Axis, Chart, Line, Panel
 from r2r2.report.members import members_by_seed
@@ -24,7 +24,7 @@ def spectrum_chart(study: Study) -> Chart | None:
     """The singular values of Z at the last evaluation, a panel for task and UTD."""
     styles = styles_of(study.methods)
     panels: dict[str, list[Line]] = {}
-    absent: list[str] = []
+    absent: list[Gap] = []
     for (task, method), by_seed in _found(study).items():
         spectra = np.stack(list(by_seed.values()))
         bad = [str(s) for s, one in by_seed.items() if not np.isfinite(one).all()]
@@ -38,7 +38,7 @@ def spectrum_chart(study: Study) -> Chart | None:
             line = line._replace(lacks=lacking(study, method, [task]))
             panels.setdefault(title, []).append(line)
             continue
-        absent.append(f"{study.label(method)} on {task} ({why})")
+        absent.append(Gap(study.label(method), task, why))
     if not panels:
         return None
     return Chart(
@@ -51,7 +51,7 @@ def spectrum_chart(study: Study) -> Chart | None:
         Axis("index of the singular value"),
         Axis("singular value", log=True, shared=True),
         tuple(Panel(title, tuple(lines)) for title, lines in panels.items()),
-        notes=noted(NO_MEAN, absent),
+        notes=gaps_noted(NO_MEAN, absent),
     )
 
 

@@ -7,11 +7,8 @@ import numpy as np
 
 from r2r2.report import paper
 from r2r2.report.absences import (
-    NO_MEAN,
-    NOT_HERE,
     lacking,
     left_out,
-    noted,
     why_no_mean,
     without_mean,
     without_utd,
@@ -70,7 +67,7 @@ def suites_by_utd(study: Study) -> Chart | None:
         f"pooled scores, which are the kind that the paper's seem to be.",
         Axis("normalised score"),
     )
-    notes = *noted(NOT_HERE, absent), *without_utd(study)
+    notes = *absent, *without_utd(study)
     return chart and chart._replace(notes=notes)
 
 
@@ -100,7 +97,7 @@ def tasks_by_utd(study: Study) -> Chart | None:
         Axis("score"),
     )
     known = [cell for cell in study.cells if cell.method.utd is not None]
-    notes = *noted(NO_MEAN, without_mean(study, known)), *without_utd(study)
+    notes = *without_mean(study, known), *without_utd(study)
     return chart and chart._replace(notes=notes)
 
 
