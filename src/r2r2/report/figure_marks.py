@@ -91,7 +91,7 @@ def row_marks(axes: Any, chart: Chart, panel: Panel) -> None:
                 fontsize=8,
             )
     axes.set_yticks(range(len(panel.lines)), [_wrapped(li.name) for li in panel.lines])
-    axes.invert_yaxis()
+    axes.set_ylim(len(panel.lines) - 0.5, -0.5)
     axes.margins(x=0.12)
 
 
