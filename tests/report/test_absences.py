@@ -98,7 +98,7 @@ def test_a_method_that_diverged_on_a_task_of_the_suite_is_named(make):
     scores = {"a": [1.0, 2.0], "b": [1.0, 2.0]}
     runs = [run(BASE, scores), run(TD7, scores)]
     runs.append(run(Method("td7+r2r2", 20), {**scores, "b": [1.0, NAN]}))
-    (note,) = make(study(*runs)).notes
+    note = make(study(*runs)).notes[0]
     said = "td7+r2r2, UTD 20 (b: seed 1 has a score of nan)"
     assert note == f"Not here, over this report (2 tasks): {said}"
 

@@ -92,6 +92,20 @@ def test_the_aggregates_steps_are_decisions():
     assert panel.lines[0].x.tolist() == [1000]
 
 
+def test_a_runs_own_action_repeat_makes_its_decisions():
+    run = run_of("td7", 1, {"cartpole-swingup": [[1.0, 1.0]]})
+    swing = run._replace(repeats={"cartpole-swingup": 2})
+    chart = aggregate_curves(study_of([swing]))
+    assert chart.panels[0].lines[0].x.tolist() == [500, 1000]
+    assert chart.notes == ()
+    dog = run_of("td7", 1, {"dog-run": [[1.0, 1.0]]})._replace(repeats={"dog-run": 4})
+    chart = aggregate_curves(study_of([dog]))
+    assert chart.panels[0].lines[0].x.tolist() == [250, 500]
+    unknown = aggregate_curves(study_of([run]))
+    assert unknown.panels[0].lines[0].x.tolist() == [1000, 2000]
+    assert unknown.notes[0].endswith("action repeat is not known, of: cartpole-swingup")
+
+
 def test_a_method_that_lacks_a_task_has_no_aggregate():
     whole = run_of("td7", 1, {"a": [[1.0]], "b": [[1.0]]})
     study = study_of([whole, run_of("td7", 20, {"a": [[1.0]]})])

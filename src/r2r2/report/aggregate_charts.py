@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from r2r2.report import paper
 from r2r2.report.absences import broken, left_out, noted
 from r2r2.report.bands import shared, statistic_band
 from r2r2.report.bootstrap import interval
@@ -18,13 +17,14 @@ from r2r2.report.normalised import Normalised, normalise_scores
 from r2r2.report.palette import Style, family_of, styles_of
 from r2r2.report.samples import Sample
 from r2r2.report.score_tables import suite_title
-from r2r2.report.scores import ACTION_REPEAT, Method
+from r2r2.report.scores import Method
 from r2r2.report.statistics import iqm, performance_profile
 from r2r2.report.study import Series, Study, TaskCurve
 from r2r2.report.suites import SEED, SuiteResult
 
 RESAMPLES = 2000  # for the band of a profile
 LEVELS = 80  # thresholds of a profile
+UNKNOWN = "Environment steps are drawn as decisions, as action repeat is not known, of"
 APART = "Not here, as seeds have no steps in common"
 BASE = "the base agent's mean score at UTD 1 being 1"
 
@@ -34,14 +34,16 @@ def aggregate_curves(study: Study) -> Chart | None:
     caption = (
         f"Interquartile mean of normalised scores over {{over}}, {BASE}, with 95 % "
         "bootstrap intervals (seeds resampled within tasks). Decision steps are "
-        "environment steps divided by the suite's action repeat."
+        "environment steps divided by a run's action repeat, for files by the suite's."
     )
     axes = Axis("decision steps"), Axis("normalised score, IQM")
     like = Chart("aggregate", "Aggregate learning curves", caption, *axes, ())
     chart = _with_panels(study, like, functools.partial(_curve, study))
-    whole = [(one.method, task) for one in _widest(study) for task in one.tasks]
-    ends = broken(study, ((*which, _curve_of(study, *which).seeds) for which in whole))
-    return chart and chart._replace(notes=(*chart.notes, *ends))
+    whole = _widest(study)
+    curves = [_curve_of(study, one.method, task) for one in whole for task in one.tasks]
+    ends = broken(study, (curve[:3] for curve in curves))
+    taken = noted(UNKNOWN, (curve.task for curve in curves if not curve.repeat))
+    return chart and chart._replace(notes=(*chart.notes, *ends, *taken))
 
 
 def profiles(study: Study) -> Chart | None:
@@ -110,7 +112,7 @@ def _relative(study: Study, one: Normalised) -> list[Series]:
     """Normalised returns of each seed of a cell, by decision step."""
     cell, base = one.cell, one.base
     curve = _curve_of(study, cell.method, cell.task)
-    repeat = ACTION_REPEAT.get(paper.suite_of(cell.task) or "", 1)
+    repeat = curve.repeat or 1
     if base is None:
         return []
     return [

@@ -15,7 +15,7 @@ from r2r2.report.apart import nameless, told_apart
 from r2r2.report.labels import labels_of
 from r2r2.report.normalised import Normalised, normalised, usual_base
 from r2r2.report.samples import Floats
-from r2r2.report.scores import METRIC, Cell, Method, Results, cells_of
+from r2r2.report.scores import ACTION_REPEAT, METRIC, Cell, Method, Results, cells_of
 from r2r2.report.suites import SuiteResult, ordered_tasks, suite_results
 
 # How departures begin that the paper's ablations consist of.
@@ -87,6 +87,7 @@ class RunData(NamedTuple):
     members: tuple[MemberData, ...] = ()  # none of a file
     timing: Timing | None = None  # None where nothing is known
     versions: Mapping[str, str] = {}  # what it was made with
+    repeats: Mapping[str, int] = {}  # of actions, by task, where that is known
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -101,6 +102,7 @@ class TaskCurve(NamedTuple):
     method: Method
     task: str
     seeds: Mapping[int, Series]
+    repeat: int | None = None  # environment steps per decision; None: not known
 
 
 class Study(NamedTuple):
@@ -231,10 +233,12 @@ def series_of(points: Mapping[int, float]) -> Series:
 
 def _curve(runs: Sequence[RunData], cell: Cell) -> TaskCurve:
     points: dict[int, dict[int, float]] = {seed.seed: {} for seed in cell.seeds}
+    repeat = ACTION_REPEAT.get(paper.suite_of(cell.task) or "")
     for run in runs:
         if run.results.method == cell.method:
+            repeat = run.repeats.get(cell.task, repeat)
             for row in run.results.rows:
                 if row.env_name == cell.task and row.metric == METRIC:
                     points[row.seed][row.env_step] = row.value
     seeds = {seed: series_of(found) for seed, found in points.items() if found}
-    return TaskCurve(cell.method, cell.task, seeds)
+    return TaskCurve(cell.method, cell.task, seeds, repeat)
