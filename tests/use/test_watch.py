@@ -285,7 +285,9 @@ class Terminal:
     def __init__(self, *argv, **environ):
         self.master, slave = pty.openpty()
         self.resize(24, 80)
-        code = "import sys; from r2r2.use.cli import entry; entry()"
+        # Not by preexec_fn, which forks: JAX, if it is here by now, warns of that.
+        heard = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+        code = f"import signal; {heard}; from r2r2.use.cli import entry; entry()"
         environ = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | environ
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "watch", *map(str, argv)],
@@ -294,7 +296,6 @@ class Terminal:
             stderr=slave,
             env={"TERM": "xterm"} | environ,
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         os.close(slave)
         self.said = ""
