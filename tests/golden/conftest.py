@@ -3,7 +3,6 @@ import os
 import jax
 import pytest
 
-
 LATER = (
     "test_updates[float32",
     "test_updates[float64-minimalist_phi_wide",
