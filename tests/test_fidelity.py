@@ -1,5 +1,6 @@
 """The notes on fidelity name only fields that there are, with values they take."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import defaults
 
 NOTES = (Path(__file__).parents[1] / "docs" / "fidelity.md").read_text()
+FUNCTIONS = re.findall(r"`(\w+)/(\w+)\.py`, `(\w+)`(?: and `(\w+)`)?", NOTES)
 NAMED = sorted(set(re.findall(r"`--([^\s`]+)(?: ([^`]+))?`", NOTES)))
 
 
@@ -31,3 +33,13 @@ def test_a_field_in_the_notes_is_one_that_some_agent_takes(name, value):
 
 def test_fields_are_found_in_the_notes():
     assert ("assessment.count", "decisions") in NAMED
+
+
+@pytest.mark.parametrize(("stage", "module", "one", "other"), FUNCTIONS)
+def test_a_function_in_the_notes_is_where_they_say(stage, module, one, other):
+    found = importlib.import_module(f"r2r2.{stage}.{module}")
+    assert all(hasattr(found, name) for name in (one, other) if name)
+
+
+def test_functions_are_found_in_the_notes():
+    assert ("measure", "spectrum", "count_at", "numerical_rank") in FUNCTIONS

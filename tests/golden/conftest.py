@@ -3,6 +3,12 @@ import os
 import jax
 import pytest
 
+LATER = (
+    "test_updates[float32",
+    "test_updates[float64-minimalist_phi_wide",
+    "test_updates[float64-td7_wide",
+)
+
 
 @pytest.fixture(params=["float64", "float32"])
 def precision(request):
@@ -13,12 +19,12 @@ def precision(request):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Whole updates in single precision run with the full set alone.
+    """Whole updates in single precision, and some wide ones, run with the full set.
 
     In double precision they agree to nine digits: that is the real test.
     """
     if "R2R2_GOLDEN" in os.environ:
         return
     for item in items:
-        if item.name.startswith("test_updates[float32"):
+        if item.name.startswith(LATER):
             item.add_marker(pytest.mark.slow)

@@ -9,12 +9,12 @@ NAMES = ("index.html", "tables")
 
 
 def write(path, text="new"):
-    with replacing_folder(path, {"runs": []}) as folder:
+    with replacing_folder(path, {"runs": []}, NAMES) as folder:
         (folder / "index.html").write_text(text)
 
 
 def write_half(path, error):
-    with replacing_folder(path, {}) as folder:
+    with replacing_folder(path, {}, NAMES) as folder:
         (folder / "index.html").write_text("half")
         raise error
 
@@ -65,6 +65,60 @@ def test_a_swap_that_fails_puts_the_old_one_back(tmp_path, monkeypatch):
     with pytest.raises(Refusal, match="cannot be written: No space left on device"):
         write(out)
     assert (out / "index.html").read_text() == "old"
+    assert names(tmp_path) == ["report"]
+
+
+@pytest.mark.parametrize(("ending", "text"), [(".old", "old"), ("report", "new")])
+def test_an_interruption_between_renames_leaves_a_whole_report(
+    tmp_path, monkeypatch, ending, text
+):
+    out = tmp_path / "report"
+    write(out, "old")
+    rename, left = type(out).rename, [ending]
+
+    def interrupted(self, target):
+        moved = rename(self, target)
+        if left and str(target).endswith(left[0]):
+            left.clear()
+            raise KeyboardInterrupt
+        return moved
+
+    monkeypatch.setattr(type(out), "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(out)
+    assert not left
+    assert (out / "index.html").read_text() == text
+    assert names(tmp_path) == ["report"]
+
+
+def test_an_old_report_that_cannot_be_put_back_is_not_deleted(tmp_path, monkeypatch):
+    out = tmp_path / "report"
+    write(out, "old")
+    rename = type(out).rename
+
+    def fails(self, target):
+        if target == out:
+            raise PermissionError(13, "Permission denied")
+        return rename(self, target)
+
+    monkeypatch.setattr(type(out), "rename", fails)
+    with pytest.raises(Refusal, match="cannot be written: Permission denied"):
+        write(out)
+    (kept,) = tmp_path.iterdir()
+    assert (kept / "index.html").read_text() == "old"
+
+
+def test_what_was_put_there_meanwhile_is_not_replaced(tmp_path):
+    out = tmp_path / "report"
+    write(out, "old")
+
+    def write_slowly():
+        with replacing_folder(out, {}, NAMES):
+            (out / "notes.txt").write_text("mine")
+
+    with pytest.raises(Refusal, match=r"a report with 'notes.txt' in it besides"):
+        write_slowly()
+    assert names(out) == ["index.html", "notes.txt", "report.json"]
     assert names(tmp_path) == ["report"]
 
 

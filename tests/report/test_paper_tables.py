@@ -6,6 +6,7 @@ from given import Method, column, run, study, texts, whole
 from r2r2.report import paper
 from r2r2.report.paper_tables import (
     beside_aggregates_table,
+    beside_normalised_table,
     beside_table,
     timing_table,
 )
@@ -65,6 +66,34 @@ def test_what_is_not_the_papers_is_shown_and_never_called_a_reproduction(given, 
     assert row[5].text == "not a reproduction"
     assert said in row[6].text
     assert row[3].numbers["mean"] == pytest.approx(3281.9, rel=0.05)
+
+
+def test_normalised_cells_are_set_beside_the_papers_normalised_table():
+    scores = {
+        utd: paper.stand_ins(paper.raw_scores()["Hopper-v5", "td7", utd])
+        for utd in (1, 20)
+    }
+    runs = [whole(Method("td7", utd), {"Hopper-v5": x}) for utd, x in scores.items()]
+    table = beside_normalised_table(study(*runs))
+    ours, theirs, overlap, lacks = table.rows[1][3:]
+    spread = paper.normalised_scores()["Hopper-v5", "td7", 20]
+    assert (theirs.numbers["mean"], theirs.numbers["std"]) == spread
+    # Rounded to two digits, both: what follows from the paper's raw table.
+    assert ours.numbers["mean"] == pytest.approx(spread.mean, abs=0.0075)
+    assert ours.numbers["std"] == pytest.approx(spread.std, abs=0.0075)
+    assert (overlap.text, lacks.text) == ("yes", "nothing")
+    alone = beside_normalised_table(study(runs[1]))
+    (row,) = alone.rows
+    assert (row[3].text, row[5].text) == ("-", "not a reproduction")
+    assert "its base, td7, UTD 1, is missing" in row[6].text
+
+
+def test_a_normalised_cell_whose_base_is_partial_is_no_reproduction():
+    hopper = near("Hopper-v5")
+    base = whole(Method("td7", 1), {"Hopper-v5": hopper[:3]})
+    table = beside_normalised_table(study(base, whole(TD7, {"Hopper-v5": hopper})))
+    assert table.rows[1][5].text == "not a reproduction"
+    assert "its base: 3 of 5 seeds" in table.rows[1][6].text
 
 
 def test_what_the_paper_does_not_have_is_not_beside_it():

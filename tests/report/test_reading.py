@@ -61,24 +61,48 @@ def test_a_member_that_was_stopped_says_why_unless_it_went_on(tmp_path):
     assert member(tmp_path, ("losses", 9, {})).stopped == ""
 
 
-def test_rates_leave_warm_up_out_and_take_all_members_together():
-    def event(member, time, decisions, updates):
-        return Event("losses", time, member, decisions, decisions, updates)
+def counted(member, time, decisions, updates, kind="losses"):
+    return Event(kind, time, member, decisions, decisions, updates)
 
+
+def test_rates_leave_warm_up_out_and_begin_when_all_members_have_updates():
     found = timing_of(
         [
-            event("a", 50.0, 100, 0),
-            event("b", 51.0, 100, 0),
-            event("a", 60.0, 100, 20),
-            event("b", 80.0, 120, 420),
-            event("a", 100.0, 120, 420),
+            counted("a", 50.0, 100, 0),
+            counted("b", 51.0, 100, 0),
+            counted("a", 60.0, 100, 20),
+            counted("b", 80.0, 120, 420),
+            counted("a", 100.0, 140, 820),
         ]
     )
-    # From 60 s on: 840 - 20 updates and 240 - 200 decision steps in 40 s.
-    assert found.updates_per_second == pytest.approx(820 / 40)
-    assert found.decisions_per_second == pytest.approx(1.0)
+    # From 80 s on: 1240 - 440 updates and 260 - 220 decision steps in 20 s.
+    assert found.updates_per_second == pytest.approx(800 / 20)
+    assert found.decisions_per_second == pytest.approx(2.0)
     assert (found.seconds, found.members) == (100.0, 2)
-    assert (found.updates, found.decisions) == (840, 240)
+    assert (found.updates, found.decisions) == (1240, 260)
+
+
+def test_a_member_that_was_never_updated_does_not_keep_rates_from_the_others():
+    found = timing_of(
+        [
+            counted("b", 5.0, 50, 0, "stopped"),
+            counted("a", 10.0, 100, 20),
+            counted("a", 20.0, 200, 220),
+        ]
+    )
+    assert found.updates_per_second == pytest.approx(20.0)
+
+
+def test_the_end_of_an_evaluation_takes_no_update_back():
+    found = timing_of(
+        [
+            counted("a", 10.0, 100, 20),
+            counted("a", 20.0, 200, 220),
+            counted("a", 20.0, 150, 120, "evaluation"),
+        ]
+    )
+    assert (found.updates, found.decisions) == (220, 200)
+    assert found.updates_per_second == pytest.approx(20.0)
 
 
 def test_a_run_without_updates_has_no_rates():

@@ -63,6 +63,25 @@ def test_a_label_has_what_sets_a_method_apart():
     assert found.label(file) == "td7, UTD 1, from a.csv"
 
 
+@pytest.mark.parametrize(
+    "ways",
+    [
+        (
+            "from a, b.csv, whose settings are not known",
+            "from a, c.csv, whose settings are not known",
+        ),
+        ("warmup is 5, not 25000", "warmup is 5, not 100"),
+        ("hidden is (1, 2), not (3, 4)", "hidden is (1, 5), not (3, 4)"),
+    ],
+)
+def test_no_two_methods_have_the_same_label(ways):
+    methods = [Method("td7", 1, (way,)) for way in ways]
+    found = study(*(run(method, {"Ant-v5": [1.0]}) for method in methods))
+    labels = [found.label(method) for method in methods]
+    assert len(set(labels)) == 2
+    assert all(text.startswith("td7, UTD 1, ") for text in labels)
+
+
 def test_curves_bring_seeds_of_several_runs_together():
     one = run(TD7, {"Ant-v5": [1.0, 2.0]}, points=3)
     other = run(TD7, {"Ant-v5": [1.0, 2.0, 7.0]}, points=3)

@@ -1,20 +1,29 @@
 """The numbers that charts show are those of the study."""
 
+import csv
+import io
+
 import numpy as np
 import pytest
 from drawn import drawn_run, drawn_study
+from given import column
 
 from r2r2.record.evaluations import Row
 from r2r2.report import paper
 from r2r2.report.aggregate_charts import aggregate_curves, profiles
 from r2r2.report.bar_charts import ablations, timing
-from r2r2.report.charts import legend_of
+from r2r2.report.charts import chart_csv, legend_of
 from r2r2.report.curve_charts import rank_charts, task_curves
+from r2r2.report.drawing import hover_of
 from r2r2.report.gallery import gallery_of
+from r2r2.report.paper_tables import beside_aggregates_table
+from r2r2.report.run_tables import diagnostics_table
 from r2r2.report.scores import Method, Results
 from r2r2.report.spectrum_chart import spectrum_chart
 from r2r2.report.study import RunData, Spectrum, study_of
 from r2r2.report.utd_charts import suites_by_utd, tasks_by_utd
+
+TD7 = Method("td7", 1)
 
 
 def run_of(agent, utd, by_task, departures=()):
@@ -58,13 +67,6 @@ def test_one_seed_has_no_interval_and_no_thin_line():
     assert (line.low, line.high, line.each, line.note) == (None, None, (), "1 seed")
 
 
-def test_points_that_are_no_numbers_are_left_out_of_curves():
-    run = run_of("td7", 1, {"a": [[1.0, float("nan"), 3.0], [float("nan")] * 3]})
-    (chart,) = task_curves(study_of([run]))
-    (line,) = chart.panels[0].lines
-    assert (line.x.tolist(), line.y.tolist()) == ([1000, 3000], [1, 3])
-
-
 def test_each_utd_has_its_curves_and_results_of_unknown_utd_are_in_all():
     runs = [run_of("td7", utd, {"a": [[1.0]]}) for utd in (20, 1, None)]
     charts = task_curves(study_of(runs))
@@ -88,6 +90,20 @@ def test_the_aggregates_steps_are_decisions():
     (panel,) = aggregate_curves(study_of([run])).panels
     # dog-run repeats actions: its 1000 and 2000 steps are 500 and 1000 decisions.
     assert panel.lines[0].x.tolist() == [1000]
+
+
+def test_a_runs_own_action_repeat_makes_its_decisions():
+    run = run_of("td7", 1, {"cartpole-swingup": [[1.0, 1.0]]})
+    swing = run._replace(repeats={"cartpole-swingup": 2})
+    chart = aggregate_curves(study_of([swing]))
+    assert chart.panels[0].lines[0].x.tolist() == [500, 1000]
+    assert chart.notes == ()
+    dog = run_of("td7", 1, {"dog-run": [[1.0, 1.0]]})._replace(repeats={"dog-run": 4})
+    chart = aggregate_curves(study_of([dog]))
+    assert chart.panels[0].lines[0].x.tolist() == [250, 500]
+    unknown = aggregate_curves(study_of([run]))
+    assert unknown.panels[0].lines[0].x.tolist() == [1000, 2000]
+    assert unknown.notes[0].endswith("action repeat is not known, of: cartpole-swingup")
 
 
 def test_a_method_that_lacks_a_task_has_no_aggregate():
@@ -125,6 +141,23 @@ def test_scores_by_utd_stand_beside_the_papers(study):
     assert ours.shift != theirs.shift
 
 
+def test_each_mark_says_what_it_is_of():
+    runs = [
+        run_of("td7", 1, {"Hopper-v5": [[1.0], [2.0], [3.0]]}),
+        run_of("td7", 20, {"Hopper-v5": [[1.0]]}),
+    ]
+    chart = tasks_by_utd(study_of(runs))
+    # The paper's raw_scores.csv: td7 on Hopper-v5.
+    spread = paper.raw_scores()["Hopper-v5", "td7", 20]
+    said = ["3 seeds", "1 seed", f"5 seeds, deviation {spread.std:,g}"]
+    rows = list(csv.DictReader(io.StringIO(chart_csv(chart))))
+    assert [rows[n]["of"] for n in (0, 1, 3)] == said
+    assert rows[2]["of"] != rows[3]["of"]
+    ours, theirs = hover_of(chart, chart.panels[0])["lines"]
+    told = [value[-1] for value in (*ours["values"], theirs["values"][1])]
+    assert told == said
+
+
 def test_suites_by_utd_stand_beside_the_papers_only_where_all_tasks_are_there():
     tasks = paper.tasks("gym-mujoco")
     chart = suites_by_utd(drawn_study(("td7",), tasks, (1, 20), 2, 2))
@@ -140,6 +173,20 @@ def test_suites_by_utd_stand_beside_the_papers_only_where_all_tasks_are_there():
     assert {(1, theirs.y[0]), (20, theirs.y[1])} <= published
     part = suites_by_utd(drawn_study(("td7",), tasks[:2], (1, 20), 2, 2))
     assert [line.name for line in part.panels[0].lines] == ["td7"]
+
+
+def test_figure_and_table_have_the_same_of_the_papers_two_numbers():
+    # aggregates.csv has this interval's end as 11.04 and, from the main table, 11.0.
+    study = drawn_study(("minphi", "minphi+r2r2"), paper.tasks(), (1, 20), 2, 1)
+    lines = lines_of(suites_by_utd(study))
+    theirs = lines["minphi, all 11 tasks", "minphi+r2r2 (paper)"]
+    which = ["all 11 tasks", "mean", "minphi+r2r2", "20"]
+    (high,) = [
+        row[5].numbers["high"]
+        for row in beside_aggregates_table(study).rows
+        if [entry.text for entry in row[:4]] == which
+    ]
+    assert (theirs.high[1], high) == (11.04, 11.04)
 
 
 def test_one_utd_is_no_chart_against_utd(study):
@@ -190,14 +237,56 @@ def test_of_a_long_spectrum_the_first_the_last_and_some_between_are_drawn():
     assert len(x) < 80
 
 
-@pytest.mark.parametrize("value", [0.0, float("nan")])
-def test_a_spectrum_of_nothing_is_left_out(value):
-    run = drawn_run(Method("td7", 1), ("a",), 2, 2)
-    good, bad = run.members
-    bad = bad._replace(spectra=(Spectrum(2, np.full(3, value)),))
-    (panel,) = spectrum_chart(study_of([run._replace(members=(good, bad))])).panels
-    assert panel.lines[0].note == "1 seed"
-    assert spectrum_chart(study_of([run._replace(members=(bad,))])) is None
+def with_spectra(*spectra, method=TD7):
+    """A run whose seeds have these singular values."""
+    run = drawn_run(method, ("a",), len(spectra), 2)
+    pairs = zip(run.members, spectra, strict=True)
+    members = [m._replace(spectra=(Spectrum(2, np.array(s)),)) for m, s in pairs]
+    return run._replace(members=tuple(members))
+
+
+@pytest.mark.parametrize("collapsed", [[3.0], [3.0, 0.0, 0.0], [3.0, 1e-9, 1e-9]])
+def test_a_collapsed_seed_does_not_cut_the_mean_spectrum_but_counts_as_zero(collapsed):
+    chart = spectrum_chart(study_of([with_spectra([5.0, 4.0, 2.0], collapsed)]))
+    (line,) = chart.panels[0].lines
+    assert line.x.tolist() == [1, 2, 3]
+    np.testing.assert_allclose(line.y, [4, 2, 1])
+    assert (line.low > 0).all()  # zero has no place on a logarithmic scale
+    assert (line.note, chart.notes) == ("2 seeds", ())
+
+
+def test_a_spectrum_of_zeros_counts_and_one_that_is_not_finite_has_a_note():
+    study = study_of([with_spectra([6.0, 4.0], [0.0, 0.0])])
+    (line,) = spectrum_chart(study).panels[0].lines
+    assert line.y.tolist() == [3, 2]
+    assert spectrum_chart(study_of([with_spectra([0.0, 0.0])])) is None
+    bad = with_spectra([6.0, 4.0], [np.nan, 1.0])
+    assert spectrum_chart(study_of([bad])) is None
+    good = with_spectra([1.0], method=Method("minphi", 1))
+    chart = spectrum_chart(study_of([bad, good]))
+    assert [line.name for line in chart.panels[0].lines] == ["minphi"]
+    assert chart.notes == ("No mean: td7, UTD 1 on a (seed 1 not finite)",)
+
+
+def test_a_seed_in_two_folders_counts_once():
+    run = with_spectra([6.0, 4.0], [2.0, 1.0])
+    longer = [m._replace(env_steps=m.env_steps + 1) for m in run.members]
+    rank = run.members[0].diagnostics["effective_rank"]
+    more = {"effective_rank": rank._replace(values=rank.values + 5)}
+    copy = run._replace(
+        name="copy", members=tuple(m._replace(diagnostics=more) for m in longer[:1])
+    )
+    for runs in ([run, copy], [copy, run]):
+        study = study_of(runs)
+        (line,) = spectrum_chart(study).panels[0].lines
+        assert line.note == "2 seeds"
+        (chart,) = rank_charts(study)
+        (line,) = chart.panels[0].lines
+        assert line.note == "2 seeds"
+        # The copy has come further, so that it is the one that counts.
+        assert any(np.array_equal(y, rank.values + 5) for _, y in line.each)
+        (entry,) = column(diagnostics_table(study), "effective rank")
+        assert entry.numbers["seeds"] == 2
 
 
 def test_effective_ranks_are_drawn_over_training(study):
@@ -208,12 +297,43 @@ def test_effective_ranks_are_drawn_over_training(study):
     assert line.y[0] > line.y[-1]
 
 
-def test_times_are_of_steps_and_beside_the_papers(study):
-    lines = {line.name: line for line in timing(study).panels[0].lines}
+def test_times_are_of_steps_and_beside_the_papers_on_its_task():
+    runs = [
+        drawn_run(Method("td7", utd), tasks, 2, 1, f"{utd}{tasks}")
+        for utd in (1, 20)
+        for tasks in (("Humanoid-v5",), ("Ant-v5", "dog-run"))
+    ]
+    chart = timing(study_of(runs))
+    assert [panel.title for panel in chart.panels] == ["Ant-v5, dog-run", "Humanoid-v5"]
+    lines = lines_of(chart)
     # drawn.py: 2000 / (UTD + 3) decisions per second.
-    assert lines["td7, UTD 20"].y[0] == pytest.approx(23 / 2000)
-    assert lines["td7, UTD 20 (paper)"].y[0] == 0.417
-    assert "td7, UTD 1 (paper)" not in lines
+    assert lines["Humanoid-v5", "td7, UTD 20"].y[0] == pytest.approx(23 / 2000)
+    assert lines["Humanoid-v5", "td7, UTD 20 (paper)"].y[0] == 0.417
+    assert [line.name for line in chart.panels[0].lines] == [
+        "td7, UTD 1",
+        "td7, UTD 20",
+    ]
+    assert "td7, UTD 1 (paper)" not in {name for _, name in lines}
+
+
+def test_tasks_have_times_of_their_own():
+    slow, fast = (
+        drawn_run(Method("td7", 20), (task,), 1, 1, task) for task in ("Ant-v5", "a")
+    )
+    rate = fast.timing.decisions_per_second
+    fast = fast._replace(timing=fast.timing._replace(decisions_per_second=2 * rate))
+    lines = lines_of(timing(study_of([slow, fast])))
+    ours = [lines[task, "td7, UTD 20"].y[0] for task in ("Ant-v5", "a")]
+    assert ours == [pytest.approx(1 / rate), pytest.approx(0.5 / rate)]
+
+
+def test_runs_too_short_for_a_rate_are_not_counted_with_the_others():
+    runs = [drawn_run(Method("td7", 1), ("a",), 2, 1, name) for name in "xyz"]
+    short = runs[0].timing._replace(decisions_per_second=float("nan"))
+    runs[0] = runs[0]._replace(timing=short)
+    (line,) = timing(study_of(runs)).panels[0].lines
+    assert line.note == "2 runs, 4 members; 1 too short to say"
+    assert timing(study_of(runs[:1])) is None
 
 
 def test_a_name_means_one_style_in_all_charts(study):

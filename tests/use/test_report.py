@@ -125,6 +125,26 @@ def test_seeds_of_two_runs_of_one_method_come_together(r2r2, here):
     assert row["td7+r2r2: seeds"] == "3"
 
 
+def test_two_runs_of_the_same_settings_and_seeds_are_compared(r2r2, here):
+    for name, level in (("before", 10.0), ("after", 20.0)):
+        make_run(name, flat(level), agent="td7", **SMALL)
+    assert r2r2("report", "before", "after").code == 0
+    hopper, overall = table(here / "report", "pairs")
+    assert (hopper["first"], hopper["second"]) == (
+        "td7, UTD 1, run after",
+        "td7, UTD 1, run before",
+    )
+    assert float(hopper["difference: value"]) == 10.0
+    # Both relative to the run that was named first: 20.5 / 10.5 - 1.
+    assert float(overall["difference: value"]) == pytest.approx(10 / 10.5)
+    rows = {row["method"]: row for row in table(here / "report", "runs")}
+    assert rows["td7, run after"]["run"] == "after"
+    assert all(
+        "since another run of the same settings has other returns" in row["lacks"]
+        for row in table(here / "report", "lacks")
+    )
+
+
 def test_an_unfinished_run_and_a_stopped_member_are_shown_as_such(r2r2, here):
     make_run("a", flat(1.0), finished=False, stopped=1, **SMALL)
     assert r2r2("report", "a").code == 0
@@ -248,7 +268,7 @@ BAD = {
     "report empty": "run is 'empty', which holds no run, nor does any folder in it",
     "report text.csv": "line 1 of 'text.csv' is damaged: it has no column",
     "report none.csv": "'none.csv' holds no returns",
-    "report a b": "two returns at env_step 200",
+    "report twice": "two returns at env_step 200",
     "report a --out text.csv": "out is 'text.csv', which is no folder",
     "report a --out=": "out is ''; allowed is the name of a folder",
     "report a --to x": "to",
@@ -262,6 +282,8 @@ def test_bad_input_is_one_sentence_and_code_2(r2r2, here, line):
     (here / "none.csv").write_text(HEADER)
     for name, level in (("a", 1.0), ("b", 2.0)):
         make_run(name, flat(level), **SMALL)
+    table = make_run("twice", flat(1.0), seeds=1, **SMALL) / "evaluations.csv"
+    table.write_text(table.read_text() + "x,Hopper-v5,0,return,200,7.0\n")
     said = r2r2(*line.split())
     assert said.code == 2
     assert BAD[line] in said.err
@@ -286,3 +308,17 @@ def test_the_bar_comes_only_after_a_while(monkeypatch, capsys):
         now[0] = 10.0
         bar("second")
         assert "second" in capsys.readouterr().out
+
+
+def test_the_bar_shows_names_of_folders_as_plain_text(r2r2, here, monkeypatch):
+    terminal = Console(force_terminal=True, width=100)
+    monkeypatch.setattr("r2r2.use.report_command.Console", lambda: terminal)
+    monkeypatch.setattr("r2r2.use.report_command.PATIENCE", -1.0)
+    for folder, agent in (("a[", "td7"), ("c", "td7+r2r2")):
+        make_run(here / folder / "b]\x1b[31m", flat(1.0), agent=agent, **SMALL)
+    said = r2r2("report", "a[", "c", "--out", "new\x1b[31m")
+    assert (said.code, said.err) == (0, "")
+    assert "a[/b]<0x1b>[31m" in said.out
+    assert "in 'new<0x1b>[31m'" in said.out
+    assert "b]\x1b[31m" not in said.out
+    assert "new\x1b[31m" not in said.out

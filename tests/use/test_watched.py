@@ -132,6 +132,24 @@ def test_speed_is_the_whole_fleets_of_late(grown, run):
     assert run.digest.speed == "2.0 steps/s, 6.0 updates/s"
 
 
+def test_the_end_of_an_evaluation_takes_no_step_back(grown, run):
+    with grown.trained():
+        for second in range(0, 80, 10):
+            grown.step(second, 5 * second, 15 * second)
+        run.look()
+        before = run.digest.speed, run.eta(run.changed)
+        assert before[0] == "10 steps/s, 30 updates/s"
+        # What an evaluation found is written when its episodes are over, and has the
+        # counts of when it began.
+        for member in (0, 1):
+            grown.event("evaluation", 300, 900, member, episodes=10)
+            grown.event("value", 300, 900, member, bias=1.0)
+        run.look()
+        assert run.digest.decisions == 350
+        assert [m.updates for m in run.digest.members.values()] == [1050, 1050]
+        assert (run.digest.speed, run.eta(run.changed)) == before
+
+
 def test_only_what_is_new_is_taken_in(grown, run, monkeypatch):
     grown.step(1, 200)
     run.look()

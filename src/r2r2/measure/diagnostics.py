@@ -29,8 +29,8 @@ from r2r2.measure.spectrum import (
 # which is 1 for TD7, 0.09 on SimbaV2-SPL's sphere and free for Minimalist phi.
 DEAD = 0.01
 # A representation has collapsed below an effective rank of 1 and this part of the
-# directions there could be. Untrained encoders have at least 1.5 times as much, on
-# observations that themselves vary in an eighth of their directions only.
+# directions there could be. Untrained encoders have at least 2.9 times as much on
+# seven tasks from Pendulum to dog; see docs/diagnostics.md for where it is less.
 LEAST_RANK = 0.05
 MOST_DEAD = 0.5  # or with more than this part of its coordinates dead
 # Or with a smaller spread: nearly one point. Untrained encoders have at least 0.48 on

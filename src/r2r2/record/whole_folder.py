@@ -49,7 +49,9 @@ def check_vacant(path: Path, names: Collection[str]) -> None:
 
 
 @contextlib.contextmanager
-def replacing_folder(path: Path, facts: Mapping[str, object]) -> Generator[Path]:
+def replacing_folder(
+    path: Path, facts: Mapping[str, object], names: Collection[str]
+) -> Generator[Path]:
     """A new folder to write to, which takes the place of `path` when all is written.
 
     After an error, or an interruption, what was there stands as it was.
@@ -57,9 +59,10 @@ def replacing_folder(path: Path, facts: Mapping[str, object]) -> Generator[Path]
     Args:
         path: a place that `check_vacant` has let pass.
         facts: kept in the folder's `report.json`, by which it is known as a report.
+        names: of all that a report consists of.
 
     Raises:
-        Refusal: Nothing can be written there.
+        Refusal: Nothing can be written there, or something else is there meanwhile.
     """
     whole = path.absolute()
     mark = secrets.token_hex(4)
@@ -70,23 +73,24 @@ def replacing_folder(path: Path, facts: Mapping[str, object]) -> Generator[Path]
         yield new
         text = json.dumps({"kind": KIND, **facts}, indent=2) + "\n"
         write_whole(new / NAME, text)
+        check_vacant(path, names)
         _swap(whole, new, old)
     except OSError as error:
         raise _unwritable(path, error) from error
     finally:
-        for rest in (new, old):
-            shutil.rmtree(rest, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def _swap(path: Path, new: Path, old: Path) -> None:
-    if path.exists():
-        path.rename(old)
+    """Puts `new` in the place of `path`, which is deleted only once `new` is there."""
     try:
+        if path.exists():
+            path.rename(old)
         new.rename(path)
-    except BaseException:
-        if old.exists():
+    finally:
+        if old.exists() and not path.exists():
             old.rename(path)
-        raise
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _is_report(path: Path) -> bool:

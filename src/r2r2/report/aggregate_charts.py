@@ -9,22 +9,23 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from r2r2.report import paper
-from r2r2.report.bands import finite, statistic_band
+from r2r2.report.absences import broken, left_out, noted
+from r2r2.report.bands import shared, statistic_band
 from r2r2.report.bootstrap import interval
 from r2r2.report.charts import Axis, Chart, Line, Panel
-from r2r2.report.curve import compared
 from r2r2.report.normalised import Normalised, normalise_scores
 from r2r2.report.palette import Style, family_of, styles_of
-from r2r2.report.samples import Floats, Sample
+from r2r2.report.samples import Sample
 from r2r2.report.score_tables import suite_title
-from r2r2.report.scores import ACTION_REPEAT
+from r2r2.report.scores import Method
 from r2r2.report.statistics import iqm, performance_profile
-from r2r2.report.study import Study
+from r2r2.report.study import Series, Study, TaskCurve
 from r2r2.report.suites import SEED, SuiteResult
 
 RESAMPLES = 2000  # for the band of a profile
 LEVELS = 80  # thresholds of a profile
+UNKNOWN = "Environment steps are drawn as decisions, as action repeat is not known, of"
+APART = "Not here, as seeds have no steps in common"
 BASE = "the base agent's mean score at UTD 1 being 1"
 
 
@@ -33,11 +34,16 @@ def aggregate_curves(study: Study) -> Chart | None:
     caption = (
         f"Interquartile mean of normalised scores over {{over}}, {BASE}, with 95 % "
         "bootstrap intervals (seeds resampled within tasks). Decision steps are "
-        "environment steps divided by the suite's action repeat."
+        "environment steps divided by a run's action repeat, for files by the suite's."
     )
     axes = Axis("decision steps"), Axis("normalised score, IQM")
     like = Chart("aggregate", "Aggregate learning curves", caption, *axes, ())
-    return _with_panels(study, like, functools.partial(_curve, study))
+    chart = _with_panels(study, like, functools.partial(_curve, study))
+    whole = _widest(study)
+    curves = [_curve_of(study, one.method, task) for one in whole for task in one.tasks]
+    ends = broken(study, (curve[:3] for curve in curves))
+    taken = noted(UNKNOWN, (curve.task for curve in curves if not curve.repeat))
+    return chart and chart._replace(notes=(*chart.notes, *ends, *taken))
 
 
 def profiles(study: Study) -> Chart | None:
@@ -65,18 +71,25 @@ def _with_panels(
     """A chart with a panel for each base and UTD; None where no line can be drawn."""
     styles = styles_of(study.methods)
     panels: dict[str, list[Line]] = {}
-    over = ""
-    for result in _widest(study):
+    whole = _widest(study)
+    absent: list[str] = []
+    for result in whole:
         method = result.method
         found = line(result, study.label(method, utd=False), styles[method])
-        if found is not None:
-            over = suite_title(study, result.suite)
-            utd = "" if method.utd is None else f", UTD {method.utd}"
-            panels.setdefault(family_of(method.agent) + utd, []).append(found)
+        if found is None:
+            absent.append(study.label(method))
+            continue
+        lacks = () if result.complete else (study.label(method),)
+        utd = "" if method.utd is None else f", UTD {method.utd}"
+        lines = panels.setdefault(family_of(method.agent) + utd, [])
+        lines.append(found._replace(lacks=lacks))
     if not panels:
         return None
     drawn = tuple(Panel(title, tuple(lines)) for title, lines in panels.items())
-    return like._replace(caption=like.caption.format(over=over), panels=drawn)
+    suite = whole[0].suite
+    caption = like.caption.format(over=suite_title(study, suite))
+    notes = *left_out(study, suite), *noted(APART, absent)
+    return like._replace(caption=caption, panels=drawn, notes=notes)
 
 
 def _curve(study: Study, result: SuiteResult, name: str, style: Style) -> Line | None:
@@ -90,23 +103,27 @@ def _curve(study: Study, result: SuiteResult, name: str, style: Style) -> Line |
     counts = tuple(map(len, by_task.values()))
     if not counts or 0 in counts:
         return None
-    steps, values = compared([seed for seeds in by_task.values() for seed in seeds])
+    steps, values = shared([seed for seeds in by_task.values() for seed in seeds])
     sample = Sample(tuple(by_task), counts, np.ascontiguousarray(values.T))
     return statistic_band(name, style, steps, sample, iqm) if len(steps) else None
 
 
-def _relative(study: Study, one: Normalised) -> list[tuple[Floats, Floats]]:
-    """Decision steps and normalised returns of each seed of a cell."""
+def _relative(study: Study, one: Normalised) -> list[Series]:
+    """Normalised returns of each seed of a cell, by decision step."""
     cell, base = one.cell, one.base
-    which = cell.method, cell.task
-    curve = next(c for c in study.curves if (c.method, c.task) == which)
-    repeat = ACTION_REPEAT.get(paper.suite_of(cell.task) or "", 1)
+    curve = _curve_of(study, cell.method, cell.task)
+    repeat = curve.repeat or 1
     if base is None:
         return []
     return [
-        (seed.steps / repeat, normalise_scores(seed.values, base.scores))
-        for seed in finite(curve.seeds.values())
+        Series(seed.steps / repeat, normalise_scores(seed.values, base.scores))
+        for seed in curve.seeds.values()
     ]
+
+
+def _curve_of(study: Study, method: Method, task: str) -> TaskCurve:
+    which = method, task
+    return next(c for c in study.curves if (c.method, c.task) == which)
 
 
 def _profile(

@@ -3,6 +3,7 @@
 from r2r2.report.pair_tables import pair_table
 from r2r2.report.paper_tables import (
     beside_aggregates_table,
+    beside_normalised_table,
     beside_table,
     timing_table,
 )
@@ -37,6 +38,7 @@ def tables_of(study: Study) -> list[Table]:
         pair_table(study),
         beside_aggregates_table(study),
         beside_table(study),
+        beside_normalised_table(study),
         diagnostics_table(study),
         timing_table(study),
         runs_table(study),

@@ -1,6 +1,6 @@
 """Lines with their intervals, from the values of seeds."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from r2r2.report.suites import SEED
 DRAWS = 1000  # for a band along a curve, whose ends are read by eye
 SAID = (
     "Bold lines are means over seeds with 95 % bootstrap intervals, thin lines single "
-    "seeds. Means go as far as every seed has come."
+    "seeds. Means go as far as every seed has come and is finite."
 )
 
 
@@ -61,29 +61,50 @@ def statistic_band(
 
 
 def seeds_and_mean(name: str, style: Style, seeds: Sequence[Series]) -> Line:
-    """A thin line for each seed, and their mean where all of them are.
+    """A thin line for each seed, and their mean where all of them are, and are finite.
 
     Example:
         >>> one = Series(np.array([0.0, 10.0]), np.array([1.0, 3.0]))
         >>> seeds_and_mean("td7", Style(0), [one, one]).y
         array([1., 3.])
+        >>> other = one._replace(values=np.array([5.0, np.nan]))
+        >>> seeds_and_mean("td7", Style(0), [one, other]).y
+        array([3.])
     """
-    pairs = [(one.steps, one.values) for one in seeds]
-    line = mean_band(name, style, *compared(pairs))
-    return line._replace(each=tuple(pairs) if len(pairs) > 1 else ())
+    line = mean_band(name, style, *shared(seeds))
+    more = len(seeds) > 1 or np.isfinite(ending(seeds[0]))
+    return line._replace(each=tuple(map(_drawable, seeds)) if more else ())
 
 
-def finite(seeds: Iterable[Series]) -> list[Series]:
-    """Seeds without the points that cannot be drawn; none that has no other.
+def shared(seeds: Sequence[Series]) -> tuple[Floats, Floats]:
+    """Steps [n] and values [seeds, n] of seeds before the first that is not finite.
+
+    A mean that went on without a seed would jump up where the worst one diverges.
 
     Example:
-        >>> one = Series(np.array([0.0, 10.0]), np.array([1.0, np.inf]))
-        >>> finite([one])
-        [Series(steps=array([0.]), values=array([1.]))]
+        >>> one = Series(np.array([0.0, 10.0]), np.array([np.nan, 3.0]))
+        >>> shared([one])
+        (array([], dtype=float64), array([], shape=(1, 0), dtype=float64))
     """
-    kept = []
-    for one in seeds:
-        good = np.isfinite(one.values)
-        if good.any():
-            kept.append(Series(one.steps[good], one.values[good]))
-    return kept
+    until = min(map(ending, seeds))
+    kept = [(one.steps[one.steps < until], one.values) for one in seeds]
+    pairs = [(steps, values[: len(steps)]) for steps, values in kept]
+    if not all(len(steps) for steps, _ in pairs):
+        return np.empty(0), np.empty((len(seeds), 0))
+    return compared(pairs)
+
+
+def ending(seed: Series) -> float:
+    """The first step at which a seed is not finite; infinity where it always is.
+
+    Example:
+        >>> ending(Series(np.array([5.0, 10.0]), np.array([1.0, np.inf])))
+        10.0
+    """
+    bad = seed.steps[~np.isfinite(seed.values)]
+    return float(bad[0]) if len(bad) else np.inf
+
+
+def _drawable(seed: Series) -> tuple[Floats, Floats]:
+    good = np.isfinite(seed.values)
+    return seed.steps[good], seed.values[good]

@@ -1,14 +1,17 @@
 """Charts of single numbers: ablations, and the time that runs took."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from r2r2.report import paper
+from r2r2.report.absences import lacking, why_no_mean, without_mean
 from r2r2.report.charts import Axis, Chart, Line, Panel
 from r2r2.report.palette import AGENTS, Style, family_of, styles_of
-from r2r2.report.scores import Cell
+from r2r2.report.scores import Cell, Method
 from r2r2.report.statistics import mean_score
-from r2r2.report.study import Study
-from r2r2.report.suites import interval_of
+from r2r2.report.study import RunData, Study
+from r2r2.report.suites import interval_of, ordered_tasks
 from r2r2.report.utd_charts import THEIRS
 
 NAMES = Axis("method")
@@ -28,7 +31,7 @@ def ablations(study: Study) -> list[Chart]:
     groups: dict[tuple[str, int | None], dict[str, list[Cell]]] = {}
     for cell in study.cells:
         where = family_of(cell.method.agent), cell.method.utd
-        if cell.method in own and np.isfinite(cell.scores).any():
+        if cell.method in own:
             groups.setdefault(where, {}).setdefault(cell.task, []).append(cell)
     charts = []
     for (family, utd), by_task in groups.items():
@@ -41,55 +44,77 @@ def ablations(study: Study) -> list[Chart]:
             name = f"ablations-{family}-utd-{utd}"
             title = f"Ablations of {family}" + ("" if utd is None else f", UTD {utd}")
             axes = Axis("score"), NAMES
-            charts.append(Chart(name, title, CAPTION, *axes, tuple(panels), rows=True))
+            chart = Chart(name, title, CAPTION, *axes, tuple(panels), rows=True)
+            cells = [cell for task in by_task.values() for cell in task]
+            charts.append(chart._replace(notes=without_mean(study, cells)))
     return charts
 
 
 def timing(study: Study) -> Chart | None:
-    """Seconds per decision step of every method, the paper's beside them."""
-    styles = styles_of(study.methods)
-    lines: list[Line] = []
-    told: set[tuple[str, int | None]] = set()
-    for method in study.methods:
-        times = [
-            run.timing
-            for run in study.runs
-            if run.results.method == method and run.timing is not None
+    """Seconds per decision step of every method, a panel for the tasks of its runs.
+
+    A run makes the steps of all its tasks at once: its time is theirs together.
+    """
+    runs: dict[tuple[str, ...], dict[Method, list[RunData]]] = {}
+    for run in study.runs:
+        if run.timing is not None:
+            by_method = runs.setdefault(ordered_tasks(run.tasks), {})
+            by_method.setdefault(run.results.method, []).append(run)
+    panels = []
+    for tasks in sorted(runs, key=lambda names: study.tasks.index(names[0])):
+        ours = [
+            _timed(study, method, runs[tasks][method])
+            for method in study.methods
+            if method in runs[tasks]
         ]
-        seconds = [time.seconds_per_step for time in times]
-        if not np.isfinite(seconds).any():
-            continue
-        members = sum(time.members for time in times)
-        note = f"{len(times)} run{'s' if len(times) > 1 else ''}, {members} members"
-        mean = float(np.nanmean(seconds))
-        lines.append(_bar(study.label(method), styles[method], mean, note))
-        told.add((method.agent, method.utd))
-    if not lines:
+        told = {(method.agent, method.utd) for method in runs[tasks]}
+        theirs = [
+            _their_time(time)
+            for time in paper.times()
+            if time.task in tasks and (time.agent, time.utd) in told
+        ]
+        panels.append(Panel(", ".join(tasks), (*ours, *theirs)))
+    if not any(np.isfinite(line.y).any() for one in panels for line in one.lines):
         return None
-    for time in paper.times():
-        if (time.agent, time.utd) in told:
-            name = f"{time.agent}, UTD {time.utd}{THEIRS}"
-            note = f"{time.task}, {time.hardware}"
-            bar = _bar(name, AGENTS[time.agent], time.seconds, note)
-            lines.append(bar._replace(mark="hollow"))
     caption = (
         "Wall-clock time per decision step of one member, updates included; a run "
         "trains its members together, so that its own step takes as many times as "
         "long as it has members. The paper's are of another machine (hollow)."
     )
-    like = Chart(
-        "timing", "Time", caption, Axis("seconds per decision step"), NAMES, ()
-    )
-    return like._replace(panels=(Panel("", tuple(lines)),), rows=True)
+    axes = Axis("seconds per decision step"), NAMES
+    return Chart("timing", "Time", caption, *axes, tuple(panels), rows=True)
+
+
+def _timed(study: Study, method: Method, runs: Sequence[RunData]) -> Line:
+    """The mean over runs of one method on the same tasks; of those that say."""
+    times = [run.timing for run in runs if run.timing is not None]
+    known = [time for time in times if np.isfinite(time.seconds_per_step)]
+    members = sum(time.members for time in known)
+    note = f"{_count(len(known), 'run')}, {_count(members, 'member')}"
+    if len(known) < len(times):
+        note += f"; {len(times) - len(known)} too short to say"
+    mean = float(np.mean([t.seconds_per_step for t in known])) if known else np.nan
+    bar = _bar(study.label(method), styles_of(study.methods)[method], mean, note)
+    return bar._replace(lacks=lacking(study, method, runs[0].tasks))
+
+
+def _their_time(time: paper.Time) -> Line:
+    name = f"{time.agent}, UTD {time.utd}{THEIRS}"
+    note = f"{time.task}, {time.hardware}"
+    bar = _bar(name, AGENTS[time.agent], time.seconds, note)
+    return bar._replace(mark="hollow")
 
 
 def _scored(study: Study, cell: Cell) -> Line:
-    """The mean over the seeds of a cell, with its interval."""
-    scores = cell.scores[np.isfinite(cell.scores)]
-    note = f"{len(scores)} seed{'s' if len(scores) != 1 else ''}"
+    """The mean over the seeds of a cell, with its interval, or why there is none."""
+    note = why_no_mean(cell) or _count(len(cell.scores), "seed")
     name, style = study.label(cell.method, utd=False), styles_of(study.methods)
-    bar = _bar(name, style[cell.method], float(scores.mean()), note)
-    within = interval_of(mean_score, {cell.task: scores})
+    bar = _bar(name, style[cell.method], np.nan, note)
+    bar = bar._replace(lacks=lacking(study, cell.method, [cell.task]))
+    if why_no_mean(cell):
+        return bar
+    within = interval_of(mean_score, {cell.task: cell.scores})
+    bar = bar._replace(y=np.array([cell.scores.mean()]))
     if within is None:
         return bar
     return bar._replace(low=np.array([within.low]), high=np.array([within.high]))
@@ -97,3 +122,7 @@ def _scored(study: Study, cell: Cell) -> Line:
 
 def _bar(name: str, style: Style, value: float, note: str) -> Line:
     return Line(name, style, np.zeros(1), np.array([value]), note=note)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"

@@ -18,6 +18,16 @@ from r2r2.report.samples import Floats
 Mark = Literal["none", "full", "hollow"]
 
 
+class Point(NamedTuple):
+    """One value of a line that can be shown."""
+
+    x: float
+    y: float
+    low: float | None  # None where it has no interval
+    high: float | None
+    of: str  # what it is of
+
+
 class Line(NamedTuple):
     """One method in one panel: its values, their intervals, and its seeds' own lines.
 
@@ -33,21 +43,27 @@ class Line(NamedTuple):
     low: Floats | None = None  # [points], NaN where there is none
     high: Floats | None = None
     each: tuple[tuple[Floats, Floats], ...] = ()  # x and y of every seed
-    note: str = ""  # what the values are of, such as "5 seeds"
+    # What the values are of, such as "5 seeds": all of them, or one by one.
+    note: str | tuple[str, ...] = ""
     mark: Mark = "none"
     joined: bool = True  # whether its points are one line
-    shift: float = (
-        0.0  # along x, for the eye: intervals side by side, not on each other
-    )
+    # Along x, for the eye: intervals side by side, not on each other.
+    shift: float = 0.0
+    lacks: tuple[str, ...] = ()  # methods in it that lack something to be the paper's
 
     @property
-    def ends(self) -> tuple[float, float]:
-        """The least and the greatest of all that is drawn of it."""
+    def ends(self) -> tuple[float, ...]:
+        """The least and the greatest of all that is drawn of it, if anything is."""
         parts = [self.y, *(y for _, y in self.each)]
         parts += [part for part in (self.low, self.high) if part is not None]
         every = np.concatenate(parts)
         finite = every[np.isfinite(every)]
-        return (float(finite.min()), float(finite.max())) if len(finite) else (0, 1)
+        return (float(finite.min()), float(finite.max())) if len(finite) else ()
+
+    @property
+    def remark(self) -> str:
+        """What its values are of, as one text."""
+        return self.note if isinstance(self.note, str) else "; ".join(self.note)
 
 
 class Panel(NamedTuple):
@@ -76,7 +92,7 @@ class Chart(NamedTuple):
     y: Axis
     panels: tuple[Panel, ...]
     rows: bool = False  # one line of text and a bar for every value, x is the value
-    notes: tuple[str, ...] = ()  # what it lacks
+    notes: tuple[str, ...] = ()  # what it does not show, and what is partial
 
 
 def legend_of(chart: Chart) -> list[Line]:
@@ -106,29 +122,28 @@ def chart_csv(chart: Chart) -> str:
     writer.writerow(["panel", "line", across.label, up.label, "low", "high", "of"])
     for panel in chart.panels:
         for line in panel.lines:
-            for x, y, low, high in values_of(line):
+            for x, y, low, high, of in values_of(line):
                 ends = ["" if end is None else repr(end) for end in (low, high)]
-                row = [panel.title, line.name, repr(x), repr(y), *ends, line.note]
+                row = [panel.title, line.name, repr(x), repr(y), *ends, of]
                 writer.writerow(row)
     return text.getvalue()
 
 
-def values_of(
-    line: Line,
-) -> Iterable[tuple[float, float, float | None, float | None]]:
+def values_of(line: Line) -> Iterable[Point]:
     """The points of a line that can be shown, each with its interval if it has one.
 
     Example:
         >>> x = np.arange(2.0)
         >>> line = Line("td7", Style(0), x, np.array([0.0, np.nan]))
         >>> list(values_of(line))
-        [(0.0, 0.0, None, None)]
+        [Point(x=0.0, y=0.0, low=None, high=None, of='')]
     """
     none = np.full(len(line.x), np.nan)
     low = none if line.low is None else line.low
     high = none if line.high is None else line.high
-    for x, y, a, b in zip(line.x, line.y, low, high, strict=True):
+    notes = (line.note,) * len(line.x) if isinstance(line.note, str) else line.note
+    for x, y, a, b, of in zip(line.x, line.y, low, high, notes, strict=True):
         if np.isfinite(y):
             within = np.isfinite(a) and np.isfinite(b)
-            ends = (float(a), float(b)) if within else (None, None)
-            yield float(x), float(y), *ends
+            low_end, high_end = (float(a), float(b)) if within else (None, None)
+            yield Point(float(x), float(y), low_end, high_end, of)

@@ -25,7 +25,8 @@ def plane_of(chart: Chart, panel: Panel) -> Plane:
     few = frame is SMALL
     seen = chart.panels if chart.y.shared else (panel,)
     ends = [end for one in seen for line in one.lines for end in line.ends]
-    y = scale_of(chart.y, min(ends), max(ends), 5 if few else 7)
+    low, high = min(ends, default=0.0), max(ends, default=1.0)
+    y = scale_of(chart.y, low, high, 5 if few else 7)
     left, right = span_of(chart.panels if chart.x.ticks else (panel,))
     if chart.x.ticks:
         left, right = left - 0.5, right + 0.5
@@ -77,8 +78,8 @@ def hover_of(chart: Chart, panel: Panel) -> dict[str, object]:
         {
             **named(line, places[line.name]),
             "values": [
-                [numbers[x], *plane.at(x + line.shift, y), *told(y, low, high)]
-                for x, y, low, high in values_of(line)
+                [numbers[one.x], *plane.at(one.x + line.shift, one.y), *told(one)]
+                for one in values_of(line)
             ],
         }
         for line in panel.lines
@@ -99,7 +100,7 @@ def _described(chart: Chart, panel: Panel) -> str:
     for line in panel.lines:
         *_, last = [None, *values_of(line)]
         if last is not None:
-            value, within = told(*last[1:])
+            value, within, _ = told(last)
             said.append(f"{line.name}: {value}" + (f" ({within})" if within else ""))
     axes = chart.x.label if chart.rows else f"{chart.y.label} by {chart.x.label}"
     return f"{axes}. Last values: {'; '.join(said)}."
@@ -127,12 +128,12 @@ def _axes(chart: Chart, panel: Panel, plane: Plane) -> Iterable[str]:
 
 def _drawn(plane: Plane, line: Line) -> str:
     points = list(values_of(line))
-    where = [plane.at(x + line.shift, y) for x, y, *_ in points]
+    where = [plane.at(one.x + line.shift, one.y) for one in points]
     parts = [_seed(plane, x, y) for x, y in line.each]
     ends = [
-        (x + line.shift, low, high)
-        for x, _, low, high in points
-        if low is not None and high is not None
+        (one.x + line.shift, one.low, one.high)
+        for one in points
+        if one.low is not None and one.high is not None
     ]
     if line.mark == "none" and len(ends) > 1:
         under = [plane.at(x, low) for x, low, _ in ends]

@@ -38,10 +38,12 @@ def _draw_line(axes: Any, line: Line) -> None:
     for seed in line.each:
         axes.plot(*seed, color=colour, lw=0.5, alpha=0.35)
     points = list(values_of(line))
-    x = [point[0] + line.shift for point in points]
-    y = [point[1] for point in points]
+    x = [point.x + line.shift for point in points]
+    y = [point.y for point in points]
     ends = [
-        (at, a, b) for at, (_, _, a, b) in zip(x, points, strict=True) if a is not None
+        (at, one.low, one.high)
+        for at, one in zip(x, points, strict=True)
+        if one.low is not None
     ]
     if line.mark == "none" and len(ends) > 1:
         across, low, high = zip(*ends, strict=True)
@@ -71,7 +73,11 @@ def row_marks(axes: Any, chart: Chart, panel: Panel) -> None:
         hollow = line.mark == "hollow"
         face = "white" if hollow else colour
         shade = 0.45 if line.style.dash == "dashed" and not hollow else 1.0
-        for _, value, low, high in values_of(line):
+        points = list(values_of(line))
+        if not points:
+            where = {"textcoords": "offset points", "va": "center"}
+            axes.annotate(line.remark, (0, row), (5, 0), fontsize=8, **where)
+        for _, value, low, high, _ in points:
             axes.barh(row, value, 0.55, color=face, ec=colour, lw=1.1, alpha=shade)
             if low is not None:
                 axes.plot([low, high], [row, row], color="#222222", lw=1.1, marker="|")
@@ -85,7 +91,7 @@ def row_marks(axes: Any, chart: Chart, panel: Panel) -> None:
                 fontsize=8,
             )
     axes.set_yticks(range(len(panel.lines)), [_wrapped(li.name) for li in panel.lines])
-    axes.invert_yaxis()
+    axes.set_ylim(len(panel.lines) - 0.5, -0.5)
     axes.margins(x=0.12)
 
 

@@ -4,7 +4,9 @@ The same study gives the same bytes.
 """
 
 import io
+import textwrap
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 FORMATS = ("svg", "png", "pdf")
 COLUMNS = 4
 LETTERS, KEY = 13, 9  # of a legend to the inch, and those that a line's sample takes
+
+FINE = 21  # letters of a remark to the inch
 
 # Nothing of the moment or of the machine: no date, no random ids, own fonts.
 SETTINGS = {
@@ -73,8 +77,8 @@ def drawn(chart: Chart) -> dict[str, bytes]:
         warnings.filterwarnings("ignore", "Glyph")
         figure = Figure(figsize=_size(chart), layout="constrained")
         _draw(figure, chart)
-        for note in chart.notes:
-            _remark(figure, note)
+        if chart.notes:
+            _remark(figure, chart.notes)
         # Laid out once, not again for every format.
         untyped(figure).draw_without_rendering()
         untyped(figure).set_layout_engine("none")
@@ -137,13 +141,15 @@ def _draw(figure: "Figure", chart: Chart) -> None:
     untyped(figure).legend(handles=handles, ncols=wide, fontsize=8, **place)
 
 
-def _remark(figure: "Figure", note: str) -> None:
+def _remark(figure: "Figure", notes: Sequence[str]) -> None:
     """Writes below everything what a reader of the picture alone must know."""
+    most = int(FINE * figure.get_figwidth())
+    lines = [line for note in notes for line in textwrap.wrap(note, most)]
     look: dict[str, object] = {"fontsize": 6.5, "color": "#8a5200"}
-    untyped(figure).text(0.005, 0.004, note, va="bottom", **look)
+    untyped(figure).text(0.005, 0.004, "\n".join(lines), va="bottom", **look)
     # The layout leaves no room by itself, neither for this nor for a label moved up.
     inch = 1 / figure.get_figheight()
-    room = 0.18 * inch
+    room = (0.07 + 0.11 * len(lines)) * inch
     if figure.get_supxlabel():
         untyped(figure).supxlabel(figure.get_supxlabel(), y=room, fontsize=9)
         room += 0.2 * inch

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from r2r2.report.absences import partial
 from r2r2.report.aggregate_charts import aggregate_curves, profiles
 from r2r2.report.bar_charts import ablations, timing
 from r2r2.report.charts import Chart, Panel
@@ -29,7 +30,6 @@ class Kind(NamedTuple):
     needs: str
 
 
-FEW = 4  # methods that are named
 ALL_TASKS = (
     "it takes one method at least with scores on every task of a suite, or of this "
     "report, and those of its base at UTD 1"
@@ -52,7 +52,8 @@ KINDS = (
     Kind(
         "Spectra of the representation",
         spectrum_chart,
-        "no run has recorded singular values; agents without an encoder have none",
+        "no run has recorded singular values other than 0, all of them finite; agents "
+        "without an encoder have none",
     ),
     Kind(
         "Effective rank",
@@ -86,22 +87,9 @@ def gallery_of(study: Study) -> Gallery:
             absent.append((kind.title, kind.needs))
         for chart in found:
             name = _file_name(chart.name, charts)
-            notes = tuple(_partial(study, chart))
+            notes = (*chart.notes, *partial(chart))
             charts[name] = _printable(chart._replace(name=name, notes=notes))
     return Gallery(tuple(charts.values()), tuple(absent))
-
-
-def _partial(study: Study, chart: Chart) -> Iterable[str]:
-    """That methods of a chart lack something to be the paper's, and which do."""
-    shown = {line.name for panel in chart.panels for line in panel.lines}
-    lacking = [cell.method for cell in study.cells if not cell.complete]
-    labels = [study.label(method, utd) for utd in (False, True) for method in lacking]
-    named = [label for label in dict.fromkeys(labels) if label in shown]
-    if named:
-        others = f" and {len(named) - FEW} more" if len(named) > FEW else ""
-        yield (
-            f"Partial or scaled down, no reproduction: {', '.join(named[:FEW])}{others}"
-        )
 
 
 def _printable(chart: Chart) -> Chart:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from r2r2.report.apart import nameless
 from r2r2.report.bootstrap import comparison_interval
 from r2r2.report.samples import Floats, Given
 from r2r2.report.score_tables import notes_of
@@ -32,8 +33,9 @@ PAIRS = (
 def pairs_of(study: Study) -> list[tuple[Method, Method]]:
     """Which methods to set against each other, the better known second.
 
-    Of a few methods all pairs; of many each agent with R2R2 against itself without, and
-    results of a file against runs of the same agent and UTD.
+    Of a few methods all pairs; of many each agent with R2R2 against itself without,
+    runs that are kept apart, and results of a file against runs of the same agent and
+    UTD.
     """
     methods = study.methods
     own = {run.results.method for run in study.runs if run.status != "file"}
@@ -41,9 +43,16 @@ def pairs_of(study: Study) -> list[tuple[Method, Method]]:
         pairs = [(b, a) for n, a in enumerate(methods) for b in methods[n + 1 :]]
         return [(a, b) if a in own and b not in own else (b, a) for b, a in pairs]
     plain = [
-        (one, one._replace(agent=one.agent.removesuffix("+r2r2")))
+        (one, other)
         for one in methods
-        if one.agent.endswith("+r2r2")
+        for other in methods
+        if one.agent.endswith("+r2r2") and nameless(other) == _without_r2r2(one)
+    ]
+    apart = [
+        (one, other)
+        for n, other in enumerate(methods)
+        for one in methods[n + 1 :]
+        if nameless(one) == nameless(other)
     ]
     files = [
         (one, other)
@@ -51,7 +60,11 @@ def pairs_of(study: Study) -> list[tuple[Method, Method]]:
         for one in methods
         if other not in own and one in own and one[:2] == other[:2]
     ]
-    return [pair for pair in plain if pair[1] in methods] + files
+    return plain + apart + files
+
+
+def _without_r2r2(method: Method) -> Method:
+    return nameless(method)._replace(agent=method.agent.removesuffix("+r2r2"))
 
 
 def pair_table(study: Study) -> Table | None:

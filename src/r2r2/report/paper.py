@@ -128,6 +128,20 @@ def aggregates() -> tuple[Aggregate, ...]:
     return tuple(found)
 
 
+def aggregate(suite: str, statistic: str, agent: str, utd: int) -> Aggregate | None:
+    """One of the paper's aggregates, as the appendix has it where both tables do.
+
+    The main table rounds an end of 11.04 to 11.0.
+
+    Example:
+        >>> aggregate("all11", "mean", "minphi+r2r2", 20).high
+        11.04
+    """
+    which = suite, statistic, agent, utd
+    found = [a for a in aggregates() if a[:4] == which]
+    return min(found, key=lambda one: one.main, default=None)
+
+
 @functools.cache
 def times() -> tuple[Time, ...]:
     """The paper's times.

@@ -8,7 +8,8 @@ import math
 from collections.abc import Sequence
 
 from r2r2.report import paper
-from r2r2.report.score_tables import SUITE_TITLES, utd_text
+from r2r2.report.samples import Floats
+from r2r2.report.score_tables import NORMALISED, SUITE_TITLES, utd_text
 from r2r2.report.scores import Cell
 from r2r2.report.shortfalls import brief, brief_suite
 from r2r2.report.study import RunData, Study, Timing
@@ -24,6 +25,7 @@ from r2r2.report.summary import (
 from r2r2.report.tables import Cells, Entry, Table, table_of
 
 NO_REPRODUCTION = "not a reproduction"
+HEADER = ("task", "method", "UTD", "ours", "paper", "intervals overlap", "lacks")
 CELLS = (
     "The paper gives mean and deviation of five seeds. Its intervals are made here of "
     "five even stand-ins with that mean and deviation, by the same bootstrap as ours "
@@ -58,19 +60,26 @@ def overlap(one: tuple[float, float], other: tuple[float, float]) -> str:
 def beside_table(study: Study) -> Table | None:
     """Every cell beside the paper's; None where the paper has none of them."""
     published = paper.raw_scores()
-    rows: list[Cells] = []
-    for method in study.methods:
-        for task in study.tasks:
-            cell = study.cell(method, task)
-            spread = published.get(paper.Which(task, method.agent, method.utd or 0))
-            if cell is not None and spread is not None:
-                label = study.label(method, utd=False)
-                rows.append([task, label, utd_text(method), *_beside(cell, spread)])
-    if not rows:
-        return None
-    header = ["task", "method", "UTD", "ours", "paper", "intervals overlap", "lacks"]
+    rows = [
+        _beside(study, cell, cell.scores, cell.shortfalls, spread)
+        for cell in study.cells
+        if (spread := published.get(_which(cell))) is not None
+    ]
     title = "Raw scores beside the paper's, cell by cell, with 95 % intervals"
-    return table_of("beside_paper", title, header, rows, [CELLS])
+    return table_of("beside_paper", title, HEADER, rows, [CELLS]) if rows else None
+
+
+def beside_normalised_table(study: Study) -> Table | None:
+    """Every normalised cell beside the paper's; None where it has none of them."""
+    published = paper.normalised_scores()
+    rows = [
+        _beside(study, one.cell, one.scores, one.shortfalls, spread, digits=2)
+        for one in study.normalised
+        if (spread := published.get(_which(one.cell))) is not None
+    ]
+    title = "Normalised scores beside the paper's, cell by cell, with 95 % intervals"
+    name, notes = "beside_paper_normalised", [NORMALISED, CELLS]
+    return table_of(name, title, HEADER, rows, notes) if rows else None
 
 
 def beside_aggregates_table(study: Study) -> Table | None:
@@ -113,40 +122,55 @@ def timing_table(study: Study) -> Table | None:
     return table_of("timing", "Speed of the runs", header, rows, [TIMES])
 
 
-def _beside(cell: Cell, spread: paper.Spread) -> Cells:
-    ours = summary_of(cell.scores)
+def _which(cell: Cell) -> paper.Which:
+    return paper.Which(cell.task, cell.method.agent, cell.method.utd or 0)
+
+
+def _beside(
+    study: Study,
+    cell: Cell,
+    scores: Floats,
+    lacks: Sequence[str],
+    spread: paper.Spread,
+    digits: int | None = None,
+) -> Cells:
+    """A row: a cell's scores, raw or normalised, and the paper's."""
+    ours = summary_of(scores)
     theirs = summary_of(paper.stand_ins(spread))
     agree = overlap((ours.low, ours.high), (theirs.low, theirs.high))
     return [
-        _spread_entry(ours),
-        _spread_entry(theirs._replace(mean=spread.mean, std=spread.std)),
-        agree if cell.complete else NO_REPRODUCTION,
-        brief(cell.shortfalls) or "nothing",
+        cell.task,
+        study.label(cell.method, utd=False),
+        utd_text(cell.method),
+        _spread_entry(ours, digits),
+        _spread_entry(theirs._replace(mean=spread.mean, std=spread.std), digits),
+        NO_REPRODUCTION if lacks else agree,
+        brief(lacks) or "nothing",
     ]
 
 
-def _spread_entry(found: Summary) -> Entry:
+def _spread_entry(found: Summary, digits: int | None) -> Entry:
     if not found.seeds:
         return Entry("-")
-    text = bracketed(found.mean, found.low, found.high)
+    text = bracketed(found.mean, found.low, found.high, digits)
     return Entry(text, numbers=found._asdict())
 
 
 def _published(one: SuiteResult) -> Sequence[paper.Aggregate]:
     """The paper's aggregates of the same suite, agent and UTD, each statistic once."""
-    wanted = (one.suite, one.method.agent, one.method.utd)
-    found = [a for a in paper.aggregates() if (a.suite, a.agent, a.utd) == wanted]
-    return list({a.statistic: a for a in found}.values())
+    agent, utd, _ = one.method
+    found = [paper.aggregate(one.suite, x, agent, utd or 0) for x in ("mean", "iqm")]
+    return [aggregate for aggregate in found if aggregate is not None]
 
 
 def _timing(study: Study, run: RunData, timing: Timing) -> Cells:
     method = run.results.method
     per_member = timing.seconds_per_step
-    tasks = {task for task, _ in run.results.members}
     theirs = [
         f"{time.seconds} ({time.task}, {time.hardware})"
         for time in paper.times()
-        if (time.agent, time.utd) == (method.agent, method.utd) and time.task in tasks
+        if (time.agent, time.utd) == (method.agent, method.utd)
+        and time.task in run.tasks
     ]
     return [
         run.name,

@@ -115,7 +115,8 @@ def members_of(
 def timing_of(events: Sequence[Event]) -> Timing | None:
     """How long a run took; None where nothing was written down yet.
 
-    Rates are taken between the first event after an update and the last one.
+    Rates are taken from the first event at which every member that was ever updated has
+    updates, because the counts of the others would be missing in what came before.
 
     Example:
         >>> log = [("a", 5.0, 100, 0), ("a", 9.0, 110, 20), ("a", 19.0, 210, 220)]
@@ -124,16 +125,21 @@ def timing_of(events: Sequence[Event]) -> Timing | None:
         >>> found.updates_per_second, found.seconds_per_step, found.seconds
         (20.0, 0.1, 19.0)
     """
-    counts: dict[str, tuple[int, int]] = {}
-    first: tuple[float, int, int] | None = None
-    for event in events:
-        if event.member is None:
-            continue
-        counts[event.member] = event.decision_step, event.update_step
-        if first is None and event.update_step:
-            first = (event.time, *_sums(counts))
-    if not counts:
+    own = [event for event in events if event.member is not None]
+    if not own:
         return None
+    counts: dict[str | None, tuple[int, int]] = {}
+    waited_for = {event.member for event in own if event.update_step}
+    first: tuple[float, int, int] | None = None
+    for event in own:
+        # What an evaluation found is written at its end, with the counts of its start.
+        decisions, updates = counts.get(event.member, (0, 0))
+        decisions = max(decisions, event.decision_step)
+        updates = max(updates, event.update_step)
+        counts[event.member] = decisions, updates
+        if updates and event.member in waited_for:
+            waited_for.remove(event.member)
+            first = None if waited_for else (event.time, *_sums(counts))
     seconds, (decisions, updates) = events[-1].time, _sums(counts)
     rates = [math.nan, math.nan]
     if first is not None and seconds > first[0]:
@@ -188,7 +194,7 @@ def _member(name: str, task: str, seed: int, events: Sequence[Event]) -> MemberD
     )
 
 
-def _sums(counts: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+def _sums(counts: Mapping[str | None, tuple[int, int]]) -> tuple[int, int]:
     """Decision steps and updates of all members."""
     decisions, updates = zip(*counts.values(), strict=True)
     return sum(decisions), sum(updates)

@@ -9,6 +9,7 @@ from pathlib import Path
 from r2r2.config.refusal import Refusal
 from r2r2.record.evaluations import HEADER, Row
 from r2r2.record.files import damaged, read_plain, reason
+from r2r2.report.labels import UNKNOWN
 from r2r2.report.reading import is_sane
 from r2r2.report.scores import METRIC, Method, Results
 from r2r2.report.study import RunData
@@ -86,7 +87,7 @@ def _row(path: Path, number: int, line: Mapping[str, str | None]) -> Row:
 
 def _method(name: str, shown: str) -> Method:
     """A method of a file, which is never taken for a run's own."""
-    unknown = (f"from {shown}, whose settings are not known",)
+    unknown = (f"from {shown}{UNKNOWN}",)
     known = re.fullmatch(r"(.+)_utd([1-9][0-9]{0,8})", name, flags=re.DOTALL)
     if known:
         return Method(known[1], int(known[2]), unknown)

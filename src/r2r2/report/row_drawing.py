@@ -22,9 +22,9 @@ def plane_of_rows(chart: Chart, panel: Panel) -> Plane:
     """The axes of a chart of rows, which is as high as it needs to be."""
     top = FRAME.top + (TITLE if panel.title else 0)
     height = top + ROW * len(panel.lines) + FRAME.bottom
-    ends = [end for line in panel.lines for end in line.ends]
+    ends = [0.0, *(end for line in panel.lines for end in line.ends)]
     most = 6 if len(chart.panels) == 1 else 5
-    x = scale_of(chart.x, min(0.0, *ends), max(0.0, *ends), most)
+    x = scale_of(chart.x, min(ends), max(ends), most)
     width = FRAME.width if len(chart.panels) == 1 else NARROW
     frame = FRAME._replace(width=width, height=height, top=top)
     return Plane(frame, x, Scale(0.0, 1.0, False, ()))
@@ -35,10 +35,10 @@ def hover_of_rows(chart: Chart, panel: Panel, plane: Plane) -> dict[str, object]
     lines: list[object] = []
     at: list[object] = []
     for row, line in enumerate(panel.lines):
-        for _, value, low, high in values_of(line):
+        for one in values_of(line):
             down = _top(plane, row) + BELOW + BAR / 2
-            where = len(at), plane.at(value, 0)[0], down
-            values = [[*where, *told(value, low, high)]]
+            where = len(at), plane.at(one.y, 0)[0], down
+            values = [[*where, *told(one)]]
             lines.append({**named(line, row), "values": values})
             at.append([down, ""])
     title = ", ".join(filter(None, [panel.title, chart.x.label]))
@@ -65,7 +65,10 @@ def bar(plane: Plane, line: Line, row: int) -> str:
     middle = top + BELOW + BAR / 2
     room = int((plane.frame.width - zero) / LETTER)
     parts = [text(zero + 2, top + 17, cut(line.name, room), "row")]
-    for _, value, low, high in values_of(line):
+    points = list(values_of(line))
+    if not points:
+        parts.append(text(zero + 7, middle, line.remark, "tick middle"))
+    for _, value, low, high, _ in points:
         end = plane.at(value, 0)[0]
         kind = "hollow" if line.mark == "hollow" else "bar"
         parts.append(

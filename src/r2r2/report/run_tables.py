@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from r2r2.report.members import members_by_seed
 from r2r2.report.score_tables import utd_text
 from r2r2.report.shortfalls import brief, seed_list
 from r2r2.report.study import MemberData, RunData, Study
@@ -56,13 +57,12 @@ def lacks_table(study: Study) -> Table | None:
 def diagnostics_table(study: Study) -> Table | None:
     """What was last seen inside each method's representations; None if nothing was."""
     rows: list[Cells] = []
+    seen = members_by_seed(study)
     for cell in study.cells:
         members = [
             member
-            for run in study.runs
-            for member in run.members
-            if (run.results.method, member.task) == (cell.method, cell.task)
-            and member.diagnostics
+            for (method, task, _), member in seen.items()
+            if (method, task) == (cell.method, cell.task) and member.diagnostics
         ]
         if members:
             label = study.label(cell.method, utd=False)
@@ -77,7 +77,6 @@ def diagnostics_table(study: Study) -> Table | None:
 def _run(study: Study, run: RunData) -> Cells:
     method = run.results.method
     pairs = run.results.members or [(r.env_name, r.seed) for r in run.results.rows]
-    tasks = dict.fromkeys(task for task, _ in pairs)
     seeds = sorted({seed for _, seed in pairs})
     steps = [row.env_step for row in run.results.rows]
     steps += [member.env_steps for member in run.members]
@@ -86,7 +85,7 @@ def _run(study: Study, run: RunData) -> Cells:
         run.status,
         study.label(method, utd=False),
         utd_text(method),
-        ", ".join(tasks),
+        ", ".join(run.tasks),
         seed_list(list(map(str, seeds))),
         f"{max(steps, default=0):,}",
         "; ".join(_remarks(run.members)) or "none",

@@ -114,7 +114,7 @@ def cells_of(results: Iterable[Results]) -> list[Cell]:
     Seeds of several runs of the same method come together in one cell.
 
     Raises:
-        Refusal: Two runs of one method disagree on what the same seed has reached.
+        Refusal: Results of one method disagree on what the same seed has reached.
 
     Example:
         >>> rows = [Row("x", "Hopper-v5", 0, "return", n, float(n)) for n in range(20)]
@@ -133,14 +133,22 @@ def cells_of(results: Iterable[Results]) -> list[Cell]:
     return [_cell(*which, by_seed) for which, by_seed in found.items()]
 
 
+def agree(one: float, other: float) -> bool:
+    """Whether two numbers are the same, NaN and NaN included.
+
+    Example:
+        >>> agree(1.5, 1.5), agree(float("nan"), float("nan")), agree(1.5, float("nan"))
+        (True, True, False)
+    """
+    return bool(np.array_equal(one, other, equal_nan=True))
+
+
 def _add(points: dict[int, float], row: Row, method: Method) -> None:
     there = points.setdefault(row.env_step, row.value)
-    # The same file given twice is no contradiction; NaN equals itself here.
-    if not np.array_equal(there, row.value, equal_nan=True):
+    if not agree(there, row.value):  # the same run given twice is no contradiction
         raise Refusal(
             f"seed {row.seed} of {method} on {row.env_name} has two returns at "
-            f"env_step {row.env_step}, {there} and {row.value}; allowed is one run of "
-            "each seed"
+            f"env_step {row.env_step}, {there} and {row.value}; allowed is one"
         )
 
 

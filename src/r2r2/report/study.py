@@ -4,16 +4,18 @@
 figures and the page are functions of a `Study` and draw nothing from anywhere else.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from r2r2.config.refusal import Refusal
 from r2r2.report import paper
+from r2r2.report.apart import nameless, told_apart
+from r2r2.report.labels import labels_of
 from r2r2.report.normalised import Normalised, normalised, usual_base
 from r2r2.report.samples import Floats
-from r2r2.report.scores import METRIC, Cell, Method, Results, cells_of
+from r2r2.report.scores import ACTION_REPEAT, METRIC, Cell, Method, Results, cells_of
 from r2r2.report.suites import SuiteResult, ordered_tasks, suite_results
 
 # How departures begin that the paper's ablations consist of.
@@ -85,6 +87,13 @@ class RunData(NamedTuple):
     members: tuple[MemberData, ...] = ()  # none of a file
     timing: Timing | None = None  # None where nothing is known
     versions: Mapping[str, str] = {}  # what it was made with
+    repeats: Mapping[str, int] = {}  # of actions, by task, where that is known
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Those of its members, or of the results of a file; each once."""
+        named = [task for task, _ in self.results.members]
+        return tuple(dict.fromkeys(named or [r.env_name for r in self.results.rows]))
 
 
 class TaskCurve(NamedTuple):
@@ -93,6 +102,7 @@ class TaskCurve(NamedTuple):
     method: Method
     task: str
     seeds: Mapping[int, Series]
+    repeat: int | None = None  # environment steps per decision; None: not known
 
 
 class Study(NamedTuple):
@@ -125,13 +135,14 @@ class Study(NamedTuple):
         )
 
     def label(self, method: Method, utd: bool = True) -> str:
-        """A method in a few words, without what is `shared` by all.
+        """A method in a few words, without what is `shared` by all; unlike any other.
 
         Args:
             method: one of `methods`.
             utd: whether to name its UTD.
         """
-        own = [d.partition(", ")[0] for d in method.departures if d not in self.shared]
+        names = labels_of(self.methods, self.shared)
+        own = names[method.agent, method.departures]
         rate = [f"UTD {method.utd}"] if utd and method.utd is not None else []
         return ", ".join([method.agent, *rate, *own])
 
@@ -144,8 +155,10 @@ class Study(NamedTuple):
 def study_of(runs: Sequence[RunData]) -> Study:
     """Everything that follows from runs.
 
+    Where two of one method disagree on a seed, its runs are kept apart by their names.
+
     Raises:
-        Refusal: There are none, or two of one method disagree on a seed.
+        Refusal: There are none, or one contradicts itself.
 
     Example:
         >>> from r2r2.record.evaluations import Row
@@ -155,40 +168,53 @@ def study_of(runs: Sequence[RunData]) -> Study:
         >>> study.cells[0].scores, study.normalised[0].scores, study.tasks
         (array([12.5]), array([1.]), ('Hopper-v5',))
     """
-    cells = _ordered(cells_of(run.results for run in runs))
+    found = told_apart([(run.name, run.results) for run in runs])
+    whole = [run._replace(results=x) for run, x in zip(runs, found, strict=True)]
+    cells = cells_of(found)
     if not cells:
         raise Refusal("runs hold no evaluation and no member; allowed is one or more")
-    relative = normalised(cells, _bases({cell.method for cell in cells}))
+    base_of = _bases(list(dict.fromkeys(cell.method for cell in cells)))
+    cells = _ordered(cells)
+    relative = normalised(cells, base_of)
     return Study(
-        tuple(runs),
+        tuple(whole),
         tuple(cells),
         tuple(relative),
-        tuple(_curve(runs, cell) for cell in cells),
+        tuple(_curve(whole, cell) for cell in cells),
         tuple(suite_results(relative)),
     )
 
 
 def _ordered(cells: Sequence[Cell]) -> list[Cell]:
-    """Cells by agent as in the paper, UTD, departures and task."""
+    """Cells by agent as in the paper, UTD, departures and task, and runs as named."""
     agents = [*paper.BASES, *(cell.method.agent for cell in cells)]
     tasks = ordered_tasks(cell.task for cell in cells)
+    methods = [cell.method for cell in cells]
 
     def place(cell: Cell) -> tuple[object, ...]:
         agent, utd, departures = cell.method
-        which = agents.index(agent), utd or 0, len(departures), departures
-        return (*which, tasks.index(cell.task))
+        settings = len(departures), nameless(cell.method).departures
+        first = methods.index(cell.method) if settings[1] != departures else 0
+        return agents.index(agent), utd or 0, settings, first, tasks.index(cell.task)
 
     return sorted(cells, key=place)
 
 
-def _bases(methods: Collection[Method]) -> Callable[[Method], Method]:
-    """Which is the base of which: an ablation has that of what it ablates."""
+def _bases(methods: Sequence[Method]) -> Callable[[Method], Method]:
+    """Which is the base of which: an ablation has that of what it ablates.
+
+    Of a base whose runs are kept apart the first is taken, so that all are relative to
+    the same.
+    """
+    first: dict[Method, Method] = {}
+    for method in methods:
+        first.setdefault(nameless(method), method)
 
     def base_of(method: Method) -> Method:
-        wanted = usual_base(method)
+        wanted = usual_base(nameless(method))
         kept = [d for d in wanted.departures if not d.startswith(ABLATED)]
         whole = wanted._replace(departures=tuple(kept))
-        return wanted if wanted in methods else whole
+        return first.get(wanted) or first.get(whole, whole)
 
     return base_of
 
@@ -207,10 +233,12 @@ def series_of(points: Mapping[int, float]) -> Series:
 
 def _curve(runs: Sequence[RunData], cell: Cell) -> TaskCurve:
     points: dict[int, dict[int, float]] = {seed.seed: {} for seed in cell.seeds}
+    repeat = ACTION_REPEAT.get(paper.suite_of(cell.task) or "")
     for run in runs:
         if run.results.method == cell.method:
+            repeat = run.repeats.get(cell.task, repeat)
             for row in run.results.rows:
                 if row.env_name == cell.task and row.metric == METRIC:
                     points[row.seed][row.env_step] = row.value
     seeds = {seed: series_of(found) for seed, found in points.items() if found}
-    return TaskCurve(cell.method, cell.task, seeds)
+    return TaskCurve(cell.method, cell.task, seeds, repeat)

@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from r2r2.report.charts import Line
+from r2r2.report.charts import Line, Point
 from r2r2.report.ticks import Scale, exact
 
 
@@ -82,19 +82,20 @@ def named(line: Line, place: int) -> dict[str, object]:
         "name": line.name,
         "style": style_of(line),
         "hollow": line.mark == "hollow",
-        "of": line.note,
     }
 
 
-def told(value: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """A value and its interval in words.
+def told(one: Point) -> tuple[str, str, str]:
+    """A value and its interval in words, and what they are of.
 
     Example:
-        >>> told(2.5, 1.0, 4.0), told(25.0, None, None)
-        (('2.5000', '1.0000 to 4.0000'), ('25', ''))
+        >>> told(Point(0.0, 2.5, 1.0, 4.0, "5 seeds"))
+        ('2.5000', '1.0000 to 4.0000', '5 seeds')
+        >>> told(Point(0.0, 25.0, None, None, ""))
+        ('25', '', '')
     """
-    if low is None or high is None:
-        return exact(value), ""
-    all_three = value, low, high
-    said = [exact(one, all_three) for one in all_three]
-    return said[0], f"{said[1]} to {said[2]}"
+    if one.low is None or one.high is None:
+        return exact(one.y), "", one.of
+    all_three = one.y, one.low, one.high
+    said = [exact(number, all_three) for number in all_three]
+    return said[0], f"{said[1]} to {said[2]}", one.of

@@ -15,6 +15,7 @@ from r2r2.report.escapes import latex_text, markdown_text
 
 LINE = 40  # letters, beyond which LaTeX breaks a text into lines
 WIDE = 85  # letters, beyond which it makes a table smaller
+RAISED = r"\textsuperscript{{{}}}"
 
 
 class Entry(NamedTuple):
@@ -109,19 +110,12 @@ def to_markdown(table: Table) -> str:
         1. few
         <BLANKLINE>
     """
-    marks = {note: place for place, note in enumerate(table.footnotes, start=1)}
     lines = [f"### {markdown_text(table.title)}", ""]
     lines.append(_piped(markdown_text(name) for name in table.header))
     lines.append("|" + "---|" * len(table.header))
-    for row in table.rows:
-        lines.append(
-            _piped(
-                markdown_text(e.text)
-                + (f"<sup>{marks[e.note]}</sup>" if e.note else "")
-                for e in row
-            )
-        )
-    lines += ["", *(f"{mark}. {markdown_text(note)}" for note, mark in marks.items())]
+    lines += map(_piped, _marked(table, markdown_text, "<sup>{}</sup>"))
+    notes = map(markdown_text, table.footnotes)
+    lines += ["", *(f"{mark}. {note}" for mark, note in enumerate(notes, start=1))]
     lines += ["", *(f"{markdown_text(note)}\n" for note in table.notes)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -131,7 +125,6 @@ def to_latex(table: Table) -> str:
 
     A wide one is made as narrow as the text.
     """
-    marks = {note: place for place, note in enumerate(table.footnotes, start=1)}
     kinds = "".join(_kind(table, place) for place in range(len(table.header)))
     wide = sum(_width(table, place) for place in range(len(table.header))) > WIDE
     lines = [
@@ -145,19 +138,25 @@ def to_latex(table: Table) -> str:
         _ampersands(latex_text(name) for name in table.header),
         r"\midrule",
     ]
-    for row in table.rows:
-        lines.append(
-            _ampersands(
-                latex_text(e.text)
-                + (rf"\textsuperscript{{{marks[e.note]}}}" if e.note else "")
-                for e in row
-            )
-        )
+    lines += map(_ampersands, _marked(table, latex_text, RAISED))
     lines += [r"\bottomrule", r"\end{tabular}" + ("}" if wide else "")]
-    below = [rf"\textsuperscript{{{m}}}{latex_text(n)}" for n, m in marks.items()]
+    notes = map(latex_text, table.footnotes)
+    below = [RAISED.format(mark) + note for mark, note in enumerate(notes, start=1)]
     below += [latex_text(note) for note in table.notes]
     lines += [rf"\par\smallskip\raggedright {line}" for line in below]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def _marked(
+    table: Table, escaped: Callable[[str], str], mark: str
+) -> Iterable[list[str]]:
+    """The texts of each row, with marks that lead to the notes."""
+    marks = {note: place for place, note in enumerate(table.footnotes, start=1)}
+    for row in table.rows:
+        yield [
+            escaped(entry.text) + (mark.format(marks[entry.note]) if entry.note else "")
+            for entry in row
+        ]
 
 
 def _columns(

@@ -6,6 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from r2r2.report import paper
+from r2r2.report.absences import (
+    lacking,
+    left_out,
+    why_no_mean,
+    without_mean,
+    without_utd,
+)
 from r2r2.report.aggregate_charts import BASE
 from r2r2.report.bootstrap import Interval
 from r2r2.report.charts import Axis, Chart, Line, Panel
@@ -31,12 +38,15 @@ class Spot(NamedTuple):
     value: float
     within: Interval | None
     note: str = ""
+    lacks: tuple[str, ...] = ()
 
 
 def suites_by_utd(study: Study) -> Chart | None:
     """Mean normalised scores over suites against UTD."""
     styles = styles_of(study.methods)
     spots = []
+    whole = dict.fromkeys(one.suite for one in study.suites if one.estimates)
+    absent = [said for suite in whole for said in left_out(study, suite)]
     for result in study.suites:
         agent, utd, _ = method = result.method
         if utd is not None and result.estimates:
@@ -44,8 +54,12 @@ def suites_by_utd(study: Study) -> Chart | None:
             mean, runs = result.estimates["mean"], sum(map(len, result.scores.values()))
             name, note = study.label(method, utd=False), f"{runs} runs"
             ours = where, name, styles[method], utd, mean.value, mean.pooled, note
-            spots += [Spot(*ours), *_their_aggregate(where, result.suite, agent, utd)]
-    return _chart(
+            lacks = () if result.complete else (study.label(method),)
+            spots += [
+                Spot(*ours, lacks),
+                *_their_aggregate(where, result.suite, agent, utd),
+            ]
+    chart = _chart(
         spots,
         "score-by-utd",
         "Score against UTD",
@@ -53,6 +67,8 @@ def suites_by_utd(study: Study) -> Chart | None:
         f"pooled scores, which are the kind that the paper's seem to be.",
         Axis("normalised score"),
     )
+    notes = *absent, *without_utd(study)
+    return chart and chart._replace(notes=notes)
 
 
 def tasks_by_utd(study: Study) -> Chart | None:
@@ -61,14 +77,18 @@ def tasks_by_utd(study: Study) -> Chart | None:
     spots = []
     for cell in study.cells:
         agent, utd, _ = method = cell.method
-        scores = cell.scores[np.isfinite(cell.scores)]
-        if utd is not None and len(scores):
-            by_task = {cell.task: scores}
-            within, note = interval_of(mean_score, by_task), _seeds(len(scores))
-            name, mean = study.label(method, utd=False), float(scores.mean())
+        if utd is not None and len(cell.scores):
+            name, mean = study.label(method, utd=False), float(cell.scores.mean())
+            within = (
+                None
+                if why_no_mean(cell)
+                else interval_of(mean_score, {cell.task: cell.scores})
+            )
+            note = why_no_mean(cell) or _seeds(len(cell.scores))
             ours = cell.task, name, styles[method], utd, mean, within, note
-            spots += [Spot(*ours), *_their_score(cell.task, agent, utd)]
-    return _chart(
+            lacks = lacking(study, method, [cell.task])
+            spots += [Spot(*ours, lacks), *_their_score(cell.task, agent, utd)]
+    chart = _chart(
         spots,
         "score-by-utd-tasks",
         "Score against UTD, task by task",
@@ -76,16 +96,17 @@ def tasks_by_utd(study: Study) -> Chart | None:
         "evaluations, with 95 % bootstrap intervals.",
         Axis("score"),
     )
+    known = [cell for cell in study.cells if cell.method.utd is not None]
+    notes = *without_mean(study, known), *without_utd(study)
+    return chart and chart._replace(notes=notes)
 
 
 def _their_aggregate(panel: str, suite: str, agent: str, utd: int) -> Iterable[Spot]:
-    which = suite, "mean", agent, utd
-    for one in paper.aggregates():
-        if (one.suite, one.statistic, one.agent, one.utd) == which:
-            within = Interval(np.asarray(one.low), np.asarray(one.high))
-            named = panel, agent + THEIRS, AGENTS[agent], utd
-            yield Spot(*named, one.value, within, _seeds(paper.SEEDS))
-            return
+    one = paper.aggregate(suite, "mean", agent, utd)
+    if one is not None:
+        within = Interval(np.asarray(one.low), np.asarray(one.high))
+        named = panel, agent + THEIRS, AGENTS[agent], utd
+        yield Spot(*named, one.value, within, _seeds(paper.SEEDS))
 
 
 def _their_score(task: str, agent: str, utd: int) -> Iterable[Spot]:
@@ -128,9 +149,10 @@ def _lines(spots: Sequence[Spot], utds: Sequence[int]) -> tuple[Line, ...]:
         line = Line(name, own[0].style, x, y, ends[:, 0], ends[:, 1])
         lines.append(
             line._replace(
-                note=own[0].note,
+                note=tuple(spot.note for spot in own),
                 mark="hollow" if theirs else "full",
                 joined=not theirs,
+                lacks=tuple(label for spot in own for label in spot.lacks),
                 shift=gap * (number - (len(names) - 1) / 2),
             )
         )

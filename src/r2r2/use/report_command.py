@@ -27,7 +27,7 @@ from r2r2.report.suites import SAMPLES, SEED
 from r2r2.report.tables import write_tables
 from r2r2.use.flags import FOLDER
 from r2r2.use.studied import Source, sources_of, study_sources
-from r2r2.use.words import fields_help, split, texts, wants_help
+from r2r2.use.words import fields_help, one_line, split, texts, wants_help
 
 DEFAULT = Path("report")
 CONTENTS = ("index.html", "figures", "tables")
@@ -52,8 +52,10 @@ Compare runs, with each other and with the paper. Named may be
              _utd20, say, is at UTD 20; nothing else is assumed of its settings.
 
 Runs of one method, which is an agent at a UTD with the same settings, come together:
-their seeds are one cell per task. Two runs, or a run and a file, are also compared in
-pairs: the difference of their means, and the probability that one beats the other.
+their seeds are one cell per task. Where they disagree on a seed, as before and after a
+change of the program, they are kept apart. Two runs, or a run and a file, are also
+compared in pairs: the difference of their means, and the probability that one beats the
+other.
 
 DIR gets index.html, a page that needs no network; figures as SVG, PNG and PDF; tables
 as CSV, Markdown and LaTeX. A report that is there is replaced, whole or not at all;
@@ -69,7 +71,7 @@ class ReportBar:
 
     def __init__(self, console: Console, total: int):
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -83,7 +85,7 @@ class ReportBar:
     def __call__(self, what: str) -> None:
         """Says what comes next."""
         self._at += 1
-        self._bar.update(self._task, completed=self._at, description=what)
+        self._bar.update(self._task, completed=self._at, description=one_line(what))
         if what == SLOW or time.monotonic() - self._begun > PATIENCE:
             self._bar.start()
 
@@ -113,7 +115,7 @@ def report_command(argv: list[str]) -> int:
     with ReportBar(console, len(sources) + len(AFTER_READING)) as bar:
         study = study_sources(sources, bar)
         said = write_report(study, sources, out, bar)
-    console.print(said, soft_wrap=True, markup=False, highlight=False)
+    console.print(one_line(said), soft_wrap=True, markup=False, highlight=False)
     return 0
 
 
@@ -137,7 +139,7 @@ def write_report(
         "resamples": SAMPLES,
         "generator_seed": SEED,
     }
-    with replacing_folder(out, facts) as folder:
+    with replacing_folder(out, facts, CONTENTS) as folder:
         watch("tables")
         tables = tables_of(study)
         (folder / "tables").mkdir()

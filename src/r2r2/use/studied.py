@@ -9,6 +9,7 @@ from r2r2.config.fields import leaves, replace_leaves
 from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import defaults
 from r2r2.config.run import RunConfig
+from r2r2.envs.suites import default_action_repeat
 from r2r2.record.folder import open_run
 from r2r2.record.manifest import NAME, read_manifest
 from r2r2.record.usage import runs_below
@@ -79,13 +80,13 @@ def study_sources(
         watch: called with the name of what is read next.
 
     Raises:
-        Refusal: One is damaged, or two of one method disagree on a seed.
+        Refusal: One is damaged, or contradicts itself.
     """
     runs: list[RunData] = []
     for source in sources:
         watch(source.name)
         if source.is_file:
-            runs += file_runs(source.path, source.name)
+            runs += map(_with_repeats, file_runs(source.path, source.name))
         else:
             runs.append(_run(source))
     watch("statistics")
@@ -113,7 +114,17 @@ def _run(source: Source) -> RunData:
         members_of(folder.members, results.members, events),
         timing_of(events),
         versions_of(source.path / VERSIONS),
+        dict.fromkeys(config.env, config.action_repeat),
     )
+
+
+def _with_repeats(run: RunData) -> RunData:
+    """Results of a file, whose tasks have the action repeat of their suites."""
+    known: dict[str, int] = {}
+    for task in run.tasks:
+        with contextlib.suppress(Refusal):  # it is nobody's that is known here
+            known[task] = default_action_repeat(task)
+    return run._replace(repeats=known)
 
 
 def usual(config: RunConfig) -> RunConfig:

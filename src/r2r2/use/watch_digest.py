@@ -106,6 +106,9 @@ class Digest:
             raise ValueError("its member is none of the run's")
         if told := TOLD.get(str(event["event"])):
             told(member, event)
+        # What an evaluation found is written at its end, with the counts of its start.
+        decisions = max(decisions, member.decisions)
+        updates = max(updates, member.updates)
         self._sums[0] += decisions - member.decisions
         self._sums[1] += updates - member.updates
         member.decisions, member.updates = decisions, updates

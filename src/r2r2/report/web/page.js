@@ -29,13 +29,13 @@ function fill(view, place, found) {
   const { title, x, at } = view.data;
   const where = x ? `${x} ${at[place][1]}` : "";
   const rows = make("table");
-  for (const [line, [, , , value, within]] of found) {
+  for (const [line, [, , , value, within, of]] of found) {
     const row = rows.insertRow();
     const name = row.insertCell();
     name.append(make("i", line.hollow ? `${line.style} hollow` : line.style), line.name);
     row.append(make("td", "value", value));
     row.append(make("td", "within", within && `[${within}]`));
-    row.append(make("td", "of", line.of));
+    row.append(make("td", "of", of));
   }
   tip.replaceChildren(make("p", "", [title, where].filter(Boolean).join(" · ")), rows);
 }
