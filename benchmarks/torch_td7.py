@@ -4,13 +4,14 @@
     python benchmarks/torch_td7.py --out benchmarks/results/torch_td7_2cores.json
 
 The PyTorch loop is our own, made as the release is: a batch drawn by LAP from arrays on
-the host, three Adam steps, priorities written back, an actor step every other update. It
-does what `td7` does and nothing else. Both are timed in turns in one process, with as
+the host, three Adam steps, priorities written back, an actor step every other update.
+It does what `td7` does and nothing else. Both are timed in turns in one process, with as
 many threads as there are cores, so that their ratio holds on a noisy machine.
 """
 
 import argparse
 import copy
+import itertools
 import json
 import time
 from pathlib import Path
@@ -34,8 +35,7 @@ def normed(x: Tensor) -> Tensor:
 
 def layers(*sizes: int) -> nn.ModuleList:
     """A linear layer between each pair of neighbours."""
-    pairs = zip(sizes, sizes[1:], strict=False)
-    return nn.ModuleList(nn.Linear(*pair) for pair in pairs)
+    return nn.ModuleList(nn.Linear(*pair) for pair in itertools.pairwise(sizes))
 
 
 def mlp(linears: nn.ModuleList, x: Tensor, activation=F.elu) -> Tensor:
@@ -206,7 +206,8 @@ def main() -> None:
     timed_torch(learner, 4)
     made, times = 2, []
     for _ in range(given.turns):
-        ours, theirs = timed(fleet, made, given.updates), timed_torch(learner, given.updates)
+        ours = timed(fleet, made, given.updates)
+        theirs = timed_torch(learner, given.updates)
         made += given.updates
         times.append([1e3 * ours / given.updates, 1e3 * theirs / given.updates])
         print(f"ours {times[-1][0]:.1f} ms, PyTorch {times[-1][1]:.1f} ms", flush=True)
