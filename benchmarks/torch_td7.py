@@ -5,8 +5,8 @@
 
 The PyTorch loop is our own, made as the release is: a batch drawn by LAP from arrays on
 the host, three Adam steps, priorities written back, an actor step every other update.
-It does what `td7` does and nothing else. Both are timed in turns in one process, with as
-many threads as there are cores, so that their ratio holds on a noisy machine.
+It does what `td7` does and nothing else. Both are timed in turns in one process, each
+on all cores, so that their ratio holds on a noisy machine.
 """
 
 import argparse

@@ -9,8 +9,8 @@ import textwrap
 
 import pytest
 
-from r2r2.use import signals
-from r2r2.use.signals import WAIT, Terminated, exit_code, interruptible
+from r2r2.use import cli, signals
+from r2r2.use.signals import WAIT, Terminated, exit_code, held_back, interruptible
 
 pytestmark = pytest.mark.usefixtures("heard")
 
@@ -190,3 +190,32 @@ def test_a_process_that_is_asked_twice_ends_at_once_with_its_cursor_shown():
         assert process.stderr.read() == ""
     assert line_on(screen) == b"\x1b[?25h\r\n"
     os.close(screen)
+
+
+def test_an_interruption_waits_until_what_it_falls_into_is_done():
+    done = []
+
+    def load():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("loaded")
+
+    with pytest.raises(KeyboardInterrupt), held_back():
+        load()
+    assert done == ["loaded"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_one_that_falls_into_the_loading_of_a_command_ends_it(monkeypatch, capsys):
+    load, loaded = cli.importlib.import_module, []
+
+    def interrupted(name):
+        os.kill(os.getpid(), signal.SIGTERM)
+        loaded.append(load(name))
+        return loaded[-1]
+
+    monkeypatch.setattr(cli.importlib, "import_module", interrupted)
+    assert cli.main(["list", "agents"]) == 143
+    assert len(loaded) == 1
+    said = capsys.readouterr()
+    assert said.err == "r2r2: interrupted\n"
+    assert said.out == ""

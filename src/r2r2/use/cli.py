@@ -1,5 +1,6 @@
 """The command line: `r2r2 train`, `r2r2 watch`, `r2r2 eval` and the others."""
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -8,13 +9,7 @@ import r2r2
 from r2r2.config.refusal import Refusal, did_you_mean
 from r2r2.envs.failure import EnvFailure
 from r2r2.record.files import RecordFailure
-from r2r2.use.clean_command import clean_command
-from r2r2.use.eval_command import eval_command
-from r2r2.use.list_command import list_command
-from r2r2.use.report_command import report_command
-from r2r2.use.signals import Terminated, exit_code
-from r2r2.use.train_command import train_command
-from r2r2.use.watch_command import watch_command
+from r2r2.use.signals import Terminated, exit_code, held_back
 from r2r2.use.words import one_line
 
 HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R2
@@ -33,6 +28,8 @@ HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R
   r2r2 list agents|envs       what can be trained, and on what
 """
 
+COMMANDS = ("train", "watch", "report", "eval", "clean", "list")
+
 # Exit codes of what ends while something may still be running.
 ABRUPT = (1, exit_code(KeyboardInterrupt()), exit_code(Terminated()))
 
@@ -44,14 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     disk on which a run cannot be written down any more, in one sentence.
     """
     tokens = list(sys.argv[1:] if argv is None else argv)
-    commands: dict[str, Callable[[list[str]], int]] = {
-        "train": train_command,
-        "eval": eval_command,
-        "watch": watch_command,
-        "report": report_command,
-        "clean": clean_command,
-        "list": list_command,
-    }
     try:
         if not tokens or tokens[0] in ("-h", "--help", "help"):
             print(HELP, end="")
@@ -59,12 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if tokens[0] == "--version":
             print(r2r2.__version__)
             return 0
-        if tokens[0] not in commands:
-            near = did_you_mean(tokens[0], commands)
+        if tokens[0] not in COMMANDS:
+            near = did_you_mean(tokens[0], COMMANDS)
             raise Refusal(
                 f"{tokens[0]!r} is not a command{near or '; see r2r2 --help'}"
             )
-        return commands[tokens[0]](tokens[1:])
+        return _command(tokens[0])(tokens[1:])
     except Refusal as refusal:
         print(f"r2r2: {one_line(str(refusal))}", file=sys.stderr)
         return 2
@@ -74,6 +63,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interruption:
         print("r2r2: interrupted", file=sys.stderr)
         return exit_code(interruption)
+
+
+def _command(name: str) -> Callable[[list[str]], int]:
+    """A command, loaded when it is asked for: most need what takes a second to load.
+
+    An interruption waits until that is done: in the midst of it, some libraries lose
+    it, and others do not survive it.
+    """
+    with held_back():
+        module = importlib.import_module(f"r2r2.use.{name}_command")
+    command: Callable[[list[str]], int] = getattr(module, f"{name}_command")
+    return command
 
 
 def entry() -> None:

@@ -53,6 +53,21 @@ def interruptible(saves: bool = True) -> Generator[Callable[[], None]]:
             signal.signal(number, handler or signal.SIG_DFL)
 
 
+@contextlib.contextmanager
+def held_back() -> Generator[None]:
+    """Signals that come meanwhile are raised at the end."""
+    noted: list[int] = []
+    heard = [n for n in HEARD if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {n: signal.signal(n, lambda n, _: noted.append(n)) for n in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+    if noted:
+        raise _interruption(noted[0])
+
+
 class _Ear:
     """Which signal came first, and whether the loop has begun."""
 
