@@ -8,6 +8,7 @@ import r2r2
 from r2r2.config.refusal import Refusal, did_you_mean
 from r2r2.envs.failure import EnvFailure
 from r2r2.record.files import RecordFailure
+from r2r2.use.bench_command import bench_command
 from r2r2.use.clean_command import clean_command
 from r2r2.use.eval_command import eval_command
 from r2r2.use.list_command import list_command
@@ -29,6 +30,7 @@ HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R
   r2r2 watch                  see how running training does, curves included
   r2r2 report RUNS            compare runs, with each other and with the paper:
                               a page, figures and tables
+  r2r2 bench                  measure how fast this machine trains
   r2r2 clean                  show what runs take on the disk, and free it
   r2r2 list agents|envs       what can be trained, and on what
 """
@@ -49,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "eval": eval_command,
         "watch": watch_command,
         "report": report_command,
+        "bench": bench_command,
         "clean": clean_command,
         "list": list_command,
     }
