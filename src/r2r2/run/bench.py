@@ -32,7 +32,7 @@ class Timing(NamedTuple):
     members: int
     us_per_agent_update: Spread
     compile_s: float
-    kernels_per_update: float  # of the whole fleet
+    kernels_per_update: float | None  # of the whole fleet; None: not known
     flops_per_update: float  # of one member
     tflops: float
     share_of_ceiling: float
@@ -186,7 +186,7 @@ def _timing(
         fleet.size,
         each,
         rounded(cost.compile_s),
-        rounded(cost.kernels),
+        cost.kernels,
         cost.flops,
         rounded(tflops),
         rounded(tflops / ceiling),

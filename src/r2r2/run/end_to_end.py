@@ -69,7 +69,7 @@ def train_timed(
     """Trains for a while in a folder that is thrown away.
 
     Timing begins after warm-up, when an evaluation and updates have been made and all
-    programs are compiled, and ends before a member is at its last step.
+    programs are compiled, and ends before a member is at its last step or stopped.
 
     Args:
         agent: the config.
@@ -147,7 +147,7 @@ class Readings:
         if (timed := float(decisions.mean()) - PERIOD) > 0:
             self._watch(timed / (self._steps - PERIOD))
         begun = progress.point > 0 and progress.warm.all() and updates.min() > 0
-        if not begun or decisions.max() >= self._steps:
+        if not begun or decisions.max() >= self._steps or progress.stopped.any():
             return
         counts = int(decisions.sum()), int(updates.sum())
         parts = dict(self._clock.seconds)

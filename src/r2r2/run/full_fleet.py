@@ -31,7 +31,7 @@ class Cost(NamedTuple):
     """What is known of a program without running it."""
 
     compile_s: float  # tracing included, nothing cached
-    kernels: float  # per update of the whole fleet
+    kernels: float | None  # per update of the whole fleet; None: not known
     flops: float  # per update of one member
     program_bytes: int  # beside replay and networks, of the whole fleet
 
@@ -84,17 +84,21 @@ class FullFleet(Fleet):
         spec: the task's sizes.
         members: of the fleet.
         rows: of every member's replay.
+
+    Attributes:
+        scales: what updates are given, of agents that normalise.
     """
 
     def __init__(self, agent: Agent, spec: Spec, members: int, rows: int):
         lengths = Lengths(rows, HORIZON)
         super().__init__(agent, spec, range(members), lengths, apart=True)
         self._rows = Rows(*(field[:, :0] for field in self._rows))
+        self.opened[:] = rows
         self._made = np.zeros(members, dtype=int)
-        self._scales = None
+        self.scales = None
         if agent.normalises:  # by what changes nothing
             shape = members, spec.obs_dim
-            self._scales = Scales(np.zeros(shape), np.ones(shape), np.ones(members))
+            self.scales = Scales(np.zeros(shape), np.ones(shape), np.ones(members))
         priorities = self._learners.priorities
         levels = sumtree.over(np.ones((members, rows)))
         tree = sumtree.SumTree(
@@ -125,22 +129,25 @@ class FullFleet(Fleet):
         with uncached():
             program = self._updates.of(self.size, True, stride).result()
         seconds = time.perf_counter() - start
-        straight = longest_stride(self._agent)
-        # Without branches, which are not all taken.
-        traced = self._updates.traced(self.size, True, straight)
         needs = program.memory_analysis()
         return Cost(
             seconds,
             kernels_of(program.as_text(), stride, self._agent.phase),
-            flops_of(traced.jaxpr.jaxpr) / straight / self.size,
+            self.flops(),
             int(needs.temp_size_in_bytes) if needs else 0,
         )
+
+    def flops(self) -> float:
+        """Of one update of one member, those of a whole phase being spread over it."""
+        stride = longest_stride(self._agent)  # without branches, which are rarely taken
+        traced = self._updates.traced(self.size, True, stride)
+        return flops_of(traced.jaxpr.jaxpr) / stride / self.size
 
     def seconds(self, updates: int) -> float:
         """Seconds of one call of so many updates, waited for before and after."""
         _wait((self.learners, self._rows))
         start = time.perf_counter()
-        self.train(self._call(updates), self._made, self._scales)
+        self.train(self._call(updates), self._made, self.scales)
         _wait(self.learners)
         seconds = time.perf_counter() - start
         self._made += updates

@@ -79,12 +79,12 @@ def _jaxprs(value: Any) -> list[Jaxpr]:
     return [x for part in parts for x in _jaxprs(part)]
 
 
-def kernels_of(text: str, stride: int, phase: int) -> float:
+def kernels_of(text: str, stride: int, phase: int) -> float | None:
     """Kernels that one update of the whole fleet launches.
 
     On a CPU, which launches nothing, the computations that XLA has fused. The loop of
     updates is the one with the longest body. What is a branch there, as it is in a
-    stride of one, is taken once in a phase.
+    stride of one, is taken once in a phase. None: the text shows no loop.
 
     Args:
         text: of the compiled program.
@@ -93,6 +93,8 @@ def kernels_of(text: str, stride: int, phase: int) -> float:
     """
     computations = _computations(text)
     bodies = sorted(set(LOOP_BODY.findall(text)))
+    if not bodies:
+        return None
     own = {x: _count(computations, x, phase, loops=False) for x in bodies}
     return _count(computations, max(bodies, key=own.__getitem__), phase) / stride
 

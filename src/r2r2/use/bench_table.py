@@ -61,8 +61,10 @@ def updates_table(timings: Sequence[Timing], launches: bool) -> Table:
     if not launches:
         table.caption = "kernels: computations that XLA has fused; a CPU launches none"
     for x in timings:
-        time, kernels = _spread(x.us_per_agent_update), f"{x.kernels_per_update:,.0f}"
-        table.add_row(x.agent, str(x.members), time, f"{x.compile_s:.1f}", kernels)
+        kernels = x.kernels_per_update
+        shown = "-" if kernels is None else f"{kernels:,.0f}"
+        cells = _spread(x.us_per_agent_update), f"{x.compile_s:.1f}", shown
+        table.add_row(x.agent, str(x.members), *cells)
     return table
 
 
