@@ -1,17 +1,23 @@
 import dataclasses
+from functools import partial
 from typing import ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from r2r2.config.agents import agent_config
 from r2r2.config.refusal import Refusal
 from r2r2.envs.members import Spec
+from r2r2.interact import replay as ring
+from r2r2.learn import update
 from r2r2.learn.agents.make import make_agent
+from r2r2.learn.programs import Updates
 from r2r2.run import bench
 from r2r2.run.bench import Sizes, check_room, measure, stages, with_bases
 from r2r2.run.ceiling import Yardstick, ceiling
-from r2r2.run.full_fleet import Cost, FullFleet, random_rows
+from r2r2.run.full_fleet import Cost, FullFleet, random_rows, update_flops
 
 SPEC = Spec(obs_dim=4, action_dim=2)
 SIZES = Sizes(SPEC, rows=300, updates=2, repeats=4)
@@ -22,14 +28,11 @@ def tiny(name, width=8):
     return dataclasses.replace(agent_config(name), **small)
 
 
-def fleet_of(name, members=1, width=8):
-    return FullFleet(make_agent(tiny(name, width), SPEC, 1), SPEC, members, SIZES.rows)
-
-
 @pytest.fixture(scope="module")
 def trained():
     """A fleet of two whose program was compiled, then run once."""
-    fleet = fleet_of("td7+r2r2", members=2)
+    agent = make_agent(tiny("td7+r2r2"), SPEC, 1)
+    fleet = FullFleet(agent, SPEC, 2, SIZES.rows)
     fleet.lend(random_rows(SPEC, 2, SIZES.rows))
     before = np.asarray(fleet.learners.priorities.tree.weights)
     cost = fleet.cost(2)
@@ -69,25 +72,31 @@ def test_bytes_are_those_of_the_arrays(trained):
     assert networks > 1000
 
 
-@pytest.fixture(scope="module")
-def solo():
-    return fleet_of("td7+r2r2")
+def flops_of_an_update(width, members=1, **changes):
+    """Of td7+r2r2, from shapes alone."""
+    agent = make_agent(tiny("td7+r2r2", width), SPEC, 1)
+    keys = jnp.stack([jax.random.key(seed) for seed in range(members)])
+    obs = jnp.zeros((members, SPEC.obs_dim))
+    replay = jax.eval_shape(partial(ring.init, SIZES.rows, SPEC), obs)
+    states = jax.eval_shape(partial(update.first_states, agent), keys, jnp.ones(()))
+    learners = jax.eval_shape(partial(update.init, agent), states, replay)
+    programs = Updates(agent, (update.Data(replay.rows), learners, keys))
+    return update_flops(agent._replace(**changes), programs, members)
 
 
-def test_flops_grow_with_the_width_and_not_with_the_fleet(trained, solo):
-    wide = fleet_of("td7+r2r2", width=32)
-    assert 4 < wide.flops() / solo.flops() < 16
-    assert trained[0].flops() == pytest.approx(solo.flops())
+def test_flops_grow_with_the_width_and_not_with_the_fleet():
+    narrow = flops_of_an_update(width=8)
+    assert 4 < flops_of_an_update(width=32) / narrow < 16
+    assert flops_of_an_update(width=8, members=3) == narrow
 
 
-def test_flops_of_delayed_parts_are_spread_over_the_phase(solo, monkeypatch):
-    spread = solo.flops()
-    monkeypatch.setattr(solo, "_agent", solo._agent._replace(phase=1))
-    assert solo.flops() > 1.05 * spread
+def test_flops_of_delayed_parts_are_spread_over_the_phase():
+    every_time = flops_of_an_update(width=8, phase=1)
+    assert every_time > 1.05 * flops_of_an_update(width=8)
 
 
-def test_calls_are_whole_phases(solo):
-    assert [solo.whole_phases(count) for count in (1, 2, 3)] == [2, 2, 4]
+def test_calls_are_whole_phases(trained):
+    assert [trained[0].whole_phases(count) for count in (1, 2, 3)] == [2, 2, 4]
 
 
 class Scripted:

@@ -8,15 +8,16 @@ from rich.console import Console
 
 from r2r2.envs.members import Spec
 from r2r2.envs.suites import PAPER_TASKS
-from r2r2.run.bench import Stage
+from r2r2.run.bench import Overhead, Stage
 from r2r2.run.ceiling import Yardstick, ceiling
 from r2r2.run.end_to_end import PARTS, EndToEnd
+from r2r2.run.spread import spread_of
 from r2r2.use import bench_command
 from r2r2.use.bench_bar import BenchBar, Forecast
 from r2r2.use.bench_flags import parse_bench
 
 TINY = (
-    "--agents td7+r2r2 --members 1 --obs 4 --action 2 --width 8 --batch-size 8 "
+    "--agents td7 --members 1 --obs 4 --action 2 --width 8 --batch-size 8 "
     "--rows 64 --updates 1 --repeats 2 --commit abc123 --out bench.json"
 )
 
@@ -46,7 +47,6 @@ def test_everything_is_in_the_table_and_in_the_file(
         "kernels: computations that XLA has fused; a CPU launches none",
         "of ceiling",
         "fleet GB",
-        "R2R2 over its base in the same repeats, median (lowest to highest)",
     ):
         assert words in out
     assert [path.name for path in here.iterdir()] == ["bench.json"]
@@ -58,24 +58,41 @@ def test_everything_is_in_the_table_and_in_the_file(
     assert found["agents"]["td7"]["width"] == 8
     assert len(found["ceiling"]["tflops"]["each"]) == 2
     assert found["end_to_end"] == []
-    fleets = [(row["agent"], row["members"]) for row in found["updates"]]
-    assert fleets == [("td7", 1), ("td7+r2r2", 1)]
-    for row in found["updates"]:
-        assert len(row["us_per_agent_update"]["each"]) == 2
-        for field in (
-            "compile_s",
-            "kernels_per_update",
-            "flops_per_update",
-            "tflops",
-            "share_of_ceiling",
-            "replay_bytes_per_member",
-            "network_bytes_per_member",
-            "fleet_bytes",
-        ):
-            assert row[field] > 0
-    (overhead,) = found["overheads"]
-    assert (overhead["agent"], overhead["base"]) == ("td7+r2r2", "td7")
-    assert len(overhead["percent"]["each"]) == 2
+    (row,) = found["updates"]
+    assert (row["agent"], row["members"]) == ("td7", 1)
+    assert len(row["us_per_agent_update"]["each"]) == 2
+    for field in (
+        "compile_s",
+        "kernels_per_update",
+        "flops_per_update",
+        "tflops",
+        "share_of_ceiling",
+        "replay_bytes_per_member",
+        "network_bytes_per_member",
+        "fleet_bytes",
+    ):
+        assert row[field] > 0
+
+
+def test_the_overhead_is_shown_for_every_size_of_a_fleet(
+    r2r2, here, small_ceiling, monkeypatch
+):
+    def measured(agents, members, *_):
+        asked.append((list(agents), members))
+        us, percent = spread_of([10.0, 30.0, 20.0]), spread_of([1.0, -2.0, 4.0])
+        return [], [Overhead("td7+r2r2", "td7", members, us, percent)]
+
+    asked = []
+    monkeypatch.setattr(bench_command, "measure", measured)
+    argv = "--agents td7+r2r2 --members 1 20 --rows 64 --out b.json"
+    code, out, _ = r2r2("bench", *argv.split())
+    assert code == 0
+    assert asked == [(["td7", "td7+r2r2"], 1), (["td7", "td7+r2r2"], 20)]
+    assert "R2R2 over its base in the same repeats, median (lowest to highest)" in out
+    assert "td7+r2r2 20 20 (10 to 30) 1 (-2 to 4)" in " ".join(out.split())
+    found = json.loads((here / "b.json").read_text())["overheads"]
+    assert [row["members"] for row in found] == [1, 20]
+    assert found[0]["percent"]["each"] == [1.0, -2.0, 4.0]
 
 
 def test_a_training_is_timed_when_a_task_is_named(

@@ -36,6 +36,16 @@ class Cost(NamedTuple):
     program_bytes: int  # beside replay and networks, of the whole fleet
 
 
+def update_flops(agent: Agent, updates: Updates, members: int) -> float:
+    """Floating-point operations of one update of one member of a fleet.
+
+    What is due once in a phase is spread over it.
+    """
+    stride = longest_stride(agent)  # without branches, which are not always taken
+    traced = updates.traced(members, True, stride)
+    return flops_of(traced.jaxpr.jaxpr) / stride / members
+
+
 @contextlib.contextmanager
 def uncached() -> Generator[None]:
     """Programs are compiled here, even those that are kept on the disk."""
@@ -133,15 +143,9 @@ class FullFleet(Fleet):
         return Cost(
             seconds,
             kernels_of(program.as_text(), stride, self._agent.phase),
-            self.flops(),
+            update_flops(self._agent, self._updates, self.size),
             int(needs.temp_size_in_bytes) if needs else 0,
         )
-
-    def flops(self) -> float:
-        """Of one update of one member, those of a whole phase being spread over it."""
-        stride = longest_stride(self._agent)  # without branches, which are rarely taken
-        traced = self._updates.traced(self.size, True, stride)
-        return flops_of(traced.jaxpr.jaxpr) / stride / self.size
 
     def seconds(self, updates: int) -> float:
         """Seconds of one call of so many updates, waited for before and after."""

@@ -1,7 +1,7 @@
 """What `r2r2 bench` found, as tables for a terminal."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,12 +13,15 @@ from r2r2.run.end_to_end import PARTS, REST, EndToEnd
 from r2r2.run.spread import Spread
 
 SPREAD = "(lowest to highest)"
-LOOKS: dict[str, Any] = {
-    "box": SIMPLE_HEAD,
-    "title_justify": "left",
-    "title_style": "bold",
-    "caption_justify": "left",
-}
+NO_LAUNCHES = "  kernels: computations that XLA has fused; a CPU launches none"
+
+
+class Titled(NamedTuple):
+    """A table, with what is said above and below it."""
+
+    title: str
+    table: Table
+    remark: str = ""
 
 
 def show(
@@ -36,9 +39,12 @@ def show(
         tables.append(overheads_table(overheads))
     if trained:
         tables += [trained_table(trained), shares_table(trained)]
-    for table in tables:
-        console.print()
+    for title, table, remark in tables:
+        # Not the table's own, which it would wrap to its width.
+        console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
         console.print(table)
+        if remark:
+            console.print(remark, highlight=False, soft_wrap=True)
 
 
 def _said(ceiling: Ceiling) -> str:
@@ -49,7 +55,7 @@ def _said(ceiling: Ceiling) -> str:
     )
 
 
-def updates_table(timings: Sequence[Timing], launches: bool) -> Table:
+def updates_table(timings: Sequence[Timing], launches: bool) -> Titled:
     """How long updates take, a line per fleet.
 
     Args:
@@ -57,22 +63,20 @@ def updates_table(timings: Sequence[Timing], launches: bool) -> Table:
         launches: whether kernels are launched, as on a GPU.
     """
     columns = "us/agent-update", "compile s", "kernels"
-    table = _table(f"updates, median {SPREAD}", columns)
-    if not launches:
-        table.caption = "kernels: computations that XLA has fused; a CPU launches none"
+    table = _table(columns)
     for x in timings:
         kernels = x.kernels_per_update
         shown = "-" if kernels is None else f"{kernels:,.0f}"
         cells = _spread(x.us_per_agent_update), f"{x.compile_s:.1f}", shown
         table.add_row(x.agent, str(x.members), *cells)
-    return table
+    title = f"updates, median {SPREAD}"
+    return Titled(title, table, "" if launches else NO_LAUNCHES)
 
 
-def effort_table(timings: Sequence[Timing]) -> Table:
+def effort_table(timings: Sequence[Timing]) -> Titled:
     """What updates make of the device, a line per fleet."""
     columns = "GFLOP", "TFLOP/s", "of ceiling", "fleet GB", "replay GB"
-    table = _table("arithmetic of an agent-update, memory", columns)
-    table.caption = "fleet: all of it; replay: one member's"
+    table = _table(columns)
     for x in timings:
         table.add_row(
             x.agent,
@@ -83,45 +87,46 @@ def effort_table(timings: Sequence[Timing]) -> Table:
             f"{x.fleet_bytes / 1e9:.3g}",
             f"{x.replay_bytes_per_member / 1e9:.3g}",
         )
-    return table
+    remark = "  GFLOP: of an agent-update; fleet: all of it; replay: one member's"
+    return Titled("arithmetic and memory", table, remark)
 
 
-def overheads_table(overheads: Sequence[Overhead]) -> Table:
+def overheads_table(overheads: Sequence[Overhead]) -> Titled:
     """What R2R2 adds, a line per fleet."""
     columns = "us/agent-update", "%"
-    title = f"R2R2 over its base in the same repeats, median {SPREAD}"
-    table = _table(title, columns)
+    table = _table(columns)
     for x in overheads:
         more = _spread(x.us_per_agent_update), _spread(x.percent)
         table.add_row(x.agent, str(x.members), *more)
-    return table
+    title = f"R2R2 over its base in the same repeats, median {SPREAD}"
+    return Titled(title, table)
 
 
-def trained_table(trained: Sequence[EndToEnd]) -> Table:
+def trained_table(trained: Sequence[EndToEnd]) -> Titled:
     """How fast fleets are trained, a line each."""
     first = trained[0]
     columns = "decision steps/s", "updates/s", "seconds timed"
-    table = _table(f"end to end on {first.task}, UTD {first.utd}", columns)
+    table = _table(columns)
     for x in trained:
         speed = f"{x.decision_steps_per_s:,.0f}", f"{x.updates_per_s:,.0f}"
         table.add_row(x.agent, str(x.members), *speed, f"{x.seconds:.1f}")
-    return table
+    return Titled(f"end to end on {first.task}, UTD {first.utd}", table)
 
 
-def shares_table(trained: Sequence[EndToEnd]) -> Table:
+def shares_table(trained: Sequence[EndToEnd]) -> Titled:
     """What the time of a training goes on, a column per fleet."""
-    table = Table(title="shares of that time", **LOOKS)
+    table = Table(box=SIMPLE_HEAD)
     table.add_column("part")
     for x in trained:
         table.add_column(x.agent, justify="right")
     for part in (*PARTS, REST):
         table.add_row(part, *(f"{100 * x.shares[part]:.1f} %" for x in trained))
-    return table
+    return Titled("shares of that time", table)
 
 
-def _table(title: str, columns: Sequence[str]) -> Table:
+def _table(columns: Sequence[str]) -> Table:
     """A table with a line per fleet."""
-    table = Table(title=title, **LOOKS)
+    table = Table(box=SIMPLE_HEAD)
     table.add_column("agent", no_wrap=True)
     for name in ("members", *columns):
         table.add_column(name, justify="right")
