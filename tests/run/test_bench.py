@@ -51,6 +51,7 @@ def test_the_replay_is_full(trained):
 def test_what_is_timed_is_training_in_its_own_program_alone(trained):
     fleet, _, _, seconds = trained
     assert seconds > 0
+    fleet.compile_ahead()
     assert list(fleet._updates._compiled) == [(2, True, fleet._stride)]
     losses = fleet.learners.metrics["loss/critic"]
     assert losses.times.tolist() == [2, 2]

@@ -77,7 +77,7 @@ PROGRAM = """HloModule jit_update, is_scheduled=true
   ROOT %b = f32[2]{0} fusion(%a), kind=kLoop, calls=%fused_add
 }
 
-%update (carry: (s32[], f32[2])) -> (s32[], f32[2]) {
+%longest (carry: (s32[], f32[2])) -> (s32[], f32[2]) {
   %carry = (s32[], f32[2]{0}) parameter(0)
   %x = f32[2]{0} get-tuple-element(%carry), index=1
   %view = f32[2]{0} bitcast(%x)
@@ -91,7 +91,7 @@ PROGRAM = """HloModule jit_update, is_scheduled=true
 
 %segment (carry: (s32[], f32[2])) -> (s32[], f32[2]) {
   %carry = (s32[], f32[2]{0}) parameter(0)
-  %inner = (s32[], f32[2]{0}) while(%carry), condition=%go, body=%update
+  %inner = (s32[], f32[2]{0}) while(%carry), condition=%go, body=%longest
   ROOT %synced = (s32[], f32[2]{0}) fusion(%inner), kind=kLoop, calls=%fused_add
 }
 
