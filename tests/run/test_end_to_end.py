@@ -10,11 +10,11 @@ from r2r2.run.clock import Clock
 from r2r2.run.end_to_end import PARTS, Course, Readings, check_course, train_timed
 from r2r2.run.train import Progress
 
-COURSE = Course("Pendulum-v1", members=1, utd=1, steps=260)
+COURSE = Course("Pendulum-v1", members=1, utd=1, steps=330)
 
 
 def tiny():
-    small = {"width": 8, "latent": 8, "batch_size": 8}
+    small = {"width": 8, "model_width": 8, "latent": 8, "batch_size": 8}
     return dataclasses.replace(agent_config("minphi+r2r2"), **small)
 
 
