@@ -80,6 +80,8 @@ class Fleet:
         self._trainer = ThreadPoolExecutor(1)
         self._flight: Future[Learner] | None = None
         self._compile()
+        if self.timed:
+            self.compile_ahead()
         self._policies = self._copy(agent.acting(self._learners.state))
 
     def _compile(self) -> None:
@@ -94,8 +96,10 @@ class Fleet:
         scales = Scales(*map(jnp.zeros, ((members, obs), (members, obs), members)))
         data = self.data(scales if agent.normalises else None)
         self._updates = Updates(agent, (data, self._learners, self._keys))
-        if self.timed:
-            self._updates.ahead(self.size, self._growth, self._stride)
+
+    def compile_ahead(self) -> Updates:
+        """Asks for every program that updates may need; they can be waited for."""
+        return self._updates.ahead(self.size, self._growth, self._stride)
 
     @property
     def ring(self) -> int:
@@ -175,9 +179,8 @@ class Fleet:
             (members, packed, opened), count = self._arrivals.take()
             self.opened += opened[:count].sum(axis=0)
             stores = self._rows, self._newest, self._learners.priorities
-            self._rows, self._newest, priorities = self._store(
-                stores, members, packed, count
-            )
+            stored = self._store(stores, members, packed, count)
+            self._rows, self._newest, priorities = stored
             self._learners = self._learners._replace(priorities=priorities)
 
     def refresh(self, members: Sequence[int]) -> None:
@@ -203,8 +206,7 @@ class Fleet:
 
     def alarmed(self) -> list[int]:
         """Members with a loss that is not finite, as of the updates that are done."""
-        raised = np.asarray(self._learners.alarm.raised)
-        return [int(member) for member in np.flatnonzero(raised)]
+        return np.flatnonzero(np.asarray(self._learners.alarm.raised)).tolist()
 
     def batch_of(self, member: int) -> HostRows:
         """The transitions in which a member's loss was first not finite."""

@@ -3,7 +3,7 @@
 import itertools
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -57,22 +57,32 @@ class Updates:
         """
         which = size, whole, stride
         if which not in self._compiled:
-            member = _shape(jnp.zeros(size, dtype=int))
-            key = jax.eval_shape(lambda keys: keys[jnp.zeros(size, int)], self._keys)
-            group, count = Group(member, key, member), _shape(jnp.zeros((), dtype=int))
-            program = self._whole if whole else self._part
-            arguments = self._data, self._learners, group, member, count
-            traced = program.lower(*arguments, stride)
+            lowered = self.traced(*which).lower()
             graph = GRAPH if jax.default_backend() == "gpu" else None
-            self._compiled[which] = self._compiler.submit(traced.compile, graph)
+            self._compiled[which] = self._compiler.submit(lowered.compile, graph)
         return self._compiled[which]
 
-    def ahead(self, fleet: int, growth: int, stride: int) -> None:
+    def traced(self, size: int, whole: bool, stride: int) -> Any:
+        """The program that `of` compiles, as JAX has traced it."""
+        member = _shape(jnp.zeros(size, dtype=int))
+        key = jax.eval_shape(lambda keys: keys[jnp.zeros(size, int)], self._keys)
+        group, count = Group(member, key, member), _shape(jnp.zeros((), dtype=int))
+        program = self._whole if whole else self._part
+        arguments = self._data, self._learners, group, member, count
+        return program.trace(*arguments, stride)
+
+    def wait(self) -> None:
+        """Waits until all that was asked for is compiled."""
+        for program in list(self._compiled.values()):
+            program.result()
+
+    def ahead(self, fleet: int, growth: int, stride: int) -> Self:
         """Asks for all that a fleet may need, what it needs first before the rest."""
         self.of(fleet, True, stride)
         sizes = group_sizes(fleet, growth) if fleet > 1 else []
         for size, steps in itertools.product(sizes, sorted({stride, 1}, reverse=True)):
             self.of(size, False, steps)
+        return self
 
 
 def _shape(leaf: Array) -> Any:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from r2r2.config.refusal import Refusal
 from r2r2.config.run import RunConfig
+from r2r2.core import Agent
 from r2r2.envs.members import Spec
 from r2r2.interact.sumtree import FANOUT
 from r2r2.learn.agents.make import make_agent, state_shapes
@@ -32,8 +33,13 @@ def row_bytes(spec: Spec) -> float:
 
 def state_bytes(config: RunConfig, spec: Spec) -> int:
     """Bytes of one member's networks, targets and moments."""
-    shapes = state_shapes(make_agent(config.agent, spec, config.utd))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
+    return agent_bytes(make_agent(config.agent, spec, config.utd))
+
+
+def agent_bytes(agent: Agent) -> int:
+    """Bytes of the state of one member with this agent."""
+    shapes = jax.tree.leaves(state_shapes(agent))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
 
 
 def batch_bytes(config: RunConfig, spec: Spec) -> int:

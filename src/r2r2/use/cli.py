@@ -24,11 +24,12 @@ HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R
   r2r2 watch                  see how running training does, curves included
   r2r2 report RUNS            compare runs, with each other and with the paper:
                               a page, figures and tables
+  r2r2 bench                  measure how fast this machine trains
   r2r2 clean                  show what runs take on the disk, and free it
   r2r2 list agents|envs       what can be trained, and on what
 """
 
-COMMANDS = ("train", "watch", "report", "eval", "clean", "list")
+COMMANDS = ("train", "watch", "report", "eval", "bench", "clean", "list")
 
 # Exit codes of what ends while something may still be running.
 ABRUPT = (1, exit_code(KeyboardInterrupt()), exit_code(Terminated()))

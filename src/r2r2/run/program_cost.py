@@ -1,0 +1,146 @@
+"""What one update of a compiled program costs: its arithmetic and its kernels."""
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+# What XLA keeps in the text of a program, and nothing is run for.
+NOTHING = {
+    "parameter",
+    "get-tuple-element",
+    "tuple",
+    "bitcast",
+    "constant",
+    "after-all",
+    "opt-barrier",
+    "partition-id",
+    "replica-id",
+}
+COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
+INSTRUCTION = re.compile(r"(?:ROOT )?%?[\w.\-]+ = .*? ([a-z][\w\-]*)\(")
+LOOP_BODY = re.compile(r"body=%?([\w.\-]+)")
+CALLED = re.compile(r"to_apply=%?([\w.\-]+)")
+TURNS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
+BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+TWO_BRANCHES = re.compile(r"(?:true|false)_computation=%?([\w.\-]+)")
+
+Computations = dict[str, list[str]]  # instructions by name
+
+
+def flops_of(jaxpr: Jaxpr) -> float:
+    """Floating-point operations of a program's matrix products.
+
+    Counted as JAX traced them: on a GPU the compiler turns products into calls of
+    libraries and no longer knows what they cost. Other operations are a hundredth of
+    them. What nobody uses is left out, as the compiler does, and a loop whose turns
+    are not known counts once.
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> x = jnp.ones((2, 3, 4))
+        >>> flops_of(jax.make_jaxpr(lambda x: x @ x.mT)(x).jaxpr)
+        144.0
+    """
+    total, used = 0.0, _variables(jaxpr.outvars)
+    for equation in reversed(jaxpr.eqns):
+        if not used.isdisjoint(equation.outvars):
+            used |= _variables(equation.invars)
+            total += _equation_flops(equation)
+    return total
+
+
+def _variables(atoms: Iterable[Any]) -> set[Any]:
+    return {atom for atom in atoms if not isinstance(atom, Literal)}
+
+
+def _equation_flops(equation: Any) -> float:
+    if equation.primitive.name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        left = equation.invars[0].aval.shape
+        summed = math.prod(left[axis] for axis in contracted)
+        return 2.0 * float(math.prod(equation.outvars[0].aval.shape) * summed)
+    inner = [flops_of(x) for value in equation.params.values() for x in _jaxprs(value)]
+    if equation.primitive.name == "cond":
+        return max(inner)
+    return float(equation.params.get("length", 1)) * sum(inner)
+
+
+def _jaxprs(value: Any) -> list[Jaxpr]:
+    """The programs in a parameter of an equation."""
+    if isinstance(value, ClosedJaxpr):
+        return [value.jaxpr]
+    if isinstance(value, Jaxpr):
+        return [value]
+    parts = value if isinstance(value, list | tuple) else []
+    return [x for part in parts for x in _jaxprs(part)]
+
+
+def kernels_of(text: str, stride: int, phase: int) -> float | None:
+    """Kernels that one update of the whole fleet launches.
+
+    On a CPU, which launches nothing, the computations that XLA has fused. The loop of
+    updates is the one with the longest body. What is a branch there, as it is in a
+    stride of one, is taken once in a phase. None: the text shows no loop.
+
+    Args:
+        text: of the compiled program.
+        stride: updates in a turn of its loop.
+        phase: the agent's.
+    """
+    computations = _computations(text)
+    bodies = sorted(set(LOOP_BODY.findall(text)))
+    if not bodies:
+        return None
+    own = {x: _count(computations, x, phase, loops=False) for x in bodies}
+    return _count(computations, max(bodies, key=own.__getitem__), phase) / stride
+
+
+def _computations(text: str) -> Computations:
+    found: Computations = {}
+    name = ""
+    for line in text.splitlines():
+        if begun := COMPUTATION.match(line):
+            name = begun.group(1)
+            found[name] = []
+        elif name and line.startswith("  "):
+            found[name].append(line.strip())
+    return found
+
+
+def _launches(instructions: list[str]) -> list[tuple[str, str]]:
+    """The instructions for which something is run, each with its operation."""
+    found = [(INSTRUCTION.match(line), line) for line in instructions]
+    pairs = [(match.group(1), line) for match, line in found if match]
+    return [x for x in pairs if x[0] not in NOTHING and not x[0].endswith("-done")]
+
+
+def _count(
+    computations: Computations, name: str, phase: int, loops: bool = True
+) -> float:
+    """What is run in a computation and in all it calls, loops inside it or not."""
+    total = 0.0
+    for operation, line in _launches(computations[name]):
+        if operation == "while":
+            turns = TURNS.search(line)
+            times = loops * (int(turns.group(1)) if turns else 1)
+            (body,) = LOOP_BODY.findall(line)
+            total += times and times * _count(computations, body, phase)
+        elif operation == "conditional":
+            branches = [_count(computations, x, phase, loops) for x in _branches(line)]
+            total += max(branches) / phase
+        elif operation == "call":
+            (called,) = CALLED.findall(line)
+            total += _count(computations, called, phase, loops)
+        else:
+            total += 1
+    return total
+
+
+def _branches(line: str) -> list[str]:
+    if listed := BRANCHES.search(line):
+        return [name.strip().lstrip("%") for name in listed.group(1).split(",")]
+    return TWO_BRANCHES.findall(line)
