@@ -21,9 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from update import make_fleet, timed
 
+from r2r2.config.agents import agent_config
+from r2r2.envs.members import Spec
+from r2r2.learn.agents.make import make_agent
 from r2r2.record.versions import versions
+from r2r2.run.full_fleet import FullFleet, random_rows
 
 WIDTH, BATCH, DISCOUNT, PERIOD = 256, 256, 0.99, 250
 
@@ -189,6 +192,15 @@ def timed_torch(learner: Learner, count: int) -> float:
     return time.perf_counter() - start
 
 
+def our_fleet(given: argparse.Namespace) -> FullFleet:
+    """One of our agents, in the program that trains."""
+    spec = Spec(given.obs, given.action)
+    agent = make_agent(agent_config("td7"), spec, utd=1)
+    fleet = FullFleet(agent, spec, 1, given.rows)
+    fleet.lend(random_rows(spec, 1, given.rows))
+    return fleet
+
+
 def main() -> None:
     """Times both in turns, and keeps the table with --out."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -199,16 +211,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    given.width = None
     learner = Learner(given.obs, given.action, given.rows)
-    fleet = make_fleet("td7", 1, given)
-    timed(fleet, 0, 2)
+    fleet = our_fleet(given)
+    fleet.seconds(2)
     timed_torch(learner, 4)
-    made, times = 2, []
+    times = []
     for _ in range(given.turns):
-        ours = timed(fleet, made, given.updates)
+        ours = fleet.seconds(given.updates)
         theirs = timed_torch(learner, given.updates)
-        made += given.updates
         times.append([1e3 * ours / given.updates, 1e3 * theirs / given.updates])
         print(f"ours {times[-1][0]:.1f} ms, PyTorch {times[-1][1]:.1f} ms", flush=True)
     ratios = [ours / theirs for ours, theirs in times]
@@ -222,7 +232,7 @@ def main() -> None:
     print(json.dumps(table))
     if given.out:
         made_with = versions() | {"torch": torch.__version__}
-        arguments = {k: v for k, v in vars(given).items() if k not in ("out", "width")}
+        arguments = {k: v for k, v in vars(given).items() if k != "out"}
         result = {"arguments": arguments, "versions": made_with, "table": table}
         given.out.write_text(json.dumps(result, indent=2) + "\n")
 
