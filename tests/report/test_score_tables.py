@@ -247,3 +247,21 @@ def test_where_all_have_one_base_there_is_no_column_of_bases():
 def test_a_missing_base_is_no_base_of_its_own():
     found = study(run(TD7, {"Ant-v5": [1.0]}), run(Method("x", 5), {"Ant-v5": [1.0]}))
     assert "base" not in main_table(found).header
+
+
+@pytest.mark.parametrize(
+    ("points", "end"),
+    [
+        (10, ""),
+        (
+            9,
+            "; where there are fewer, of all of them, those before any training "
+            "included",
+        ),
+    ],
+)
+def test_the_summary_and_raw_scores_say_what_a_score_is(points, end):
+    found = study(run(TD7, {"Ant-v5": [1.0]}, points=points))
+    said = f"A score is the mean of a seed's last 10 evaluations{end}."
+    for table in (main_table(found), by_name(score_tables(found))["raw_utd1"]):
+        assert said in table.notes

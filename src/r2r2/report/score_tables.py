@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from r2r2.report import paper
 from r2r2.report.relative_to import UNLIKE, base_label, bases_differ, bases_note
-from r2r2.report.scores import Method
+from r2r2.report.scores import LAST, Method
 from r2r2.report.shortfalls import brief_suite, unsaid
 from r2r2.report.study import Study
 from r2r2.report.suites import STATISTICS, SuiteResult
@@ -24,6 +24,7 @@ SUITE_TITLES = {
     "dmc-hard": "DMC-Hard",
     paper.ALL: "all 11 tasks",
 }
+UNTRAINED = "of all of them, those before any training included"
 NORMALISED = (
     "Scores are relative to the base agent at UTD 1 on the same task: "
     "1 + (S - mean of the base) / |mean of the base|. A base near zero makes any "
@@ -47,7 +48,7 @@ def main_table(study: Study) -> Table:
     titles = [suite_title(study, suite) for suite in suites]
     header = ["method", "UTD", *_base_header(study), *titles]
     title = "Mean normalised score per suite, with 95 % intervals"
-    return table_of("main", title, header, rows, _notes(study))
+    return table_of("main", title, header, rows, _notes(study, score_note(study)))
 
 
 def aggregates_table(study: Study) -> Table | None:
@@ -145,9 +146,9 @@ def _base(study: Study, method: Method) -> list[str]:
     return [base_label(study, method) for _ in _base_header(study)]
 
 
-def _notes(study: Study) -> list[str]:
+def _notes(study: Study, *first: str) -> list[str]:
     unlike = [f"{UNLIKE}: 1.00 is the score of the base." for _ in _base_header(study)]
-    return notes_of(study, *unlike, NORMALISED, INTERVALS)
+    return notes_of(study, *first, *unlike, NORMALISED, INTERVALS)
 
 
 def _raw(study: Study, utd: int | None) -> Table:
@@ -158,7 +159,8 @@ def _raw(study: Study, utd: int | None) -> Table:
     ]
     header = ["task", *(study.label(method, utd=False) for method in methods)]
     title = f"Raw scores at {_at(utd)}"
-    return table_of(f"raw_{_stem(utd)}", title, header, rows, notes_of(study, SPREADS))
+    notes = notes_of(study, score_note(study), SPREADS)
+    return table_of(f"raw_{_stem(utd)}", title, header, rows, notes)
 
 
 def _normalised(study: Study, utd: int | None) -> Table:
@@ -203,6 +205,15 @@ def _at(utd: int | None) -> str:
 
 def _stem(utd: int | None) -> str:
     return "utd_unknown" if utd is None else f"utd{utd}"
+
+
+def score_note(study: Study) -> str:
+    """What a score is, and of what it is where there are too few evaluations for it."""
+    said = f"A score is the mean of a seed's last {LAST} evaluations"
+    points = [seed.points for cell in study.cells for seed in cell.seeds]
+    if any(0 < count < LAST for count in points):
+        said += f"; where there are fewer, {UNTRAINED}"
+    return f"{said}."
 
 
 def notes_of(study: Study, *notes: str) -> list[str]:
