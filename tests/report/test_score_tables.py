@@ -226,8 +226,8 @@ def test_where_bases_differ_every_row_says_whose_score_is_1():
 def test_where_bases_differ_normalised_tables_say_who_is_relative_to_whom():
     relative = by_name(score_tables(two_bases()))["normalised_utd1"]
     assert relative.notes[0] == (
-        f"{UNLIKE}: 1.00 is td7, UTD 1 for td7, UTD 1; td7+r2r2, UTD 1. 1.00 is "
-        "sac, UTD 1, from theirs.csv for sac, UTD 1, from theirs.csv."
+        f"{UNLIKE}: 1.00 is that of td7, UTD 1 for [td7, UTD 1; td7+r2r2, UTD 1], 1.00 "
+        "is that of sac, UTD 1, from theirs.csv for [sac, UTD 1, from theirs.csv]."
     )
 
 

@@ -117,8 +117,8 @@ def _relative_difference(
 ) -> Entry:
     """The difference of normalised scores, or why there is none."""
     if bases_differ(study, (one, other)):
-        bases = " and ".join(base_label(study, method) for method in (one, other))
-        return Entry("-", f"their bases differ, {bases}: no overall difference")
+        bases = "; ".join(base_label(study, method) for method in (one, other))
+        return Entry("-", f"no overall difference, as their bases differ ({bases})")
     relative = [_scores(study, method, relative=True) for method in (one, other)]
     if all(task in found for found in relative for task in tasks):
         return _difference(*(_only(found, tasks) for found in relative))

@@ -35,5 +35,5 @@ def bases_note(study: Study, methods: Sequence[Method]) -> tuple[str, ...]:
     for method in methods:
         groups.setdefault(base_label(study, method), []).append(study.label(method))
     groups.pop(NOBODY, None)
-    said = [f"1.00 is {base} for {'; '.join(own)}" for base, own in groups.items()]
-    return (f"{UNLIKE}: {'. '.join(said)}.",)
+    said = [f"1.00 is that of {k} for [{'; '.join(own)}]" for k, own in groups.items()]
+    return (f"{UNLIKE}: {', '.join(said)}.",)
