@@ -8,6 +8,7 @@ import pytest
 from drawn import EVIL, drawn_run
 from matplotlib.figure import Figure
 
+from r2r2.report import figures
 from r2r2.report.charts import Axis, Chart, Line, Panel
 from r2r2.report.curve import COLOURS
 from r2r2.report.figures import drawn, write_figures
@@ -154,3 +155,14 @@ def test_matplotlib_is_imported_only_when_something_is_drawn():
     command = [sys.executable, "-c", code]
     said = subprocess.run(command, capture_output=True, text=True, check=True)
     assert said.stdout == "[]\n"
+
+
+def test_titles_are_set_in_lines_that_a_panel_beside_others_has_room_for(monkeypatch):
+    title, seen = "UTD 1, relative to sac, UTD 1, from theirs.csv", []
+    monkeypatch.setattr(figures, "dress", lambda axes, said, size: seen.append(said))
+    alone = chart(line())
+    panel = alone.panels[0]._replace(title=title)
+    drawn(alone._replace(panels=(panel, panel)))
+    assert seen == ["UTD 1, relative to sac, UTD 1,\nfrom theirs.csv"] * 2
+    drawn(alone._replace(panels=(panel,)))
+    assert seen[2] == title

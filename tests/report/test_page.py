@@ -11,6 +11,7 @@ from r2r2.report.all_tables import tables_of
 from r2r2.report.charts import values_of
 from r2r2.report.gallery import Gallery, gallery_of
 from r2r2.report.page import page_html, write_page
+from r2r2.report.page_head import lede
 from r2r2.report.scores import Method
 from r2r2.report.study import study_of
 
@@ -238,3 +239,21 @@ def test_the_same_study_gives_the_same_page(study, text, tmp_path):
     path = write_page(study, tables_of(study), gallery_of(study), tmp_path)
     assert path == tmp_path / "index.html"
     assert path.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize(
+    ("agent", "task", "there"),
+    [("td7", "Hopper-v5", True), ("td7", "Own-v0", False), ("sac", "Hopper-v5", False)],
+)
+def test_the_papers_numbers_are_announced_only_where_there_are_some(agent, task, there):
+    found = study_of([drawn_run(Method(agent, 1), (task,), 2, 3)])
+    assert ("the paper's own numbers beside them" in lede(found)) is there
+    names = {table.name for table in tables_of(found)}
+    assert ("beside_paper" in names) is there
+
+
+def test_results_of_an_unknown_utd_have_no_numbers_of_the_paper_beside_them():
+    found = study_of([drawn_run(Method("td7", None), ("Hopper-v5",), 2, 3)])
+    assert lede(found).startswith(
+        "Scores, learning curves and diagnostics, with 95 % intervals. Point at"
+    )

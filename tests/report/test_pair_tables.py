@@ -56,6 +56,20 @@ def test_over_all_tasks_the_difference_is_of_normalised_scores():
     assert table.rows[-1][6].numbers["value"] == 0.5
 
 
+def test_methods_with_different_bases_have_a_probability_and_no_overall_difference():
+    sac = Method("sac", 1, ("from a.csv, whose settings are not known",))
+    runs = run(Method("td7", 1), {"Ant-v5": [-1351.0]}), run(sac, {"Ant-v5": [-755.0]})
+    table = pair_table(study(*runs))
+    task, overall = column(table, "difference")
+    assert abs(task.numbers["value"]) == 596.0
+    assert (overall.text, overall.numbers) == ("-", {})
+    bases = "td7, UTD 1; sac, UTD 1, from a.csv"
+    other = "sac, UTD 1, from a.csv; td7, UTD 1"
+    said = "no overall difference, as their bases differ ({})"
+    assert overall.note in (said.format(bases), said.format(other))
+    assert column(table, "probability of improvement")[1].numbers["value"] in (0, 1)
+
+
 def test_a_task_that_one_of_them_lacks_is_shown_and_left_out_of_the_whole():
     table = pair_table(
         study(

@@ -196,3 +196,72 @@ def test_every_table_has_a_name_of_its_own_and_full_rows():
 
 def test_without_a_base_there_is_no_table_of_aggregates():
     assert aggregates_table(study(run(OURS, {"Hopper-v5": [1.0]}))) is None
+
+
+SAC = Method("sac", 1, ("from theirs.csv, whose settings are not known",))
+UNLIKE = "Normalised scores that are relative to different bases do not compare"
+
+
+def two_bases():
+    """Two methods that are 1.00 each, of unequal scores, and a third."""
+    return study(
+        run(TD7, {"Ant-v5": [-1351.0]}),
+        run(OURS._replace(utd=1), {"Ant-v5": [-700.0]}),
+        run(SAC, {"Ant-v5": [-755.0]}, status="file"),
+    )
+
+
+def test_where_bases_differ_every_row_says_whose_score_is_1():
+    for table in (main_table(two_bases()), aggregates_table(two_bases())):
+        methods = [entry.text for entry in column(table, "method")]
+        bases = [entry.text for entry in column(table, "base")]
+        assert dict(zip(methods, bases, strict=True)) == {
+            "td7": "td7, UTD 1",
+            "td7+r2r2": "td7, UTD 1",
+            "sac, from theirs.csv": "sac, UTD 1, from theirs.csv",
+        }
+        assert f"{UNLIKE}: 1.00 is the score of the base." in table.notes
+
+
+def test_where_bases_differ_normalised_tables_say_who_is_relative_to_whom():
+    relative = by_name(score_tables(two_bases()))["normalised_utd1"]
+    assert relative.notes[0] == (
+        f"{UNLIKE}: 1.00 is that of td7, UTD 1 for [td7, UTD 1; td7+r2r2, UTD 1], 1.00 "
+        "is that of sac, UTD 1, from theirs.csv for [sac, UTD 1, from theirs.csv]."
+    )
+
+
+def test_runs_of_one_agent_with_other_settings_have_bases_of_their_own():
+    small = TD7._replace(departures=("steps is 9, not 500000",))
+    found = study(run(TD7, {"Ant-v5": [9.0]}), run(small, {"Ant-v5": [1.0]}))
+    bases = [entry.text for entry in column(main_table(found), "base")]
+    assert bases == ["td7, UTD 1", "td7, UTD 1, steps is 9"]
+
+
+def test_where_all_have_one_base_there_is_no_column_of_bases():
+    for table in (main_table(PAIR), aggregates_table(PAIR), *score_tables(PAIR)):
+        assert "base" not in table.header
+        assert not any(UNLIKE in note for note in table.notes)
+
+
+def test_a_missing_base_is_no_base_of_its_own():
+    found = study(run(TD7, {"Ant-v5": [1.0]}), run(Method("x", 5), {"Ant-v5": [1.0]}))
+    assert "base" not in main_table(found).header
+
+
+@pytest.mark.parametrize(
+    ("points", "end"),
+    [
+        (10, ""),
+        (
+            9,
+            "; where there are fewer, of all of them, those before any training "
+            "included",
+        ),
+    ],
+)
+def test_the_summary_and_raw_scores_say_what_a_score_is(points, end):
+    found = study(run(TD7, {"Ant-v5": [1.0]}, points=points))
+    said = f"A score is the mean of a seed's last 10 evaluations{end}."
+    for table in (main_table(found), by_name(score_tables(found))["raw_utd1"]):
+        assert said in table.notes

@@ -24,6 +24,7 @@ from r2r2.report.study import RunData, Spectrum, study_of
 from r2r2.report.utd_charts import suites_by_utd, tasks_by_utd
 
 TD7 = Method("td7", 1)
+RELATIVE = "UTD 1, relative to td7, UTD 1"
 
 
 def run_of(agent, utd, by_task, departures=()):
@@ -80,7 +81,7 @@ def test_the_aggregate_is_the_iqm_relative_to_the_base():
     base = run_of("td7", 1, {"a": [[2.0], [2.0]], "b": [[10.0], [10.0]]})
     ours = {"a": [[1.0, 2.0], [2.0, 4.0]], "b": [[15.0, 30.0], [20.0, 40.0]]}
     chart = aggregate_curves(study_of([base, run_of("td7", 20, ours)]))
-    line = lines_of(chart)["td7, UTD 20", "td7"]
+    line = lines_of(chart)["UTD 20, relative to td7, UTD 1", "td7"]
     np.testing.assert_allclose(line.y, [1.25, 2.5])
     assert line.note == "4 runs on 2 tasks"
 
@@ -109,15 +110,27 @@ def test_a_runs_own_action_repeat_makes_its_decisions():
 def test_a_method_that_lacks_a_task_has_no_aggregate():
     whole = run_of("td7", 1, {"a": [[1.0]], "b": [[1.0]]})
     study = study_of([whole, run_of("td7", 20, {"a": [[1.0]]})])
-    assert [p.title for p in aggregate_curves(study).panels] == ["td7, UTD 1"]
+    assert [p.title for p in aggregate_curves(study).panels] == [RELATIVE]
 
 
 def test_a_task_that_no_other_method_has_does_not_take_a_suites_aggregate_away():
     tasks = {task: [[1.0]] for task in paper.tasks("gym-mujoco")}
     study = study_of([run_of("td7", 1, tasks), run_of("mine", 1, {"own": [[1.0]]})])
     chart = aggregate_curves(study)
-    assert [panel.title for panel in chart.panels] == ["td7, UTD 1"]
+    assert [panel.title for panel in chart.panels] == [RELATIVE]
     assert "Gymnasium MuJoCo" in chart.caption
+
+
+def test_methods_with_another_base_are_in_another_panel():
+    small = run_of("td7", 1, {"a": [[9.0]]}, ("steps is 9, not 500000",))
+    runs = [run_of(agent, 1, {"a": [[1.0]]}) for agent in ("td7", "td7+r2r2")]
+    study = study_of([*runs, small])
+    for chart in (aggregate_curves(study), profiles(study)):
+        names = {p.title: [line.name for line in p.lines] for p in chart.panels}
+        assert names == {
+            RELATIVE: ["td7", "td7+r2r2"],
+            f"{RELATIVE}, steps is 9": ["td7, steps is 9"],
+        }
 
 
 def test_profiles_are_shares_of_runs_above_a_score(study):
@@ -179,7 +192,7 @@ def test_figure_and_table_have_the_same_of_the_papers_two_numbers():
     # aggregates.csv has this interval's end as 11.04 and, from the main table, 11.0.
     study = drawn_study(("minphi", "minphi+r2r2"), paper.tasks(), (1, 20), 2, 1)
     lines = lines_of(suites_by_utd(study))
-    theirs = lines["minphi, all 11 tasks", "minphi+r2r2 (paper)"]
+    theirs = lines["all 11 tasks, relative to minphi, UTD 1", "minphi+r2r2 (paper)"]
     which = ["all 11 tasks", "mean", "minphi+r2r2", "20"]
     (high,) = [
         row[5].numbers["high"]

@@ -322,3 +322,44 @@ def test_the_bar_shows_names_of_folders_as_plain_text(r2r2, here, monkeypatch):
     assert "in 'new<0x1b>[31m'" in said.out
     assert "b]\x1b[31m" not in said.out
     assert "new\x1b[31m" not in said.out
+
+
+def cut_events(run, most):
+    """Drops the events of a run beyond an environment step."""
+    path = run / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(x for x in lines if json.loads(x)["env_step"] <= most))
+
+
+def test_a_finished_run_whose_log_was_cut_is_said_to_lack_its_end(r2r2, here):
+    cut_events(make_run("cut", flat(1.0), **SMALL), 600)
+    assert r2r2("report", "cut").code == 0
+    ends = "a log that ends at environment step 600 of 1,000"
+    (run,) = table(here / "report", "runs")
+    assert run["remarks"] == f"Hopper-v5_s0 has {ends}; Hopper-v5_s1 has {ends}"
+    (cell,) = table(here / "report", "lacks")
+    assert ends in cell["lacks"]
+    assert ends in (here / "report" / "index.html").read_text()
+
+
+def test_a_log_that_is_gone_is_missed_too(r2r2, here):
+    (make_run("cut", flat(1.0), **SMALL) / "events.jsonl").unlink()
+    assert r2r2("report", "cut").code == 0
+    (run,) = table(here / "report", "runs")
+    assert "a log that ends at environment step 0 of 1,000" in run["remarks"]
+
+
+def test_logs_that_are_whole_or_still_written_or_stopped_lack_nothing(r2r2, here):
+    make_run("runs/whole", flat(1.0), **SMALL)
+    make_run("runs/stopped", flat(1.0), stopped=1, utd=5, **SMALL)
+    making = make_run("runs/making", flat(1.0), finished=False, utd=2, **SMALL)
+    cut_events(making, 600)
+    assert r2r2("report", "runs").code == 0
+    assert not any("log" in run["remarks"] for run in table(here / "report", "runs"))
+    assert not any("log" in cell["lacks"] for cell in table(here / "report", "lacks"))
+
+
+def test_the_log_of_a_run_that_was_really_trained_is_whole(r2r2, here, trained):
+    assert r2r2("report", trained).code == 0
+    (run,) = table(here / "report", "runs")
+    assert run["remarks"] == "none"

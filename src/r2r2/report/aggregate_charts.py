@@ -1,11 +1,11 @@
 """Charts of normalised scores over all tasks: against steps and against thresholds.
 
-A normalised score is relative to the base of its agent, so that agents with another
+A normalised score is relative to the base of its method, so that methods with another
 base are in another panel.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from r2r2.report.bands import shared, statistic_band
 from r2r2.report.bootstrap import interval
 from r2r2.report.charts import Axis, Chart, Line, Panel
 from r2r2.report.normalised import Normalised, normalise_scores
-from r2r2.report.palette import Style, family_of, styles_of
+from r2r2.report.palette import Style, styles_of
+from r2r2.report.relative_to import base_label, base_of
 from r2r2.report.samples import Sample
 from r2r2.report.score_tables import suite_title
 from r2r2.report.scores import Method
@@ -54,7 +55,7 @@ def profiles(study: Study) -> Chart | None:
     )
     axes = Axis("normalised score"), Axis("share of runs above it", shared=True)
     like = Chart("profiles", "Performance profiles", caption, *axes, ())
-    return _with_panels(study, like, functools.partial(_profile, _widest(study)))
+    return _with_panels(study, like, functools.partial(_profile, study))
 
 
 def _widest(study: Study) -> list[SuiteResult]:
@@ -80,8 +81,9 @@ def _with_panels(
             absent.append(study.label(method))
             continue
         lacks = () if result.complete else (study.label(method),)
-        utd = "" if method.utd is None else f", UTD {method.utd}"
-        lines = panels.setdefault(family_of(method.agent) + utd, [])
+        utd = "" if method.utd is None else f"UTD {method.utd}, "
+        title = f"{utd}relative to {base_label(study, method)}"
+        lines = panels.setdefault(title, [])
         lines.append(found._replace(lacks=lacks))
     if not panels:
         return None
@@ -126,11 +128,10 @@ def _curve_of(study: Study, method: Method, task: str) -> TaskCurve:
     return next(c for c in study.curves if (c.method, c.task) == which)
 
 
-def _profile(
-    results: Sequence[SuiteResult], result: SuiteResult, name: str, style: Style
-) -> Line:
-    family = family_of(result.method.agent)
-    like = [one for one in results if family_of(one.method.agent) == family]
+def _profile(study: Study, result: SuiteResult, name: str, style: Style) -> Line:
+    """Shares above thresholds that all methods with the same base have."""
+    base = base_of(study, result.method)
+    like = [one for one in _widest(study) if base_of(study, one.method) == base]
     every = np.concatenate([x for one in like for x in one.scores.values()])
     margin = 0.05 * (np.ptp(every) or 1.0)
     levels = np.linspace(every.min() - margin, every.max() + margin, LEVELS)

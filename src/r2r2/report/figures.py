@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "png", "pdf")
 COLUMNS = 4
+NARROW = 32  # letters of a title above one of several panels
 LETTERS, KEY = 13, 9  # of a legend to the inch, and those that a line's sample takes
 
 FINE = 21  # letters of a remark to the inch
@@ -115,12 +116,23 @@ def _legend_columns(chart: Chart, inches: float) -> int:
     return max(1, min(room, len(names)))
 
 
+def titled(title: str, columns: int) -> str:
+    r"""A panel's title, in lines where others stand beside it.
+
+    Example:
+        >>> titled("UTD 1, relative to sac, UTD 1, from theirs.csv", 2)
+        'UTD 1, relative to sac, UTD 1,\nfrom theirs.csv'
+    """
+    whole = cut(title, LONG)
+    return whole if columns == 1 else "\n".join(textwrap.wrap(whole, NARROW))
+
+
 def _draw(figure: "Figure", chart: Chart) -> None:
     columns = _columns(chart)
     rows = -(-len(chart.panels) // columns)
     for number, panel in enumerate(chart.panels):
         axes = untyped(figure).add_subplot(rows, columns, number + 1)
-        dress(axes, cut(panel.title, LONG), 9.5)
+        dress(axes, titled(panel.title, columns), 9.5)
         if chart.rows:
             row_marks(axes, chart, panel)
         else:

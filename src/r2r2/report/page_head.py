@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+from r2r2.report import paper
 from r2r2.report.page_parts import escaped
+from r2r2.report.paper_tables import which_of
 from r2r2.report.study import Study
 
 FEW = 4  # names; of more their number is told
@@ -20,10 +22,11 @@ def lede(study: Study) -> str:
     """What a reader is to know first."""
     utds = sorted({m.utd for m in study.methods if m.utd is not None})
     at = f" at UTD {_joined([str(utd) for utd in utds])}" if utds else ""
+    theirs = any(which_of(cell) in paper.raw_scores() for cell in study.cells)
+    beside = " and the paper's own numbers beside them" if theirs else ""
     return (
-        f"Scores, learning curves and diagnostics{at}, with 95 % intervals and the "
-        "paper's own numbers beside them. Point at a figure, touch it, or use the "
-        "arrow keys on it for exact values."
+        f"Scores, learning curves and diagnostics{at}, with 95 % intervals{beside}. "
+        "Point at a figure, touch it, or use the arrow keys on it for exact values."
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from r2r2.report.apart import nameless
 from r2r2.report.bootstrap import comparison_interval
+from r2r2.report.relative_to import base_label, bases_differ
 from r2r2.report.samples import Floats, Given
 from r2r2.report.score_tables import notes_of
 from r2r2.report.scores import Method
@@ -22,11 +23,11 @@ Scores = dict[str, Floats]
 
 PAIRS = (
     "Difference: of the means, first less second; over all tasks, that of normalised "
-    "scores. Probability: that a run of the first beats one of the second on the same "
-    "task; 0.5 is no difference. Intervals are 95 % percentile bootstrap intervals of "
-    f"{SAMPLES:,} resamples, either's seeds drawn within tasks, generator seeded with "
-    f"{SEED}; with one seed on either side there is none. They say nothing of settings "
-    "that differ."
+    "scores, if they have the same base. Probability: that a run of the first beats "
+    "one of the second on the same task; 0.5 is no difference. Intervals are "
+    f"95 % percentile bootstrap intervals of {SAMPLES:,} resamples, either's seeds "
+    f"drawn within tasks, generator seeded with {SEED}; with one seed on either side "
+    "there is none. They say nothing of settings that differ."
 )
 
 
@@ -106,12 +107,22 @@ def _overall(study: Study, one: Method, other: Method) -> Cells:
     words = Entry(f"all shared ({len(tasks)})", note)
     if not tasks:
         return [words, "-", "-", "-", "-"]
-    relative = [_scores(study, method, relative=True) for method in (one, other)]
-    difference = Entry("-", "normalised scores are missing: see their table")
-    if all(task in found for found in relative for task in tasks):
-        difference = _difference(*(_only(found, tasks) for found in relative))
+    difference = _relative_difference(study, one, other, tasks)
     probability = _probability(*(_only(found, tasks) for found in raw))
     return [words, "-", "-", difference, probability]
+
+
+def _relative_difference(
+    study: Study, one: Method, other: Method, tasks: Sequence[str]
+) -> Entry:
+    """The difference of normalised scores, or why there is none."""
+    if bases_differ(study, (one, other)):
+        bases = "; ".join(base_label(study, method) for method in (one, other))
+        return Entry("-", f"no overall difference, as their bases differ ({bases})")
+    relative = [_scores(study, method, relative=True) for method in (one, other)]
+    if all(task in found for found in relative for task in tasks):
+        return _difference(*(_only(found, tasks) for found in relative))
+    return Entry("-", "normalised scores are missing: see their table")
 
 
 def _only(scores: Scores, tasks: Sequence[str]) -> Scores:

@@ -63,7 +63,7 @@ def beside_table(study: Study) -> Table | None:
     rows = [
         _beside(study, cell, cell.scores, cell.shortfalls, spread)
         for cell in study.cells
-        if (spread := published.get(_which(cell))) is not None
+        if (spread := published.get(which_of(cell))) is not None
     ]
     title = "Raw scores beside the paper's, cell by cell, with 95 % intervals"
     return table_of("beside_paper", title, HEADER, rows, [CELLS]) if rows else None
@@ -75,7 +75,7 @@ def beside_normalised_table(study: Study) -> Table | None:
     rows = [
         _beside(study, one.cell, one.scores, one.shortfalls, spread, digits=2)
         for one in study.normalised
-        if (spread := published.get(_which(one.cell))) is not None
+        if (spread := published.get(which_of(one.cell))) is not None
     ]
     title = "Normalised scores beside the paper's, cell by cell, with 95 % intervals"
     name, notes = "beside_paper_normalised", [NORMALISED, CELLS]
@@ -122,7 +122,8 @@ def timing_table(study: Study) -> Table | None:
     return table_of("timing", "Speed of the runs", header, rows, [TIMES])
 
 
-def _which(cell: Cell) -> paper.Which:
+def which_of(cell: Cell) -> paper.Which:
+    """The paper's cell that ours belongs beside, if the paper has it."""
     return paper.Which(cell.task, cell.method.agent, cell.method.utd or 0)
 
 

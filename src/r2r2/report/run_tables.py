@@ -88,12 +88,12 @@ def _run(study: Study, run: RunData) -> Cells:
         ", ".join(run.tasks),
         seed_list(list(map(str, seeds))),
         f"{max(steps, default=0):,}",
-        "; ".join(_remarks(run.members)) or "none",
+        "; ".join(_remarks(run)) or "none",
     ]
 
 
-def _remarks(members: Iterable[MemberData]) -> Iterable[str]:
-    for member in members:
+def _remarks(run: RunData) -> Iterable[str]:
+    for member in run.members:
         if member.stopped:
             yield (
                 f"{member.name} was stopped at {member.env_steps:,} environment steps: "
@@ -102,6 +102,8 @@ def _remarks(members: Iterable[MemberData]) -> Iterable[str]:
         if member.collapses:
             first = f"{member.collapses[0]:,}"
             yield f"{member.name} was found collapsed first at environment step {first}"
+        if lack := run.results.lacks.get((member.task, member.seed)):
+            yield f"{member.name} has {lack}"
 
 
 def _last(members: Iterable[MemberData], name: str) -> Entry:

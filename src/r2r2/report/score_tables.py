@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from r2r2.report import paper
-from r2r2.report.scores import Method
+from r2r2.report.relative_to import UNLIKE, base_label, bases_differ, bases_note
+from r2r2.report.scores import LAST, Method
 from r2r2.report.shortfalls import brief_suite, unsaid
 from r2r2.report.study import Study
 from r2r2.report.suites import STATISTICS, SuiteResult
@@ -23,6 +24,7 @@ SUITE_TITLES = {
     "dmc-hard": "DMC-Hard",
     paper.ALL: "all 11 tasks",
 }
+UNTRAINED = "of all of them, those before any training included"
 NORMALISED = (
     "Scores are relative to the base agent at UTD 1 on the same task: "
     "1 + (S - mean of the base) / |mean of the base|. A base near zero makes any "
@@ -38,13 +40,15 @@ def main_table(study: Study) -> Table:
         [
             study.label(method, utd=False),
             utd_text(method),
+            *_base(study, method),
             *(suite_entry(study, found[suite, method], "mean") for suite in suites),
         ]
         for method in sorted(study.methods, key=lambda m: m.utd or math.inf)
     ]
-    header = ["method", "UTD", *(suite_title(study, suite) for suite in suites)]
+    titles = [suite_title(study, suite) for suite in suites]
+    header = ["method", "UTD", *_base_header(study), *titles]
     title = "Mean normalised score per suite, with 95 % intervals"
-    return table_of("main", title, header, rows, notes_of(study, NORMALISED, INTERVALS))
+    return table_of("main", title, header, rows, _notes(study, score_note(study)))
 
 
 def aggregates_table(study: Study) -> Table | None:
@@ -58,6 +62,7 @@ def aggregates_table(study: Study) -> Table | None:
             suite_title(study, one.suite),
             study.label(one.method, utd=False),
             utd_text(one.method),
+            *_base(study, one.method),
             *(suite_entry(study, one, statistic) for statistic in STATISTICS),
         ]
         for suite in dict.fromkeys(one.suite for one in study.suites)
@@ -68,10 +73,9 @@ def aggregates_table(study: Study) -> Table | None:
     ]
     if not rows:
         return None
-    header = ["suite", "method", "UTD", *STATISTICS]
+    header = ["suite", "method", "UTD", *_base_header(study), *STATISTICS]
     title = "Statistics of normalised scores per suite, with 95 % intervals"
-    notes = notes_of(study, NORMALISED, INTERVALS)
-    return table_of("aggregates", title, header, rows, notes)
+    return table_of("aggregates", title, header, rows, _notes(study))
 
 
 def score_tables(study: Study) -> list[Table]:
@@ -133,6 +137,20 @@ def utd_text(method: Method) -> str:
     return "unknown" if method.utd is None else str(method.utd)
 
 
+def _base_header(study: Study) -> list[str]:
+    """A column for whose score 1.00 is, where that is not the same in all rows."""
+    return ["base"] if bases_differ(study, study.methods) else []
+
+
+def _base(study: Study, method: Method) -> list[str]:
+    return [base_label(study, method) for _ in _base_header(study)]
+
+
+def _notes(study: Study, *first: str) -> list[str]:
+    unlike = [f"{UNLIKE}: 1.00 is the score of the base." for _ in _base_header(study)]
+    return notes_of(study, *first, *unlike, NORMALISED, INTERVALS)
+
+
 def _raw(study: Study, utd: int | None) -> Table:
     methods = [method for method in study.methods if method.utd == utd]
     rows: list[Cells] = [
@@ -141,7 +159,8 @@ def _raw(study: Study, utd: int | None) -> Table:
     ]
     header = ["task", *(study.label(method, utd=False) for method in methods)]
     title = f"Raw scores at {_at(utd)}"
-    return table_of(f"raw_{_stem(utd)}", title, header, rows, notes_of(study, SPREADS))
+    notes = notes_of(study, score_note(study), SPREADS)
+    return table_of(f"raw_{_stem(utd)}", title, header, rows, notes)
 
 
 def _normalised(study: Study, utd: int | None) -> Table:
@@ -159,7 +178,7 @@ def _normalised(study: Study, utd: int | None) -> Table:
         [t, *(entry(m, t) for m in methods)] for t in _tasks(study, methods)
     ]
     header = ["task", *(study.label(method, utd=False) for method in methods)]
-    notes = notes_of(study, NORMALISED, INTERVALS)
+    notes = notes_of(study, *bases_note(study, methods), NORMALISED, INTERVALS)
     title = f"Normalised scores at {_at(utd)}"
     return table_of(f"normalised_{_stem(utd)}", title, header, rows, notes)
 
@@ -186,6 +205,15 @@ def _at(utd: int | None) -> str:
 
 def _stem(utd: int | None) -> str:
     return "utd_unknown" if utd is None else f"utd{utd}"
+
+
+def score_note(study: Study) -> str:
+    """What a score is, and of what it is where there are too few evaluations for it."""
+    said = f"A score is the mean of a seed's last {LAST} evaluations"
+    points = [seed.points for cell in study.cells for seed in cell.seeds]
+    if any(0 < count < LAST for count in points):
+        said += f"; where there are fewer, {UNTRAINED}"
+    return f"{said}."
 
 
 def notes_of(study: Study, *notes: str) -> list[str]:

@@ -52,6 +52,7 @@ class Results(NamedTuple):
     method: Method
     rows: Sequence[Row]
     members: tuple[tuple[str, int], ...] = ()  # tasks and seeds that are to be there
+    lacks: Mapping[tuple[str, int], str] = {}  # what else some of these lack
 
 
 class SeedScore(NamedTuple):
@@ -123,14 +124,20 @@ def cells_of(results: Iterable[Results]) -> list[Cell]:
         (array([14.5]), False)
     """
     found: dict[tuple[Method, str], dict[int, dict[int, float]]] = {}
+    others: dict[tuple[Method, str], dict[int, str]] = {}
     for one in results:
+        for (task, seed), lack in one.lacks.items():
+            others.setdefault((one.method, task), {})[seed] = lack
         for task, seed in one.members:
             found.setdefault((one.method, task), {}).setdefault(seed, {})
         for row in one.rows:
             if row.metric == METRIC:
                 by_seed = found.setdefault((one.method, row.env_name), {})
                 _add(by_seed.setdefault(row.seed, {}), row, one.method)
-    return [_cell(*which, by_seed) for which, by_seed in found.items()]
+    return [
+        _cell(*which, by_seed, others.get(which, {}))
+        for which, by_seed in found.items()
+    ]
 
 
 def agree(one: float, other: float) -> bool:
@@ -153,14 +160,18 @@ def _add(points: dict[int, float], row: Row, method: Method) -> None:
 
 
 def _cell(
-    method: Method, task: str, by_seed: Mapping[int, Mapping[int, float]]
+    method: Method,
+    task: str,
+    by_seed: Mapping[int, Mapping[int, float]],
+    others: Mapping[int, str],
 ) -> Cell:
     seeds = tuple(_seed_score(*item) for item in sorted(by_seed.items()))
     shortfalls = [*_unlike_the_papers(method, task)]
     if len(seeds) < paper.SEEDS:
         shortfalls.append(f"{len(seeds)} of {paper.SEEDS} seeds")
     for seed in seeds:
-        lacks = _seed_lacks(seed, task)
+        lacks = [*_seed_lacks(seed, task)]
+        lacks += [others[seed.seed]] if seed.seed in others else []
         shortfalls += [f"seed {seed.seed} has {lack}" for lack in lacks]
     return Cell(method, task, seeds, tuple(shortfalls))
 

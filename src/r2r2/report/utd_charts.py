@@ -16,7 +16,8 @@ from r2r2.report.absences import (
 from r2r2.report.aggregate_charts import BASE
 from r2r2.report.bootstrap import Interval
 from r2r2.report.charts import Axis, Chart, Line, Panel
-from r2r2.report.palette import AGENTS, Style, family_of, styles_of
+from r2r2.report.palette import AGENTS, Style, styles_of
+from r2r2.report.relative_to import base_label
 from r2r2.report.score_tables import suite_title
 from r2r2.report.statistics import mean_score
 from r2r2.report.study import Study
@@ -50,7 +51,8 @@ def suites_by_utd(study: Study) -> Chart | None:
     for result in study.suites:
         agent, utd, _ = method = result.method
         if utd is not None and result.estimates:
-            where = f"{family_of(agent)}, {suite_title(study, result.suite)}"
+            suite = suite_title(study, result.suite)
+            where = f"{suite}, relative to {base_label(study, method)}"
             mean, runs = result.estimates["mean"], sum(map(len, result.scores.values()))
             name, note = study.label(method, utd=False), f"{runs} runs"
             ours = where, name, styles[method], utd, mean.value, mean.pooled, note

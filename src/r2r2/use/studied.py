@@ -13,6 +13,7 @@ from r2r2.envs.suites import default_action_repeat
 from r2r2.record.folder import open_run
 from r2r2.record.manifest import NAME, read_manifest
 from r2r2.record.usage import runs_below
+from r2r2.report.cut_logs import cut_logs
 from r2r2.report.reading import (
     events_of,
     members_of,
@@ -106,12 +107,14 @@ def _run(source: Source) -> RunData:
     events = events_of(folder.events)
     manifest = read_manifest(source.path)
     over = manifest is not None and manifest.status == "finished"
+    members = members_of(folder.members, results.members, events)
+    lacks = cut_logs(config, results.rows, members) if over else {}
     return RunData(
         source.name,
         str(source.path),
         "finished" if over else "unfinished",
-        results,
-        members_of(folder.members, results.members, events),
+        results._replace(lacks=lacks),
+        members,
         timing_of(events),
         versions_of(source.path / VERSIONS),
         dict.fromkeys(config.env, config.action_repeat),
