@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r2r2.learn.bursts import Call, filled, group_size, next_call
+from r2r2.learn.bursts import Call, filled, group_size, next_call, stride_of
 
 
 @given(
@@ -30,6 +30,24 @@ def test_every_update_owed_is_made_once_and_in_phase(members, phase, most):
 
 def test_members_in_step_train_together_to_the_end():
     assert next_call(np.full(3, 10), np.full(3, 200), 2, 250) == Call((0, 1, 2), 200)
+
+
+def test_calls_are_of_whole_phases_and_what_is_left_comes_last():
+    assert next_call(np.zeros(1, int), np.array([201]), 2, 250).updates == 200
+    assert next_call(np.array([200]), np.array([1]), 2, 250).updates == 1
+
+
+def test_who_is_late_makes_no_more_than_is_asked_for():
+    assert next_call(np.array([1]), np.array([2]), 3, 1).updates == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "updates", "stride"),
+    [([2, 4], 4, 2), ([2, 4], 3, 1), ([1, 3], 4, 1), ([2, 3], 4, 2)],
+)
+def test_strides_need_whole_phases_of_the_members_of_a_call(made, updates, stride):
+    members = (0,) if stride == 2 else (0, 1)
+    assert stride_of(Call(members, updates), np.array(made), 2) == stride
 
 
 def test_members_out_of_phase_come_into_it_first():

@@ -16,7 +16,8 @@ def tree():
     return {
         "bias": jnp.asarray(draw(size=(3, 2, 100))),
         "kernel": jnp.asarray(draw(size=(3, 2, 100, 50))),
-        "round": jnp.asarray(draw(size=(3, 4 * ROWS, 50))),
+        "twins": {"kernel": jnp.asarray(draw(size=(3, 4 * ROWS, 50)))},
+        "wide": jnp.asarray(draw(size=(3, 2, SMALL))),  # a bias of twins
         "long": jnp.asarray(draw(size=(3, SMALL + 1))),
         "count": jnp.arange(3),
         "loss": jnp.arange(3.0),
@@ -41,7 +42,8 @@ def test_small_arrays_travel_as_one_and_integers_alone():
     packed = Layout(tree()).pack(tree())
     assert packed.small.shape == (3, 2 * 100 + 1)
     shapes = {leaf.shape for leaf in packed.large}
-    assert shapes == {(3, 2, 128, 50), (3, 4 * ROWS, 50), (3, SMALL + 1), (3,)}
+    kernels = {(3, 2, 128, 50), (3, 4 * ROWS, 50)}
+    assert shapes == kernels | {(3, 2, SMALL), (3, SMALL + 1), (3,)}
 
 
 @pytest.mark.parametrize("lead", [(), (7,), (3, 5)])
@@ -62,13 +64,19 @@ def test_rows_of_zeros_change_no_product_and_get_no_gradient():
         jnp.asarray(rng.normal(size=(5, 4))),
         jnp.asarray(rng.normal(size=(4, 3))),
     )
-    wide = jnp.pad(kernel, ((0, 2), (0, 0)))
+    wide = jnp.pad(kernel, ((0, ROWS - 4), (0, 0)))
     ours, back = jax.vjp(product, x, wide)
     theirs, plain = jax.vjp(product, x, kernel)
-    chex.assert_trees_all_close(ours, theirs, rtol=1e-6)
+    chex.assert_trees_all_close(ours, theirs, rtol=1e-5)
     (dx, dwide), (plain_dx, dkernel) = back(ours), plain(theirs)
-    chex.assert_trees_all_close((dx, dwide[:4]), (plain_dx, dkernel), rtol=1e-6)
+    chex.assert_trees_all_close((dx, dwide[:4]), (plain_dx, dkernel), rtol=1e-5)
     assert not dwide[4:].any()
+
+
+@pytest.mark.parametrize("features", [3, 5, ROWS + 4])
+def test_other_sizes_are_no_product(features):
+    with pytest.raises(ValueError, match=f"{features} features, the kernel has 4 rows"):
+        product(jnp.ones((2, features)), jnp.ones((4, 3)))
 
 
 def test_a_known_condition_leaves_no_branch():

@@ -22,6 +22,7 @@ from small_fleets import (
 
 from r2r2.config.agents import AGENTS
 from r2r2.config.parts import Representation
+from r2r2.learn import carry
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
 from r2r2.learn.fleet import Fleet
@@ -74,6 +75,12 @@ def test_a_seed_does_not_depend_on_its_neighbours_in_float64(name):
 @every_agent
 def test_a_call_is_the_updates_one_after_the_other(name):
     check_a_call(name, (1, 3, 5))
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_a_call_with_padded_kernels_is_the_same(name, monkeypatch):
+    monkeypatch.setattr(carry, "SMALL", 8)
+    check_a_call(name, (2, 4, 6))
 
 
 def test_a_call_in_strides_is_the_updates_one_after_the_other():

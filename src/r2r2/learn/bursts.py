@@ -36,7 +36,7 @@ def next_call(made: np.ndarray, owed: np.ndarray, phase: int, most: int) -> Call
     late = made[active] % phase
     if late.any():
         active = active[late == late.max()]
-        most = phase - late.max()
+        most = min(most, phase - late.max())
     count = int(min(most, owed[active].min()))
     if count > phase:
         count -= count % phase

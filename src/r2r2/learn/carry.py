@@ -27,8 +27,8 @@ class Packed(NamedTuple):
 class Layout:
     """Between a tree of arrays [S, ...] and how the loop carries it.
 
-    Only floating-point arrays are changed. A kernel [.., in, out] gets rows of zeros,
-    which stay zero: `product` gives them inputs of zero, so they have no gradient.
+    What is called `kernel`, [.., in, out], gets rows of zeros, which stay zero:
+    `product` gives them inputs of zero, so they have no gradient.
 
     Example:
         >>> tree = {"kernel": jnp.ones((1, 100, 50)), "bias": jnp.ones((1, 50))}
@@ -40,9 +40,10 @@ class Layout:
     """
 
     def __init__(self, tree: Any):
-        leaves, self._structure = jax.tree.flatten(tree)
-        self._shapes = [leaf.shape for leaf in leaves]
-        self._small = [_is_small(leaf) for leaf in leaves]
+        named, self._structure = jax.tree.flatten_with_path(tree)
+        self._shapes = [leaf.shape for _, leaf in named]
+        self._small = [_is_small(leaf) for _, leaf in named]
+        self._kernel = [_name(path) == "kernel" for path, _ in named]
         sizes = [math.prod(x[1:]) for x in self._of(self._shapes, small=True)]
         self._ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
 
@@ -50,7 +51,11 @@ class Layout:
         """What the loop carries of a tree, as it came or as `unpack` gave it."""
         leaves = jax.tree.leaves(tree)
         flat = [x.reshape(len(x), -1) for x in self._of(leaves, small=True)]
-        large = [_with_rows(x) for x in self._of(leaves, small=False)]
+        kernels = self._of(self._kernel, small=False)
+        large = [
+            _with_rows(x) if kernel else x
+            for x, kernel in zip(self._of(leaves, small=False), kernels, strict=True)
+        ]
         return Packed(jnp.concatenate(flat, axis=1), large)
 
     def unpack(self, packed: Packed) -> Any:
@@ -80,15 +85,15 @@ class Layout:
 
 
 def _is_small(leaf: Array) -> bool:
-    return _is_real(leaf) and math.prod(leaf.shape[1:]) <= SMALL
+    real = jnp.issubdtype(leaf.dtype, jnp.floating)
+    return real and math.prod(leaf.shape[1:]) <= SMALL
 
 
-def _is_real(leaf: Array) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating)
+def _name(path: tuple[Any, ...]) -> object:
+    """What a leaf is called by whatever holds it: an attribute or a key."""
+    return getattr(path[-1], "name", getattr(path[-1], "key", None)) if path else None
 
 
-def _with_rows(leaf: Array) -> Array:
-    if not _is_real(leaf) or leaf.ndim < 3:
-        return leaf
-    missing = -leaf.shape[-2] % ROWS
-    return jnp.pad(leaf, [(0, 0)] * (leaf.ndim - 2) + [(0, missing), (0, 0)])
+def _with_rows(kernel: Array) -> Array:
+    missing = -kernel.shape[-2] % ROWS
+    return jnp.pad(kernel, [(0, 0)] * (kernel.ndim - 2) + [(0, missing), (0, 0)])

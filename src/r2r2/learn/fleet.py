@@ -163,7 +163,7 @@ class Fleet:
         self._flight = self._trainer.submit(self._train, program, *given)
 
     def _train(self, program: Future[Any], data: Data, rest: Any) -> Learner:
-        learners: Learner = program.result()(data, self._learners, *rest)
+        learners: Learner = program.result()(data, self._learners, rest)
         for leaf in jax.tree.leaves(learners.metrics):
             leaf.block_until_ready()
         return learners

@@ -52,7 +52,7 @@ def update_many(
             what everybody has made: what is due in an update is then known while
             tracing, and the loop is without branches.
     """
-    layout = Layout(_small_parts(learners))
+    layout = Layout(_carried(learners))
 
     def advance(turn: Array, carry: _Carry) -> _Carry:
         for one in range(stride):
@@ -93,12 +93,12 @@ _Carry = tuple[Packed, Learner]  # the latter without what is in the former
 _settled: Callable[[_Carry], _Carry] = jax.lax.optimization_barrier
 
 
-def _small_parts(learners: Learner) -> Any:
+def _carried(learners: Learner) -> Any:
     return learners.state, learners.metrics
 
 
 def _packed(layout: Layout, learners: Learner) -> _Carry:
-    packed = layout.pack(_small_parts(learners))
+    packed = layout.pack(_carried(learners))
     return packed, learners._replace(state=None, metrics={})
 
 

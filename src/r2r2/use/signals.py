@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Generator
 from typing import NoReturn
 
@@ -55,9 +56,10 @@ def interruptible(saves: bool = True) -> Generator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def held_back() -> Generator[None]:
-    """Signals that come meanwhile are raised at the end."""
+    """Signals that come meanwhile are raised at the end; other threads hear none."""
     noted: list[int] = []
-    heard = [n for n in HEARD if signal.getsignal(n) is not signal.SIG_IGN]
+    here = threading.current_thread() is threading.main_thread()
+    heard = [n for n in HEARD if here and signal.getsignal(n) is not signal.SIG_IGN]
     before = {n: signal.signal(n, lambda n, _: noted.append(n)) for n in heard}
     try:
         yield

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from r2r2.core import Array
+from r2r2.learn.carry import ROWS
 
 Network = TypeVar("Network")
 
@@ -38,7 +39,7 @@ class Linear(eqx.Module):
 def product(x: Array, kernel: Array) -> Array:
     """Maps [..., in] by a kernel [in, out] to [..., out].
 
-    A kernel may have more rows than x has features: these count as zero. The
+    A kernel may have the rows that `carry` adds: x has features of zero for them. The
     derivative is written out since JAX's gives the kernel's transposed: in the loop of
     updates that costs a copy of every weight and of both its moments.
     """
@@ -56,7 +57,10 @@ def _derivatives(inputs: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
 
 
 def _filled(x: Array, kernel: Array) -> Array:
-    missing = kernel.shape[0] - x.shape[-1]
+    features, rows = x.shape[-1], kernel.shape[0]
+    missing = rows - features
+    if missing not in (0, -features % ROWS):
+        raise ValueError(f"x has {features} features, the kernel has {rows} rows")
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
 
 

@@ -1,0 +1,66 @@
+"""How programs of updates are compiled, and which."""
+
+import jax
+import pytest
+
+from r2r2.learn import programs
+from r2r2.learn.programs import GRAPH, Updates, compiled
+
+
+class Lowered:
+    """What JAX gives to be compiled; its XLA may know of graphs or not."""
+
+    def __init__(self, knows=True):
+        self.asked, self.knows = [], knows
+
+    def compile(self, options=None):
+        self.asked.append(options)
+        if options and not self.knows:
+            raise jax.errors.JaxRuntimeError("No such compile option")
+        return "program"
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(programs.jax, "default_backend", lambda: "gpu")
+
+
+def test_a_cpu_gets_no_graph():
+    lowered = Lowered()
+    assert compiled(lowered) == "program"
+    assert lowered.asked == [None]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_gets_one():
+    lowered = Lowered()
+    assert compiled(lowered) == "program"
+    assert lowered.asked == [GRAPH]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_an_xla_that_knows_no_graphs_compiles_all_the_same_and_says_so():
+    lowered = Lowered(knows=False)
+    with pytest.warns(UserWarning, match="not one graph: No such compile option"):
+        assert compiled(lowered) == "program"
+    assert lowered.asked == [GRAPH, None]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_who_speaks_of_command_buffers_is_heard(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
+    lowered = Lowered()
+    compiled(lowered)
+    assert lowered.asked == [None]
+
+
+@pytest.mark.parametrize("fleet", [1, 3])
+def test_what_a_fleet_may_need_is_asked_for_ahead_the_whole_fleet_first(
+    monkeypatch, fleet
+):
+    asked = []
+    monkeypatch.setattr(Updates, "of", lambda self, *which: asked.append(which))
+    Updates.__new__(Updates).ahead(fleet, 4, 2)
+    assert asked[:2] == [(fleet, True, 2), (fleet, True, 1)]
+    parts = {(1, False, 2), (1, False, 1), (3, False, 2), (3, False, 1)}
+    assert set(asked[2:]) == (parts if fleet == 3 else set())
