@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 import toys
-from test_training import TINY, named, prepared, run
+from test_training import TINY, either_way, named, prepared, run
 
 from r2r2 import Refusal, evaluate_run, resolve
 from r2r2.record.evaluations import read_evaluations
@@ -31,7 +31,7 @@ def test_workers_change_nothing(tmp_path, seeds, checkpoints):
     assert_same_runs(here, away)
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
+@either_way
 def test_a_member_of_a_fleet_learns_what_it_would_alone(tmp_path, checkpoints):
     """Bursts of 8 to 116 updates, in float64; the data hardly hang on the actions."""
     values = {

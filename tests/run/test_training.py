@@ -15,6 +15,11 @@ from r2r2.run.journal import Journal
 from r2r2.run.start import How, pool_of, settle
 from r2r2.run.train import Training, members_of
 
+# The other of the two ways with the tests that take their time.
+either_way = pytest.mark.parametrize(
+    "checkpoints", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
+
 TINY = {
     "agent.width": 8,
     "agent.latent": 8,
@@ -146,7 +151,7 @@ def test_env_steps_count_the_action_repeat(tmp_path):
     assert [(e["length"], e["return"]) for e in episodes] == [(2, 15), (1, 6), (3, 36)]
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
+@either_way
 def test_the_same_run_again_is_the_same_to_the_bit(tmp_path, checkpoints):
     changes = {"env": "toys:OwnPace-v0", "seeds": 3, "utd": 2}
     changes["agent.policy_checkpoints"] = checkpoints
@@ -246,7 +251,7 @@ class Watched:
                 np.testing.assert_array_equal(ours[member], theirs[member])
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
+@either_way
 def test_who_acts_acts_on_what_it_has_learnt(tmp_path, checkpoints):
     changes = {"agent.policy_checkpoints": checkpoints}
     watched = Watched(tmp_path, **changes)
