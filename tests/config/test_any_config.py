@@ -47,6 +47,7 @@ SMALL = {
     str: st.sampled_from(["updates", "decisions"]),
     tuple[int, ...]: st.sampled_from([1, 2, (7,), (2**31 - 1, 0)]),
 }
+FAMILIES = ("td7+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
 FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name")
 
 
@@ -119,9 +120,9 @@ def test_a_config_trains_ten_steps_or_is_refused(tmp_path, agent, data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", FAMILIES)
 @settings(
-    max_examples=2,
+    max_examples=3,
     phases=[Phase.generate],  # every smaller one is compiled again
     suppress_health_check=list(HealthCheck),
 )
