@@ -2,8 +2,6 @@ import hypothesis
 import jax
 import pytest
 
-from r2r2.learn import carry
-
 # It holds no doctests, and cannot be told from those of the folders beside it.
 collect_ignore = ["conftest.py"]
 
@@ -29,11 +27,7 @@ def compiled_hastily(request):
     whole = not request.config.option.markexpr.startswith("not slow")
     real = whole or "golden" in request.path.parts
     jax.config.update("jax_disable_most_optimizations", not real)
-    # So compiled, what loops carry as one array takes twice the time of many.
-    hasty = not real and {"run", "use", "config"} & set(request.path.parts)
-    before, carry.SMALL = carry.SMALL, 1 if hasty else carry.SMALL
     yield
-    carry.SMALL = before
     jax.config.update("jax_disable_most_optimizations", False)
 
 

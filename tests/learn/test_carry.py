@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.learn.carry import ROWS, SMALL, Layout
+from r2r2.learn.carry import ROWS, SMALL, Layout, packs
 from r2r2.learn.networks.basic import product
 from r2r2.learn.targets import either
 
@@ -26,20 +26,31 @@ def tree():
 
 def test_a_tree_comes_back_as_it_went():
     given = tree()
-    layout = Layout(given)
+    layout = Layout(given, packs=True)
     chex.assert_trees_all_equal(layout.restore(layout.pack(given)), given)
 
 
 def test_it_comes_back_also_from_between_two_updates():
     given = tree()
-    layout = Layout(given)
+    layout = Layout(given, packs=True)
     between = layout.unpack(layout.pack(given))
     assert between["kernel"].shape == (3, 2, 128, 50)
     chex.assert_trees_all_equal(layout.restore(layout.pack(between)), given)
 
 
+def test_on_a_cpu_everything_travels_as_it_is():
+    assert not packs()
+    given = tree()
+    layout = Layout(given, packs=False)
+    packed = layout.pack(given)
+    assert packed.small.shape == (3, 0)
+    assert [x.shape for x in packed.large] == [x.shape for x in jax.tree.leaves(given)]
+    chex.assert_trees_all_equal(layout.unpack(packed), given)
+    chex.assert_trees_all_equal(layout.restore(packed), given)
+
+
 def test_small_arrays_travel_as_one_and_integers_alone():
-    packed = Layout(tree()).pack(tree())
+    packed = Layout(tree(), packs=True).pack(tree())
     assert packed.small.shape == (3, 2 * 100 + 1)
     shapes = {leaf.shape for leaf in packed.large}
     kernels = {(3, 2, 128, 50), (3, 4 * ROWS, 50)}

@@ -24,6 +24,15 @@ class Packed(NamedTuple):
     large: list[Array]
 
 
+def packs() -> bool:
+    """Whether it is worth it here.
+
+    A CPU launches nothing, and there a member's bits must not hang on its company, as
+    they would where one loop over all arrays is made for every number of members.
+    """
+    return jax.default_backend() != "cpu"
+
+
 class Layout:
     """Between a tree of arrays [S, ...] and how the loop carries it.
 
@@ -32,31 +41,33 @@ class Layout:
 
     Example:
         >>> tree = {"kernel": jnp.ones((1, 100, 50)), "bias": jnp.ones((1, 50))}
-        >>> packed = Layout(tree).pack(tree)
+        >>> layout = Layout(tree, packs=True)
+        >>> packed = layout.pack(tree)
         >>> packed.small.shape, [x.shape for x in packed.large]
         ((1, 50), [(1, 128, 50)])
-        >>> Layout(tree).restore(packed)["kernel"].shape
+        >>> layout.restore(packed)["kernel"].shape
         (1, 100, 50)
     """
 
-    def __init__(self, tree: Any):
+    def __init__(self, tree: Any, packs: bool):
         named, self._structure = jax.tree.flatten_with_path(tree)
         self._shapes = [leaf.shape for _, leaf in named]
-        self._small = [_is_small(leaf) for _, leaf in named]
-        self._kernel = [_name(path) == "kernel" for path, _ in named]
+        self._small = [packs and _is_small(leaf) for _, leaf in named]
+        self._kernel = [packs and _name(path) == "kernel" for path, _ in named]
         sizes = [math.prod(x[1:]) for x in self._of(self._shapes, small=True)]
         self._ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
 
     def pack(self, tree: Any) -> Packed:
         """What the loop carries of a tree, as it came or as `unpack` gave it."""
         leaves = jax.tree.leaves(tree)
+        none = jnp.zeros((self._shapes[0][0], 0))
         flat = [x.reshape(len(x), -1) for x in self._of(leaves, small=True)]
         kernels = self._of(self._kernel, small=False)
         large = [
             _with_rows(x) if kernel else x
             for x, kernel in zip(self._of(leaves, small=False), kernels, strict=True)
         ]
-        return Packed(jnp.concatenate(flat, axis=1), large)
+        return Packed(jnp.concatenate(flat, axis=1) if flat else none, large)
 
     def unpack(self, packed: Packed) -> Any:
         """The tree, with the kernels' rows of zeros."""
