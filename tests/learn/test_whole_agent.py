@@ -23,7 +23,7 @@ from small_fleets import (
 
 from r2r2.config.agents import AGENTS
 from r2r2.config.parts import Representation
-from r2r2.learn import carry
+from r2r2.learn import carry, loop
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
 from r2r2.learn.fleet import Fleet
@@ -75,13 +75,13 @@ def test_a_seed_does_not_depend_on_its_neighbours_in_float64(name):
 
 @every_agent
 def test_a_call_is_the_updates_one_after_the_other(name, monkeypatch):
-    monkeypatch.setattr(carry, "packs", lambda: True)
+    monkeypatch.setattr(loop, "packs", lambda: True)
     monkeypatch.setattr(carry, "SMALL", 40)  # kernels get rows of zeros, as large ones
     check_a_call(name, (1, 3, 5))
 
 
 def test_a_call_in_strides_is_the_updates_one_after_the_other(monkeypatch):
-    monkeypatch.setattr(carry, "packs", lambda: True)
+    monkeypatch.setattr(loop, "packs", lambda: True)
     check_a_call("td7-ln+r2r2", (2, 4, 6), count=8, target_period=4)
 
 

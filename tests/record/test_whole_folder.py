@@ -1,5 +1,7 @@
 """A report's folder is whole or not there, and nothing else is ever replaced."""
 
+from pathlib import Path
+
 import pytest
 
 from r2r2.config.refusal import Refusal
@@ -41,6 +43,18 @@ def test_an_older_report_is_replaced_whole(tmp_path):
     assert names(tmp_path) == ["report"]
 
 
+def fail_to_rename(monkeypatch, error, when):
+    """From now on, those renames that `when` picks fail."""
+    rename = Path.rename
+
+    def fails(self, target):
+        if when(self, target):
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_after_an_error_the_old_one_stands_and_nothing_is_left_behind(tmp_path, error):
     out = tmp_path / "report"
@@ -54,14 +68,8 @@ def test_after_an_error_the_old_one_stands_and_nothing_is_left_behind(tmp_path, 
 def test_a_swap_that_fails_puts_the_old_one_back(tmp_path, monkeypatch):
     out = tmp_path / "report"
     write(out, "old")
-    rename = type(out).rename
-
-    def fails(self, target):
-        if self.name.endswith(".new"):
-            raise OSError(28, "No space left on device")
-        return rename(self, target)
-
-    monkeypatch.setattr(type(out), "rename", fails)
+    full = OSError(28, "No space left on device")
+    fail_to_rename(monkeypatch, full, lambda source, _: source.name.endswith(".new"))
     with pytest.raises(Refusal, match="cannot be written: No space left on device"):
         write(out)
     assert (out / "index.html").read_text() == "old"
@@ -94,14 +102,8 @@ def test_an_interruption_between_renames_leaves_a_whole_report(
 def test_an_old_report_that_cannot_be_put_back_is_not_deleted(tmp_path, monkeypatch):
     out = tmp_path / "report"
     write(out, "old")
-    rename = type(out).rename
-
-    def fails(self, target):
-        if target == out:
-            raise PermissionError(13, "Permission denied")
-        return rename(self, target)
-
-    monkeypatch.setattr(type(out), "rename", fails)
+    denied = PermissionError(13, "Permission denied")
+    fail_to_rename(monkeypatch, denied, lambda _, target: target == out)
     with pytest.raises(Refusal, match="cannot be written: Permission denied"):
         write(out)
     (kept,) = tmp_path.iterdir()

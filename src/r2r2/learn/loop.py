@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.core import Agent, Array
-from r2r2.learn import carry
-from r2r2.learn.carry import Layout, Packed
+from r2r2.learn.carry import Layout, Packed, packs
 from r2r2.learn.targets import pick, when
 from r2r2.learn.update import Data, Learner, draw, sync, update_once
 
@@ -53,7 +52,7 @@ def update_many(
             what everybody has made: what is due in an update is then known while
             tracing, and the loop is without branches.
     """
-    layout = Layout(_carried(learners), carry.packs())
+    layout = Layout(_carried(learners), packs())
 
     def advance(turn: Array, carry: _Carry) -> _Carry:
         for one in range(stride):
