@@ -39,7 +39,7 @@ def once(quantities: dict[str, Array]) -> dict[str, Metric]:
 class Update(NamedTuple):
     """What one update says besides the next state."""
 
-    priorities: Array | None  # [B], of the batch's rows; None: replay stays uniform
+    priorities: Array | None  # [B], of the batch's rows, of agents that `prioritise`
     metrics: dict[str, Metric]
 
 
@@ -66,6 +66,7 @@ class Agent(NamedTuple):
     update: Callable[[Any, Batch, Any, Array], tuple[Any, Update]]
     value: Callable[[Any, Array, Array], Array]  # state, obs, action -> value, [B]
     batch_size: int  # rows drawn for one update
+    prioritises: bool = False  # updates say how likely their rows are drawn again
     phase: int = 1
     sync_period: int = 0  # 0: never, since the targets move in `update`
     sync: Callable[[Any], Any] = unchanged  # after every `sync_period`-th update

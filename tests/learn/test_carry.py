@@ -1,5 +1,7 @@
 """What the loop of updates carries, and the products that know of it."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -57,16 +59,44 @@ def test_small_arrays_travel_as_one_and_integers_alone():
     assert shapes == kernels | {(3, 2, SMALL), (3, SMALL + 1), (3,)}
 
 
-@pytest.mark.parametrize("lead", [(), (7,), (3, 5)])
-def test_a_product_and_its_gradients_are_those_of_the_plain_one(lead):
+def joined(parts, kernel):
+    return jnp.concatenate(parts, axis=-1) @ kernel
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("lead", [(), (7,), (3, 64)])
+def test_a_product_and_its_gradients_are_those_of_the_plain_one(lead, outputs):
     rng = np.random.default_rng(1)
     with jax.enable_x64(True):
-        x, kernel = jnp.asarray(rng.normal(size=(*lead, 4))), rng.normal(size=(4, 3))
-        slope = jnp.asarray(rng.normal(size=(*lead, 3)))
-        ours, back = jax.vjp(product, x, jnp.asarray(kernel))
-        theirs, plain = jax.vjp(jnp.matmul, x, jnp.asarray(kernel))
+        parts = tuple(jnp.asarray(rng.normal(size=(*lead, n))) for n in (4, 2, 5))
+        kernel = jnp.asarray(rng.normal(size=(11, outputs)))
+        slope = jnp.asarray(rng.normal(size=(*lead, outputs)))
+        ours, back = jax.vjp(product, parts, kernel)
+        theirs, plain = jax.vjp(joined, parts, kernel)
         chex.assert_trees_all_close(ours, theirs, rtol=1e-12)
         chex.assert_trees_all_close(back(slope), plain(slope), rtol=1e-12)
+
+
+@pytest.mark.parametrize("moved", [[0], [1], [2], [0, 1], [0, 2], [1, 2]])
+def test_parts_that_need_no_gradient_cost_none(moved):
+    rng = np.random.default_rng(3)
+    parts = [jnp.asarray(rng.normal(size=(6, n))) for n in (4, 2, 5)]
+    kernel = jnp.asarray(rng.normal(size=(11, 3)))
+
+    def total(map_by, *some):
+        own = list(parts)
+        for place, part in zip(moved, some, strict=True):
+            own[place] = part
+        return jnp.sum(jnp.sin(map_by(tuple(own), kernel)))
+
+    some = [parts[place] for place in moved]
+    which = tuple(range(1, len(moved) + 1))
+    ours, theirs = (jax.grad(total, which)(x, *some) for x in (product, joined))
+    chex.assert_trees_all_close(ours, theirs, rtol=1e-5)
+    traced = jax.make_jaxpr(jax.grad(partial(total, product), range(len(moved))))
+    ends = [0, 4, 6, 11]
+    needed = ends[moved[-1] + 1] - ends[moved[0]]
+    assert f"f32[6,{needed}] = dot_general" in str(traced(*some))
 
 
 def test_rows_of_zeros_change_no_product_and_get_no_gradient():
@@ -76,8 +106,8 @@ def test_rows_of_zeros_change_no_product_and_get_no_gradient():
         jnp.asarray(rng.normal(size=(4, 3))),
     )
     wide = jnp.pad(kernel, ((0, ROWS - 4), (0, 0)))
-    ours, back = jax.vjp(product, x, wide)
-    theirs, plain = jax.vjp(product, x, kernel)
+    ours, back = jax.vjp(product, (x,), wide)
+    theirs, plain = jax.vjp(product, (x,), kernel)
     chex.assert_trees_all_close(ours, theirs, rtol=1e-5)
     (dx, dwide), (plain_dx, dkernel) = back(ours), plain(theirs)
     chex.assert_trees_all_close((dx, dwide[:4]), (plain_dx, dkernel), rtol=1e-5)
@@ -87,7 +117,7 @@ def test_rows_of_zeros_change_no_product_and_get_no_gradient():
 @pytest.mark.parametrize("features", [3, 5, ROWS + 4])
 def test_other_sizes_are_no_product(features):
     with pytest.raises(ValueError, match=f"{features} features, the kernel has 4 rows"):
-        product(jnp.ones((2, features)), jnp.ones((4, 3)))
+        product((jnp.ones((2, features)),), jnp.ones((4, 3)))
 
 
 def test_a_known_condition_leaves_no_branch():

@@ -3,7 +3,8 @@
 Sampling is inside, since LAP's priorities change after every update. Members may have
 made different numbers of updates: what falls on every update is unbatched, and what
 falls on some (a sync of the targets) happens at boundaries, between which the loop
-runs without asking.
+runs without asking. Where priorities stay as they are, each update draws the rows of
+the next beside its own work, which does not need them.
 """
 
 from collections.abc import Callable
@@ -14,9 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.core import Agent, Array
+from r2r2.interact.replay import Priorities
 from r2r2.learn.carry import Layout, Packed, packs
 from r2r2.learn.targets import pick, when
-from r2r2.learn.update import Data, Learner, draw, sync, update_once
+from r2r2.learn.update import Data, Learner, Sample, draw, learn, sample, sync
 
 
 class Group(NamedTuple):
@@ -53,42 +55,57 @@ def update_many(
             tracing, and the loop is without branches.
     """
     layout = Layout(_carried(learners), packs())
+    draw_rows = partial(_sampled, agent, data, group)
 
     def advance(turn: Array, carry: _Carry) -> _Carry:
         for one in range(stride):
-            learners = _unpacked(layout, carry)
+            learners, found = _unpacked(layout, carry), carry.ahead
             done = turn * stride + one
             step = one + 1 if stride > 1 else (group.made + done + 1)[0]
-            learners = _advance(agent, data, group, done, learners, step)
-            carry = _settled(_packed(layout, learners))
+            ahead = None
+            if found is None:
+                found = draw_rows(learners.priorities, done)
+            else:
+                ahead = draw_rows(learners.priorities, done + 1)
+            learners = _learned(agent, learners, found, step)
+            carry = _settled(_packed(layout, learners, ahead))
         return carry
 
     sync_all = jax.vmap(partial(sync, agent))
 
-    def segment(carry: tuple[Array, _Carry]) -> tuple[Array, _Carry]:
-        done, packed = carry
-        ahead = jnp.min(agent.sync_period - (group.made + done) % agent.sync_period)
-        until = jnp.minimum(done + ahead, count)
-        packed = jax.lax.fori_loop(done // stride, until // stride, advance, packed)
+    def segment(at: tuple[Array, _Carry]) -> tuple[Array, _Carry]:
+        done, carry = at
+        left = jnp.min(agent.sync_period - (group.made + done) % agent.sync_period)
+        until = jnp.minimum(done + left, count)
+        carry = jax.lax.fori_loop(done // stride, until // stride, advance, carry)
         due = (group.made + until) % agent.sync_period == 0
 
-        def synced(packed: _Carry) -> _Carry:
-            old = _unpacked(layout, packed)
-            return _packed(layout, pick(due, sync_all(old), old))
+        def synced(carry: _Carry) -> _Carry:
+            old = _unpacked(layout, carry)
+            return _packed(layout, pick(due, sync_all(old), old), carry.ahead)
 
-        return until, when(jnp.any(due), synced, packed)
+        return until, when(jnp.any(due), synced, carry)
 
-    packed = _packed(layout, learners)
+    start = jnp.zeros_like(count)
+    first = None if agent.prioritises else draw_rows(learners.priorities, start)
+    carry = _packed(layout, learners, first)
     if agent.sync_period:
-        start = jnp.zeros_like(count), packed
-        packed = jax.lax.while_loop(lambda at: at[0] < count, segment, start)[1]
+        loop = start, carry
+        carry = jax.lax.while_loop(lambda at: at[0] < count, segment, loop)[1]
     else:
-        packed = jax.lax.fori_loop(0, count // stride, advance, packed)
-    state, metrics = layout.restore(packed[0])
-    return _unpacked(layout, packed)._replace(state=state, metrics=metrics)
+        carry = jax.lax.fori_loop(0, count // stride, advance, carry)
+    state, metrics = layout.restore(carry.packed)
+    return carry.rest._replace(state=state, metrics=metrics)
 
 
-_Carry = tuple[Packed, Learner]  # the latter without what is in the former
+class _Carry(NamedTuple):
+    """What goes from one update to the next."""
+
+    packed: Packed
+    rest: Learner  # without what is in the former
+    ahead: Sample | None  # for the next update; None: it depends on this one
+
+
 # Keeps XLA from taking the carry apart again between two updates of a stride.
 _settled: Callable[[_Carry], _Carry] = jax.lax.optimization_barrier
 
@@ -97,30 +114,32 @@ def _carried(learners: Learner) -> Any:
     return learners.state, learners.metrics
 
 
-def _packed(layout: Layout, learners: Learner) -> _Carry:
+def _packed(layout: Layout, learners: Learner, ahead: Sample | None) -> _Carry:
     packed = layout.pack(_carried(learners))
-    return packed, learners._replace(state=None, metrics={})
+    return _Carry(packed, learners._replace(state=None, metrics={}), ahead)
 
 
 def _unpacked(layout: Layout, carry: _Carry) -> Learner:
-    state, metrics = layout.unpack(carry[0])
-    return carry[1]._replace(state=state, metrics=metrics)
+    state, metrics = layout.unpack(carry.packed)
+    return carry.rest._replace(state=state, metrics=metrics)
 
 
-def _advance(
-    agent: Agent,
-    data: Data,
-    group: Group,
-    done: Array,
-    learners: Learner,
-    due: Array | int,
-) -> Learner:
-    step = group.made + done + 1
-    draws = jax.vmap(partial(draw, agent))(learners.priorities, group.key, step)
+def _sampled(
+    agent: Agent, data: Data, group: Group, priorities: Priorities, done: Array
+) -> Sample:
+    """What everybody's next update learns from, after `done` of this call."""
 
+    def one(priorities: Priorities, member: Array, key: Array, made: Array) -> Sample:
+        draws = draw(agent, priorities, key, made + done + 1)
+        return sample(data, priorities, member, draws)
+
+    return jax.vmap(one)(priorities, group.member, group.key, group.made)
+
+
+def _learned(agent: Agent, learners: Learner, found: Sample, due: Any) -> Learner:
     # The members agree modulo the phase: one step stands for all, and has no member
     # axis, so the agent's conditions stay branches.
-    def one(learner: Learner, member: Array, draws: Any) -> Learner:
-        return update_once(agent, data, learner, member, draws, due)
+    def one(learner: Learner, found: Sample) -> Learner:
+        return learn(agent, learner, found, due)
 
-    return jax.vmap(one)(learners, group.member, draws)
+    return jax.vmap(one)(learners, found)

@@ -9,6 +9,8 @@ import optax
 
 from r2r2.config.parts import Adam
 from r2r2.core import Array
+from r2r2.learn.carry import SMALL
+from r2r2.learn.networks.basic import barrier
 from r2r2.learn.networks.sphere import project
 
 Params = TypeVar("Params")
@@ -65,7 +67,10 @@ def descend(
         return old + share * (new - old)
 
     def step(leaf: Array, m: Array, v: Array) -> Array:
-        return jnp.subtract(leaf, size * (m / (jnp.sqrt(v) + floor)))
+        one, least = size, floor
+        if leaf.size > SMALL:  # see below
+            one, least, leaf = barrier((size, floor, leaf))
+        return jnp.subtract(leaf, one * (m / (jnp.sqrt(v) + least)))
 
     mu = jax.tree.map(lambda g, m: moved(g, m, 1 - config.beta1), grads, moments.mu)
     nu = jax.tree.map(lambda g, v: moved(g * g, v, 1 - config.beta2), grads, moments.nu)
@@ -91,5 +96,5 @@ def _norm(leaves: list[Array]) -> Array:
     once: two kernels for each array would be more than the whole of the products.
     """
     squares = [leaf**2 for leaf in leaves]
-    parts = [jnp.sum(x, axis=-2) if x.ndim > 1 else x for x in squares]
+    parts = [jnp.sum(x, axis=-1) if x.ndim > 1 else x for x in squares]
     return jnp.sqrt(jnp.sum(jnp.concatenate([x.reshape(-1) for x in parts])))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from r2r2.core import Agent, Array, Metric
+from r2r2.core import Agent, Array, Batch, Metric
 from r2r2.interact import sumtree
 from r2r2.interact.keys import Purpose, step_key
 from r2r2.interact.normalise import Scales, normalised
@@ -34,6 +34,14 @@ class Learner(NamedTuple):
     priorities: Priorities
     metrics: dict[str, Metric]  # summed over the updates since they were last read
     alarm: Alarm
+
+
+class Sample(NamedTuple):
+    """What one update learns from."""
+
+    rows: Array  # [B], of the replay
+    batch: Batch
+    noise: Any  # the agent's draws
 
 
 class Data(NamedTuple):
@@ -74,7 +82,8 @@ def init(agent: Agent, states: Any, replay: Replay) -> Learner:
     def one_update(learner: Learner) -> dict[str, Metric]:
         step = jnp.ones((), dtype=int)
         draws = draw(agent, learner.priorities, jax.random.key(0), step)
-        return _update(agent, Data(replay.rows), learner, step, draws, step)[1]
+        found = sample(Data(replay.rows), learner.priorities, step, draws)
+        return _update(agent, learner, found, step)[1]
 
     shapes = jax.eval_shape(jax.vmap(one_update), bare)
     metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
@@ -94,7 +103,22 @@ def update_once(
         draws: the sampler's uniforms [B, levels], and the agent's draws.
         step: updates made with this one.
     """
-    learner, metrics = _update(agent, data, learner, member, draws, step)
+    return learn(agent, learner, sample(data, learner.priorities, member, draws), step)
+
+
+def sample(data: Data, priorities: Priorities, member: Array, draws: Any) -> Sample:
+    """The rows that a member learns from, as its draws pick them."""
+    uniforms, noise = draws
+    index = sumtree.draw(priorities.tree, uniforms)
+    batch = fetch(data.rows, member, index)
+    if data.scales is not None:
+        batch = normalised(batch, jax.tree.map(lambda x: x[member], data.scales))
+    return Sample(index, batch, noise)
+
+
+def learn(agent: Agent, learner: Learner, found: Sample, step: Any) -> Learner:
+    """One update on what was sampled for it."""
+    learner, metrics = _update(agent, learner, found, step)
     return learner._replace(metrics=jax.tree.map(jnp.add, learner.metrics, metrics))
 
 
@@ -122,17 +146,12 @@ def draw(agent: Agent, priorities: Priorities, key: Array, step: Array) -> Any:
 
 
 def _update(
-    agent: Agent, data: Data, learner: Learner, member: Array, draws: Any, step: Any
+    agent: Agent, learner: Learner, found: Sample, step: Any
 ) -> tuple[Learner, dict[str, Metric]]:
-    uniforms, noise = draws
-    index = sumtree.draw(learner.priorities.tree, uniforms)
-    batch = fetch(data.rows, member, index)
-    if data.scales is not None:
-        batch = normalised(batch, jax.tree.map(lambda x: x[member], data.scales))
-    state, out = agent.update(learner.state, batch, noise, step)
+    state, out = agent.update(learner.state, found.batch, found.noise, step)
     learner = learner._replace(state=state)
     if out.priorities is not None:
-        priorities = reprioritise(learner.priorities, index, out.priorities)
-        learner = learner._replace(priorities=priorities)
-    alarm = watched(learner.alarm, out.metrics, index)
+        new = reprioritise(learner.priorities, found.rows, out.priorities)
+        learner = learner._replace(priorities=new)
+    alarm = watched(learner.alarm, out.metrics, found.rows)
     return learner._replace(alarm=alarm), out.metrics

@@ -72,6 +72,7 @@ def td7(config: TD7Config, spec: Spec) -> Agent:
         update=partial(update, config),
         value=lambda state, *given: value(state.critic, state.fixed_encoder, *given),
         batch_size=config.batch_size,
+        prioritises=True,
         phase=config.policy_delay,
         sync_period=config.target_period,
         sync=sync,

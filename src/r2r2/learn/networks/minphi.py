@@ -40,7 +40,7 @@ class LatentModel(eqx.Module):
 
     def __call__(self, z: Array, action: Array) -> Array:
         """Maps latents and actions to [..., latent]."""
-        return mlp(self.layers, jnp.concatenate([z, action], axis=-1))
+        return mlp(self.layers, z, action)
 
 
 class Critic(eqx.Module):
@@ -55,7 +55,7 @@ class Critic(eqx.Module):
 
     def __call__(self, z: Array, action: Array) -> Array:
         """The value of each row, [B]."""
-        embedded = jnp.tanh(self.embed(jnp.concatenate([z, action], axis=-1)))
+        embedded = jnp.tanh(self.embed(z, action))
         return mlp(self.layers, embedded)[..., 0]
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from r2r2.config.simbav2 import Tower
 from r2r2.core import Array
 from r2r2.envs.members import Spec
-from r2r2.learn.networks.basic import Linear, linears
+from r2r2.learn.networks.basic import Linear, linears, mlp
 from r2r2.learn.networks.sphere import Embed, Head, LerpBlock, to_sphere
 
 
@@ -32,11 +32,11 @@ class Trunk(eqx.Module):
         block = width, tower.expansion, tower.blocks
         self.blocks = tuple(LerpBlock(*block) for _ in range(tower.blocks))
 
-    def __call__(self, x: Array, latents: tuple[Array, ...]) -> Array:
-        """Maps [..., in], with latents beside it, to [..., width]."""
+    def __call__(self, shown: tuple[Array, ...], latents: tuple[Array, ...]) -> Array:
+        """Maps what is shown, [..., in], with latents beside it, to [..., width]."""
         if self.projection is not None:
-            x = to_sphere(self.projection(x))
-        x = self.embed(jnp.concatenate([x, *latents], axis=-1))
+            shown = (to_sphere(self.projection(*shown)),)
+        x = self.embed(*shown, *latents)
         for block in self.blocks:
             x = block(x)
         return x
@@ -67,7 +67,7 @@ class Actor(eqx.Module):
 
     def __call__(self, obs: Array, *latents: Array) -> Gaussian:
         """The distribution for each observation."""
-        x = self.trunk(obs, latents)
+        x = self.trunk((obs,), latents)
         low, high = self.limits
         log_std = low + (high - low) * (1 + jnp.tanh(self.log_std(x))) / 2
         return Gaussian(self.mean(x), log_std)
@@ -85,7 +85,7 @@ class Critic(eqx.Module):
 
     def __call__(self, obs: Array, action: Array, *latents: Array) -> Array:
         """Log-probabilities of the return's bins, [..., bins]."""
-        x = self.trunk(jnp.concatenate([obs, action], axis=-1), latents)
+        x = self.trunk((obs, action), latents)
         return jax.nn.log_softmax(self.value(x), axis=-1)
 
 
@@ -126,10 +126,7 @@ class LatentModel(eqx.Module):
 
     def __call__(self, z: Array, action: Array) -> Array:
         """Maps [..., latent] and [..., action] to [..., latent], of length 1."""
-        x = jnp.concatenate([z, action], axis=-1)
-        for layer in self.layers[:-1]:
-            x = jax.nn.elu(layer(x))
-        return to_sphere(self.layers[-1](x))
+        return to_sphere(mlp(self.layers, z, action))
 
 
 class LatentPolicy(NamedTuple):

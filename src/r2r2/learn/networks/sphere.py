@@ -11,14 +11,15 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.core import Array
-from r2r2.learn.networks.basic import Linear, product
+from r2r2.learn.networks.basic import Linear, column_sums, filled, on_rows, product
 from r2r2.learn.networks.draw import draw_kernels, orthogonal, with_kernel
 
 Network = TypeVar("Network")
+FLOOR = 1e-8  # the least that a length counts as
 
 
-def to_sphere(x: Array, axis: int = -1, floor: float = 1e-8) -> Array:
-    """A vector over its length, which counts as `floor` at least.
+def to_sphere(x: Array) -> Array:
+    """A vector over its length, of which `FLOOR` is the least.
 
     The floor stands under the root, where the derivative at a zero vector is finite.
 
@@ -26,9 +27,11 @@ def to_sphere(x: Array, axis: int = -1, floor: float = 1e-8) -> Array:
         >>> to_sphere(jnp.array([3.0, 4.0])).tolist()
         [0.6000000238418579, 0.800000011920929]
     """
-    squares = jnp.sum(x**2, axis=axis, keepdims=True)
-    norm = jnp.sqrt(jnp.maximum(squares, floor**2))
-    return x / jnp.broadcast_to(norm, x.shape)
+    return _over_length(x, jnp.sum(x**2, axis=-1, keepdims=True))
+
+
+def _over_length(x: Array, squares: Array) -> Array:
+    return x / jnp.broadcast_to(jnp.sqrt(jnp.maximum(squares, FLOOR**2)), x.shape)
 
 
 class UnitLinear(eqx.Module):
@@ -41,7 +44,7 @@ class UnitLinear(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """Maps [..., in] to [..., out]."""
-        return product(x, self.kernel)
+        return product((x,), self.kernel)
 
 
 def project(tree: Network) -> Network:
@@ -58,7 +61,8 @@ def project(tree: Network) -> Network:
     def onto_sphere(node: Any) -> Any:
         if not isinstance(node, UnitLinear):
             return node
-        return with_kernel(node, to_sphere(node.kernel, axis=-2))
+        squares = column_sums(node.kernel**2)[..., None, :]
+        return with_kernel(node, _over_length(node.kernel, squares))
 
     return cast(Network, jax.tree.map(onto_sphere, tree, is_leaf=_is_unit))
 
@@ -78,7 +82,7 @@ class Scaler(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """Scales [..., features]."""
-        return x * jnp.broadcast_to(self.gain * self.factor, x.shape)
+        return x * on_rows(self.gain * self.factor, x.shape)
 
 
 class Embed(eqx.Module):
@@ -97,10 +101,10 @@ class Embed(eqx.Module):
         self.scale = Scaler(width, init=(2 / width) ** 0.5, scale=(2 / width) ** 0.5)
         self.shift = shift
 
-    def __call__(self, x: Array) -> Array:
-        """Maps [..., in] to [..., width]."""
-        constant = jnp.full_like(x[..., :1], self.shift)
-        x = to_sphere(jnp.concatenate([x, constant], axis=-1))
+    def __call__(self, *parts: Array) -> Array:
+        """Maps [..., in], which may come in parts, to [..., width]."""
+        constant = jnp.full_like(parts[0][..., :1], self.shift)
+        x = to_sphere(filled((*parts, constant), self.linear.kernel))
         return to_sphere(self.scale(self.linear(x)))
 
 
@@ -144,7 +148,7 @@ class Head(eqx.Module):
     def __call__(self, x: Array) -> Array:
         """Maps [..., width] to [..., out]."""
         y = self.outer(self.scale(self.inner(x)))
-        return y + jnp.broadcast_to(self.bias, y.shape)
+        return y + on_rows(self.bias, y.shape)
 
 
 def draw_weights(network: Network, key: Array) -> Network:

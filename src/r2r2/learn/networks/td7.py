@@ -28,7 +28,7 @@ class Encoder(eqx.Module):
 
     def zsa(self, zs: Array, action: Array) -> Array:
         """Predicts the next embedding from an embedding and an action."""
-        return mlp(self.action_layers, jnp.concatenate([zs, action], axis=-1))
+        return mlp(self.action_layers, zs, action)
 
 
 class Critic(eqx.Module):
@@ -43,9 +43,8 @@ class Critic(eqx.Module):
 
     def __call__(self, obs: Array, action: Array, zsa: Array, zs: Array) -> Array:
         """The value of each row, [B]."""
-        embedded = avg_l1_norm(self.embed(jnp.concatenate([obs, action], axis=-1)))
-        joined = jnp.concatenate([embedded, zsa, zs], axis=-1)
-        return mlp(self.layers, joined)[..., 0]
+        embedded = avg_l1_norm(self.embed(obs, action))
+        return mlp(self.layers, embedded, zsa, zs)[..., 0]
 
 
 def both_values(
@@ -72,8 +71,8 @@ class Actor(eqx.Module):
 
     def __call__(self, obs: Array, zs: Array) -> Array:
         """Actions in [-1, 1], [..., action]."""
-        x = jnp.concatenate([avg_l1_norm(self.embed(obs)), zs], axis=-1)
-        return jnp.tanh(mlp(self.layers, x, jax.nn.relu))
+        embedded = avg_l1_norm(self.embed(obs))
+        return jnp.tanh(mlp(self.layers, embedded, zs, activation=jax.nn.relu))
 
 
 class Policy(NamedTuple):
