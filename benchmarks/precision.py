@@ -107,7 +107,7 @@ def apart(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
 def exact(name: str, given: argparse.Namespace) -> dict[str, Any]:
     """How far the compiled programs are apart in float64."""
     trained = double_state(name, given)
-    own, programs.compiled = programs.compiled, lambda lowered: lowered.compile()
+    own, programs.compiled = programs.compiled, lambda lowered, _: lowered.compile()
     plain = double_state(name, given)
     programs.compiled = own
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +132,7 @@ def main() -> None:
     """Runs the benchmark and, with --out, keeps its tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", nargs="+", default=["td7+r2r2"])
-    parser.add_argument("--members", type=int, default=4)
+    parser.add_argument("--members", type=int, default=2)
     parser.add_argument("--obs", type=int, default=348, help="Humanoid-v5's")
     parser.add_argument("--action", type=int, default=17)
     parser.add_argument("--rows", type=int, default=50_000)

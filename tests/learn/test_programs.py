@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from r2r2.learn import programs
-from r2r2.learn.programs import GRAPH, Updates, compiled
+from r2r2.learn.programs import GRAPH, LARGE, Updates, compiled, graph_options
 
 
 class Lowered:
@@ -27,14 +27,14 @@ def gpu(monkeypatch):
 
 def test_a_cpu_gets_no_graph():
     lowered = Lowered()
-    assert compiled(lowered) == "program"
+    assert compiled(lowered, GRAPH) == "program"
     assert lowered.asked == [None]
 
 
 @pytest.mark.usefixtures("gpu")
 def test_a_gpu_gets_one():
     lowered = Lowered()
-    assert compiled(lowered) == "program"
+    assert compiled(lowered, GRAPH) == "program"
     assert lowered.asked == [GRAPH]
 
 
@@ -42,7 +42,7 @@ def test_a_gpu_gets_one():
 def test_an_xla_that_knows_no_graphs_compiles_all_the_same_and_says_so():
     lowered = Lowered(knows=False)
     with pytest.warns(UserWarning, match="not one graph: No such compile option"):
-        assert compiled(lowered) == "program"
+        assert compiled(lowered, GRAPH) == "program"
     assert lowered.asked == [GRAPH, None]
 
 
@@ -50,8 +50,19 @@ def test_an_xla_that_knows_no_graphs_compiles_all_the_same_and_says_so():
 def test_who_speaks_of_command_buffers_is_heard(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
     lowered = Lowered()
-    compiled(lowered)
+    compiled(lowered, GRAPH)
     assert lowered.asked == [None]
+
+
+@pytest.mark.parametrize(
+    ("members", "triton"), [(1, True), (int(LARGE / 2 / 512**3) + 1, False)]
+)
+def test_large_products_are_left_to_the_library(members, triton):
+    like = jax.ShapeDtypeStruct((members, 512, 512), float)
+    traced = jax.make_jaxpr(lambda x: x @ x)(like)
+    options = graph_options(traced.jaxpr)
+    assert options.get("xla_gpu_enable_triton_gemm", True) is triton
+    assert options.items() >= GRAPH.items()
 
 
 @pytest.mark.parametrize("fleet", [1, 3])

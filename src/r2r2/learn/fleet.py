@@ -52,8 +52,7 @@ class Fleet:
         lengths: Lengths,
         apart: bool,
     ):
-        self.size = len(seeds)
-        self._agent = agent
+        self.size, self._agent = len(seeds), agent
         self._keys = jnp.stack([member_key(seed) for seed in seeds])
         nothing = np.zeros((self.size, spec.obs_dim))
         replay: Replay = jax.jit(partial(ring.init, lengths.rows, spec))(nothing)
@@ -152,15 +151,16 @@ class Fleet:
     def train(self, call: Call, made: np.ndarray, scales: Scales | None = None) -> None:
         """Starts `call.updates` updates of `call.members`; made and scales are [S]."""
         self._catch_up()
-        members, count = call.members, jnp.asarray(call.updates)
+        members, whole = call.members, len(call.members) == self.size
         who = filled(members, group_size(len(members), self.size, self._growth))
-        group = Group(jnp.asarray(who), self._keys[who], jnp.asarray(made[who]))
+        keys = self._keys if whole else self._keys[who]  # which takes 2 ms
+        group = Group(jnp.asarray(who), keys, jnp.asarray(made[who]))
         # Fillers are put back beyond the fleet's end, which is nowhere.
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
-        given = self.data(scales), (group, jnp.asarray(place), count)
-        whole, stride = len(members) == self.size, stride_of(call, made, self._stride)
-        program = self._updates.of(len(who), whole, stride)
-        self._flight = self._trainer.submit(self._train, program, *given)
+        rest = group, jnp.asarray(place), jnp.asarray(call.updates)
+        stride = stride_of(call, made, self._stride)
+        given = self._updates.of(len(who), whole, stride), self.data(scales), rest
+        self._flight = self._trainer.submit(self._train, *given)
 
     def _train(self, program: Future[Any], data: Data, rest: Any) -> Learner:
         learners: Learner = program.result()(data, self._learners, rest)

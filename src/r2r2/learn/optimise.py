@@ -67,10 +67,12 @@ def descend(
         return old + share * (new - old)
 
     def step(leaf: Array, m: Array, v: Array) -> Array:
-        one, least = size, floor
-        if leaf.size > SMALL:  # see below
-            one, least, leaf = barrier((size, floor, leaf))
-        return jnp.subtract(leaf, one * (m / (jnp.sqrt(v) + least)))
+        size_, floor_ = size, floor
+        if leaf.size > SMALL:
+            # With numbers of its own, or XLA fuses the steps of two kernels of one
+            # shape, and then has to copy the moments of one of them.
+            size_, floor_, leaf = barrier((size, floor, leaf))
+        return jnp.subtract(leaf, size_ * (m / (jnp.sqrt(v) + floor_)))
 
     mu = jax.tree.map(lambda g, m: moved(g, m, 1 - config.beta1), grads, moments.mu)
     nu = jax.tree.map(lambda g, v: moved(g * g, v, 1 - config.beta2), grads, moments.nu)

@@ -10,11 +10,13 @@ from typing import Any, Self, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Jaxpr
 
 from r2r2.core import Agent, Array
 from r2r2.interact import replay as ring
 from r2r2.interact.keys import Purpose, step_key
 from r2r2.interact.replay import Experience, Priorities, Replay, Rows
+from r2r2.learn.arithmetic import largest_product
 from r2r2.learn.bursts import group_sizes
 from r2r2.learn.loop import Group, update_many
 from r2r2.learn.targets import pick
@@ -29,6 +31,11 @@ GRAPH: dict[str, str | bool] = {
     "xla_gpu_graph_min_graph_size": "1",
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
 }
+# The compiler's own kernels for products are the fastest for small ones, but trying
+# them out takes most of the time to compile. Above so many operations the library's
+# are faster: they leave the activations to kernels that are good at them.
+LARGE = 15e9
+LIBRARY: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
 Rest = tuple[Group, Array, Array]  # who, where they are put back, how many updates
 Stores = tuple[Rows, Array, Priorities]  # a replay, in the order of its changes
 
@@ -60,8 +67,10 @@ class Updates:
         """
         which = size, whole, stride
         if which not in self._compiled:
-            lowered = self.traced(*which).lower()
-            self._compiled[which] = self._compiler.submit(compiled, lowered)
+            traced = self.traced(*which)
+            options = graph_options(traced.jaxpr.jaxpr)
+            program = self._compiler.submit(compiled, traced.lower(), options)
+            self._compiled[which] = program
         return self._compiled[which]
 
     def traced(self, size: int, whole: bool, stride: int) -> Any:
@@ -93,7 +102,12 @@ def _shape(leaf: Array) -> Any:
     return jax.eval_shape(lambda same: same, leaf)
 
 
-def compiled(lowered: Any) -> Any:
+def graph_options(jaxpr: Jaxpr) -> dict[str, str | bool]:
+    """How XLA is to compile a program for a GPU."""
+    return GRAPH | (LIBRARY if largest_product(jaxpr) > LARGE else {})
+
+
+def compiled(lowered: Any, options: dict[str, str | bool]) -> Any:
     """A program, as a graph where there can be one.
 
     Not where XLA_FLAGS speak of command buffers: then the user knows better. An XLA
@@ -103,7 +117,7 @@ def compiled(lowered: Any) -> Any:
     if jax.default_backend() != "gpu" or chosen:
         return lowered.compile()
     try:
-        return lowered.compile(GRAPH)
+        return lowered.compile(options)
     except jax.errors.JaxRuntimeError as error:
         warnings.warn(f"updates are not one graph: {error}", stacklevel=2)
         return lowered.compile()

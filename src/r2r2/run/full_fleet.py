@@ -16,12 +16,13 @@ from r2r2.envs.members import Spec
 from r2r2.interact import replay, sumtree
 from r2r2.interact.normalise import Scales
 from r2r2.interact.replay import Rows
+from r2r2.learn.arithmetic import flops_of
 from r2r2.learn.bursts import Call, stride_of
 from r2r2.learn.fleet import Fleet
 from r2r2.learn.loop import longest_stride
 from r2r2.learn.programs import Updates
 from r2r2.learn.update import Lengths
-from r2r2.run.program_cost import flops_of, kernels_of
+from r2r2.run.program_cost import kernels_of
 
 HORIZON = 1_000_000  # updates of the run that learning rates are made for
 BLOCK = 4096  # different rows, over and over: no update could tell

@@ -1,11 +1,6 @@
-"""What one update of a compiled program costs: its arithmetic and its kernels."""
+"""How many kernels one update of a compiled program launches."""
 
-import math
 import re
-from collections.abc import Iterable
-from typing import Any
-
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 # What XLA keeps in the text of a program, and nothing is run for.
 NOTHING = {
@@ -28,55 +23,6 @@ BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 TWO_BRANCHES = re.compile(r"(?:true|false)_computation=%?([\w.\-]+)")
 
 Computations = dict[str, list[str]]  # instructions by name
-
-
-def flops_of(jaxpr: Jaxpr) -> float:
-    """Floating-point operations of a program's matrix products.
-
-    Counted as JAX traced them: on a GPU the compiler turns products into calls of
-    libraries and no longer knows what they cost. Other operations are a hundredth of
-    them. What nobody uses is left out, as the compiler does, and a loop whose turns
-    are not known counts once.
-
-    Example:
-        >>> import jax
-        >>> import jax.numpy as jnp
-        >>> x = jnp.ones((2, 3, 4))
-        >>> flops_of(jax.make_jaxpr(lambda x: x @ x.mT)(x).jaxpr)
-        144.0
-    """
-    total, used = 0.0, _variables(jaxpr.outvars)
-    for equation in reversed(jaxpr.eqns):
-        if not used.isdisjoint(equation.outvars):
-            used |= _variables(equation.invars)
-            total += _equation_flops(equation)
-    return total
-
-
-def _variables(atoms: Iterable[Any]) -> set[Any]:
-    return {atom for atom in atoms if not isinstance(atom, Literal)}
-
-
-def _equation_flops(equation: Any) -> float:
-    if equation.primitive.name == "dot_general":
-        (contracted, _), _ = equation.params["dimension_numbers"]
-        left = equation.invars[0].aval.shape
-        summed = math.prod(left[axis] for axis in contracted)
-        return 2.0 * float(math.prod(equation.outvars[0].aval.shape) * summed)
-    inner = [flops_of(x) for value in equation.params.values() for x in _jaxprs(value)]
-    if equation.primitive.name == "cond":
-        return max(inner)
-    return float(equation.params.get("length", 1)) * sum(inner)
-
-
-def _jaxprs(value: Any) -> list[Jaxpr]:
-    """The programs in a parameter of an equation."""
-    if isinstance(value, ClosedJaxpr):
-        return [value.jaxpr]
-    if isinstance(value, Jaxpr):
-        return [value]
-    parts = value if isinstance(value, list | tuple) else []
-    return [x for part in parts for x in _jaxprs(part)]
 
 
 def kernels_of(text: str, stride: int, phase: int) -> float | None:
