@@ -6,6 +6,9 @@ from r2r2.config.refusal import Refusal
 from r2r2.config.resolve import resolve
 from r2r2.envs.members import Spec
 from r2r2.interact import replay as ring
+from r2r2.learn.agents.make import make_agent
+from r2r2.learn.fleet import Fleet
+from r2r2.learn.update import Lengths
 from r2r2.run.memory import check_fits, device_bytes, replay_rows, row_bytes
 
 SPEC = Spec(obs_dim=348, action_dim=17)
@@ -28,9 +31,36 @@ def test_a_million_humanoid_transitions_stay_within_their_bound():
     assert 1e6 * row_bytes(SPEC) < 1.6e9
 
 
-def test_a_short_run_allocates_no_more_than_it_can_write():
-    assert replay_rows(config(steps=100)) == 202
-    assert replay_rows(config(steps=10_000_000)) == 1_000_000
+@pytest.mark.parametrize(
+    ("steps", "rows"),
+    [
+        (100, 16_384),
+        (8_191, 16_384),
+        (8_192, 65_536),
+        (100_000, 262_144),
+        (10_000_000, 1_000_000),
+    ],
+)
+def test_a_short_run_allocates_less_and_few_lengths_differ(steps, rows):
+    assert replay_rows(config(steps=steps)) == rows
+    assert replay_rows(config(steps=steps, replay_size=10_000)) == 10_000
+
+
+def lowered(seeds, steps):
+    """The program of updates that a run compiles."""
+    values = {"env": "Pendulum-v1", "seeds": tuple(seeds), "steps": steps, "width": 8}
+    run = resolve(values | {"batch_size": 4, "latent": 8})
+    agent, spec = make_agent(run.agent, Spec(3, 1), run.utd), Spec(3, 1)
+    lengths = Lengths(replay_rows(run), run.steps * run.utd)
+    fleet = Fleet(agent, spec, run.seeds, lengths, apart=False)
+    return fleet._updates.traced(len(seeds), True, 1).lower().as_text()
+
+
+def test_other_seeds_and_other_steps_are_not_compiled_anew():
+    first = lowered([0, 1], 500)
+    assert lowered([7, 3], 500) == first
+    assert lowered([0, 1], 8_000) == first
+    assert lowered([0, 1, 2], 500) != first
 
 
 def test_what_fits_is_not_refused_and_what_does_not_is_with_the_numbers():

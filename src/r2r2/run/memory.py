@@ -15,14 +15,19 @@ from r2r2.learn.agents.make import make_agent, state_shapes
 
 # The rest is for batches, compiled programs and the host's own needs.
 SHARE = 0.8
+FEWEST = FANOUT**2  # rows of a replay
 
 
 def replay_rows(config: RunConfig) -> int:
-    """Rows to allocate per member: never more than the run can write.
+    """Rows to allocate per member: at most four times what the run can write.
 
-    An episode of one step takes two rows, the most per step there can be.
+    An episode of one step takes two rows, the most per step there can be. Programs are
+    compiled for a number of rows: of all numbers of steps they are for a few.
     """
-    return min(config.replay_size, 2 * config.steps + 2)
+    rows = FEWEST
+    while rows < 2 * config.steps + 2:
+        rows *= 4
+    return min(config.replay_size, rows)
 
 
 def row_bytes(spec: Spec) -> float:

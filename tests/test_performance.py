@@ -1,0 +1,61 @@
+"""The tables of docs/performance.md are those of the code and of the result files."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from r2r2.envs.members import Spec
+from r2r2.envs.suites import PAPER_TASKS
+from r2r2.learn.agents.make import make_agent
+from r2r2.run.memory import agent_bytes, row_bytes
+from r2r2.use.bench_flags import parse_bench
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "performance.md").read_text()
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def cells(row: str) -> list[str]:
+    return [cell.strip().replace(",", "") for cell in row.strip("|").split("|")]
+
+
+def rows(header: str) -> dict[str, list[str]]:
+    """A table's rows by what stands first in them."""
+    _, _, rest = PAGE.partition(header)
+    lines = rest.split("\n\n")[0].splitlines()[2:]
+    return {first: values for first, *values in map(cells, lines)}
+
+
+@pytest.mark.parametrize(("members", "column"), [(1, 1), (20, 2)])
+def test_times_are_the_measured_ones(members, column):
+    table = rows("| agent | original |")
+    found = json.loads((RESULTS / f"bench_h200_{members}.json").read_text())
+    assert found["updates"]
+    for update in found["updates"]:
+        median = update["us_per_agent_update"]["median"]
+        told = table[update["agent"]]
+        assert float(told[column]) == pytest.approx(median, rel=3e-3)
+        compile_s = told[3].split("/")[column - 1]
+        assert float(compile_s) == pytest.approx(update["compile_s"], abs=0.06)
+
+
+def test_what_a_million_transitions_take_is_what_is_allocated():
+    table = rows("| task | bytes per transition |")
+    told = {
+        f"{first.split('-')[0]}{ending}" if ending.startswith("-") else ending: values
+        for first, values in table.items()
+        for ending in re.split(r" +", first)
+    }
+    assert set(told) == set(PAPER_TASKS)
+    for task, (per_row, gigabytes, *networks) in told.items():
+        spec = Spec(*PAPER_TASKS[task][1:])
+        assert float(per_row) == pytest.approx(row_bytes(spec), abs=0.5)
+        assert float(gigabytes) == pytest.approx(row_bytes(spec) / 1e3, abs=6e-4)
+        names = ["td7+r2r2", "minphi+r2r2", "simbav2-spl+r2r2"]
+        asked = parse_bench(["--env", task, "--no-bases", "--agents", *names])
+        taken = [agent_bytes(make_agent(x, spec, 1)) for x in asked.agents.values()]
+        assert [float(x) for x in networks] == pytest.approx(
+            [x / 1e6 for x in taken], abs=0.06
+        )
