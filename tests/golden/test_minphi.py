@@ -19,6 +19,7 @@ from fixtures import (
     spec,
 )
 
+from one_update import update_once
 from r2r2.config.minphi import MinPhiConfig
 from r2r2.interact.replay import Experience
 from r2r2.learn import update as updates
@@ -150,7 +151,7 @@ class Run:
         learner = jax.tree.map(lambda x: x[0], fleet)
         self.learner = learner._replace(state=initial_state(self.file, self.agent))
         self.data = updates.Data(replay.rows)
-        self.update = jax.jit(partial(updates.update_once, self.agent))
+        self.update = jax.jit(partial(update_once, self.agent))
 
     def draws(self, i: int):
         chosen = np.concatenate([self.file[f"upd/ind{batch}"][i] for batch in (1, 2)])

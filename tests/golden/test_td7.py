@@ -23,6 +23,7 @@ from fixtures import (
     td7_config,
 )
 
+from one_update import update_once
 from r2r2.interact import replay as ring
 from r2r2.interact import sumtree
 from r2r2.learn import update as updates
@@ -65,7 +66,7 @@ class Run:
         learner = jax.tree.map(lambda x: x[0], fleet)
         self.learner = learner._replace(state=state)
         self.data = updates.Data(replay.rows)
-        self.update = jax.jit(partial(updates.update_once, self.agent))
+        self.update = jax.jit(partial(update_once, self.agent))
         self.sync = jax.jit(partial(updates.sync, self.agent))
 
     def draws(self, i: int):

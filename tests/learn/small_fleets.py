@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from one_update import update_once
 from r2r2.config.agents import agent_config
 from r2r2.envs.members import Spec
 from r2r2.interact.normalise import Scales
@@ -17,7 +18,7 @@ from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
 from r2r2.learn.fleet import Fleet
 from r2r2.learn.loop import longest_stride
-from r2r2.learn.update import Data, Lengths, update_once
+from r2r2.learn.update import Data, Lengths
 from r2r2.learn.update import draw as update_draw
 from r2r2.learn.update import sync as update_sync
 

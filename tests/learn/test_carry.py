@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from r2r2.learn.carry import ROWS, SMALL, Layout, packs
-from r2r2.learn.networks.basic import product
+from r2r2.learn.networks.products import product
 from r2r2.learn.targets import either
 
 

@@ -69,13 +69,16 @@ def test_members_out_of_step_get_the_updates_they_would_have_alone(name):
     )
 
 
-# Groups filled up to the fleet's very size, and to less. Which agent does not matter.
-GROUPS = [(5, (0, 2, 4), 4, 5), (5, (2,), 4, 2)]
+# Groups filled up to the fleet's very size, and to less; one agent draws rows ahead.
+GROUPS = [
+    ("td7+r2r2", 5, (0, 2, 4), 4, 5),
+    ("td7+r2r2", 5, (2,), 4, 2),
+    ("minphi+r2r2", 5, (0, 2, 4), 4, 5),
+]
 
 
-@pytest.mark.parametrize(("size", "who", "growth", "filled_to"), GROUPS)
-def test_a_group_changes_its_members_alone(size, who, growth, filled_to):
-    name = "td7+r2r2"
+@pytest.mark.parametrize(("name", "size", "who", "growth", "filled_to"), GROUPS)
+def test_a_group_changes_its_members_alone(name, size, who, growth, filled_to):
     assert group_size(len(who), size, growth) == filled_to
     config, seeds = small(name), list(range(size))
     fleet, before = fleet_of(config, seeds), fleet_of(config, seeds)

@@ -47,11 +47,13 @@ def test_an_xla_that_knows_no_graphs_compiles_all_the_same_and_says_so():
 
 
 @pytest.mark.usefixtures("gpu")
-def test_who_speaks_of_command_buffers_is_heard(monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
+@pytest.mark.parametrize("name", GRAPH)
+def test_what_the_user_has_chosen_stays_so(monkeypatch, name):
+    monkeypatch.setenv("XLA_FLAGS", f"--{name}=")
     lowered = Lowered()
     compiled(lowered, GRAPH)
-    assert lowered.asked == [None]
+    (asked,) = lowered.asked
+    assert asked.keys() == GRAPH.keys() - {name}
 
 
 @pytest.mark.parametrize(

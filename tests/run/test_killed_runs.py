@@ -24,6 +24,8 @@ from r2r2 import train
 from r2r2.config.text import to_toml
 from r2r2.record.events import read_events
 from r2r2.record.folder import open_run
+from r2r2.run import memory
+from r2r2.run.memory import replay_rows
 from r2r2.run.start import settle
 
 pytestmark = pytest.mark.slow
@@ -118,9 +120,12 @@ def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path):
     assert_same(ours, whole)
 
 
-def test_one_member_goes_on_to_more_steps_to_the_bit(tmp_path):
+def test_one_member_goes_on_to_more_steps_to_the_bit(tmp_path, monkeypatch):
     """With a replay that grows, and updates that were owed at the end."""
+    monkeypatch.setattr(memory, "FEWEST", 80)
     roomy, path = {"seeds": "0,", "replay_size": 10_000}, tmp_path / "run"
+    rows = [replay_rows(tiny(steps=steps, **roomy)) for steps in (43, 90)]
+    assert rows == [160, 320]
     whole = train(tiny(steps=90, **roomy), tmp_path / "whole", how=NEVER)
     train(tiny(steps=43, **roomy), path, how=OFTEN)
     (end,) = [event for event in logged(path) if event["event"] == "end"]

@@ -10,7 +10,7 @@ import optax
 from r2r2.config.parts import Adam
 from r2r2.core import Array
 from r2r2.learn.carry import SMALL
-from r2r2.learn.networks.basic import barrier
+from r2r2.learn.networks.products import barrier
 from r2r2.learn.networks.sphere import project
 
 Params = TypeVar("Params")
@@ -67,12 +67,12 @@ def descend(
         return old + share * (new - old)
 
     def step(leaf: Array, m: Array, v: Array) -> Array:
-        size_, floor_ = size, floor
+        own_size, own_floor = size, floor
         if leaf.size > SMALL:
             # With numbers of its own, or XLA fuses the steps of two kernels of one
             # shape, and then has to copy the moments of one of them.
-            size_, floor_, leaf = barrier((size, floor, leaf))
-        return jnp.subtract(leaf, size_ * (m / (jnp.sqrt(v) + floor_)))
+            own_size, own_floor, leaf = barrier((size, floor, leaf))
+        return jnp.subtract(leaf, own_size * (m / (jnp.sqrt(v) + own_floor)))
 
     mu = jax.tree.map(lambda g, m: moved(g, m, 1 - config.beta1), grads, moments.mu)
     nu = jax.tree.map(lambda g, v: moved(g * g, v, 1 - config.beta2), grads, moments.nu)

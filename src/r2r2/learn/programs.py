@@ -110,14 +110,14 @@ def graph_options(jaxpr: Jaxpr) -> dict[str, str | bool]:
 def compiled(lowered: Any, options: dict[str, str | bool]) -> Any:
     """A program, as a graph where there can be one.
 
-    Not where XLA_FLAGS speak of command buffers: then the user knows better. An XLA
-    that knows no such options trains all the same, but slower, and says so.
+    Options that XLA_FLAGS name are as they say. An XLA that does not know some of ours
+    trains all the same, but slower, and says so.
     """
-    chosen = "command_buffer" in os.environ.get("XLA_FLAGS", "")
-    if jax.default_backend() != "gpu" or chosen:
+    if jax.default_backend() != "gpu":
         return lowered.compile()
+    flags = os.environ.get("XLA_FLAGS", "")
     try:
-        return lowered.compile(options)
+        return lowered.compile({x: y for x, y in options.items() if x not in flags})
     except jax.errors.JaxRuntimeError as error:
         warnings.warn(f"updates are not one graph: {error}", stacklevel=2)
         return lowered.compile()

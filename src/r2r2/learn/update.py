@@ -1,4 +1,4 @@
-"""One update of one member: sample, learn, write the priorities back."""
+"""One update of one member: draw, sample, learn, write the priorities back."""
 
 from typing import Any, NamedTuple
 
@@ -90,24 +90,15 @@ def init(agent: Agent, states: Any, replay: Replay) -> Learner:
     return bare._replace(metrics=metrics)
 
 
-def update_once(
-    agent: Agent, data: Data, learner: Learner, member: Array, draws: Any, step: Any
-) -> Learner:
-    """Sample, update, write the priorities back: one member, one update.
+def sample(data: Data, priorities: Priorities, member: Array, draws: Any) -> Sample:
+    """The rows that a member learns from.
 
     Args:
-        agent: the algorithm.
         data: the whole fleet's.
-        learner: what of this member changes.
+        priorities: the member's.
         member: its place in the fleet.
         draws: the sampler's uniforms [B, levels], and the agent's draws.
-        step: updates made with this one.
     """
-    return learn(agent, learner, sample(data, learner.priorities, member, draws), step)
-
-
-def sample(data: Data, priorities: Priorities, member: Array, draws: Any) -> Sample:
-    """The rows that a member learns from, as its draws pick them."""
     uniforms, noise = draws
     index = sumtree.draw(priorities.tree, uniforms)
     batch = fetch(data.rows, member, index)
@@ -117,7 +108,7 @@ def sample(data: Data, priorities: Priorities, member: Array, draws: Any) -> Sam
 
 
 def learn(agent: Agent, learner: Learner, found: Sample, step: Any) -> Learner:
-    """One update on what was sampled for it."""
+    """One update of one member, with which it has made `step`; priorities included."""
     learner, metrics = _update(agent, learner, found, step)
     return learner._replace(metrics=jax.tree.map(jnp.add, learner.metrics, metrics))
 
@@ -150,6 +141,8 @@ def _update(
 ) -> tuple[Learner, dict[str, Metric]]:
     state, out = agent.update(learner.state, found.batch, found.noise, step)
     learner = learner._replace(state=state)
+    if (out.priorities is not None) != agent.prioritises:
+        raise ValueError("an agent's updates have priorities if it says so, or none")
     if out.priorities is not None:
         new = reprioritise(learner.priorities, found.rows, out.priorities)
         learner = learner._replace(priorities=new)

@@ -15,18 +15,20 @@ from r2r2.learn.agents.make import make_agent, state_shapes
 
 # The rest is for batches, compiled programs and the host's own needs.
 SHARE = 0.8
-FEWEST = FANOUT**2  # rows of a replay
+# Rows of a replay, if nobody asks for fewer: with as many levels of sums as there are
+# over a million, so that what a run draws does not depend on its length.
+FEWEST = 4 * FANOUT**2
 
 
 def replay_rows(config: RunConfig) -> int:
-    """Rows to allocate per member: at most four times what the run can write.
+    """Rows to allocate per member: what the run can write, at the next power of two.
 
     An episode of one step takes two rows, the most per step there can be. Programs are
-    compiled for a number of rows: of all numbers of steps they are for a few.
+    compiled for a number of rows: of all lengths of runs they are for a few.
     """
     rows = FEWEST
     while rows < 2 * config.steps + 2:
-        rows *= 4
+        rows *= 2
     return min(config.replay_size, rows)
 
 

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.core import Array
-from r2r2.learn.networks.basic import Linear, column_sums, filled, on_rows, product
+from r2r2.learn.networks.basic import Linear
 from r2r2.learn.networks.draw import draw_kernels, orthogonal, with_kernel
+from r2r2.learn.networks.products import column_sums, filled, on_rows, product
 
 Network = TypeVar("Network")
 FLOOR = 1e-8  # the least that a length counts as

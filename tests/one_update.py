@@ -1,0 +1,8 @@
+"""What the loop of updates does once, for one member."""
+
+from r2r2.learn.update import learn, sample
+
+
+def update_once(agent, data, learner, member, draws, step):
+    found = sample(data, learner.priorities, member, draws)
+    return learn(agent, learner, found, step)
