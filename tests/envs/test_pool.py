@@ -259,6 +259,7 @@ def children():
     return {int(pid) for file in mine for pid in file.read_text().split()}
 
 
+@pytest.mark.slow
 def test_a_hundred_pools_leave_nothing_behind():
     def held():
         gc.collect()

@@ -30,13 +30,16 @@ from r2r2.learn.fleet import Fleet
 
 # One of each family at once; the others with the tests that take their time.
 AT_ONCE = ("td7-ln+r2r2", "minphi+r2r2", "simbav2-spl+r2r2")
-every_agent = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in AT_ONCE else pytest.mark.slow)
-        for name in AGENTS
-    ],
-)
+
+
+def agents(at_once):
+    """Every agent; those that are not tested at once are among the slow tests."""
+    slow = pytest.mark.slow
+    every = [pytest.param(x, marks=() if x in at_once else slow) for x in AGENTS]
+    return pytest.mark.parametrize("name", every)
+
+
+every_agent = agents(AT_ONCE)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,7 +67,7 @@ def test_seeds_differ_in_every_network(name):
             assert not np.allclose(leaf[0], leaf[1])
 
 
-@every_agent
+@agents([name for name in AT_ONCE if not name.startswith("simbav2")])
 def test_a_seed_does_not_depend_on_its_neighbours_in_float64(name):
     with jax.enable_x64(True):
         ours = member(trained(small(name), [0, 1, 2]).states, 1)
@@ -83,6 +86,12 @@ def test_a_call_is_the_updates_one_after_the_other(name, monkeypatch):
 def test_a_call_in_strides_is_the_updates_one_after_the_other(monkeypatch):
     monkeypatch.setattr(loop, "packs", lambda: True)
     check_a_call("td7-ln+r2r2", (2, 4, 6), count=8, target_period=4)
+
+
+def test_an_agent_whose_priorities_would_come_too_late_is_refused():
+    agent = make_agent(small("td7"), SPEC, 1)._replace(prioritises=False)
+    with pytest.raises(ValueError, match="have priorities if it says so"):
+        Fleet(agent, SPEC, [0], LENGTHS, apart=False)
 
 
 @every_agent

@@ -40,6 +40,7 @@ def slope(obs_dim: int, action_dim: int, normalises: bool = False) -> Agent:
         update=update,
         value=lambda state, obs, action: foreseen(obs, action) @ state.value,
         batch_size=BATCH,
+        prioritises=True,
         phase=2,
         keep=lambda state: state._replace(kept=state.actor),
         normalises=normalises,

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 import toys
-from test_training import TINY, either_way, named, prepared, run
+from test_training import TINY, named, prepared, run
 
 from r2r2 import Refusal, evaluate_run, resolve
 from r2r2.record.evaluations import read_evaluations
@@ -22,7 +22,10 @@ def assert_same_runs(first, second):
     assert tables[0] == tables[1]
 
 
-@pytest.mark.parametrize(("seeds", "checkpoints"), [(1, False), (3, True)])
+@pytest.mark.parametrize(
+    ("seeds", "checkpoints"),
+    [(1, False), pytest.param(3, True, marks=pytest.mark.slow)],
+)
 def test_workers_change_nothing(tmp_path, seeds, checkpoints):
     changes = {"env": "toys:OwnPace-v0", "seeds": seeds, "utd": 2, "steps": 120}
     changes["agent.policy_checkpoints"] = checkpoints
@@ -31,7 +34,8 @@ def test_workers_change_nothing(tmp_path, seeds, checkpoints):
     assert_same_runs(here, away)
 
 
-@either_way
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoints", [True, False])
 def test_a_member_of_a_fleet_learns_what_it_would_alone(tmp_path, checkpoints):
     """Bursts of 8 to 116 updates, in float64; the data hardly hang on the actions."""
     values = {
@@ -104,8 +108,9 @@ def test_an_evaluation_is_of_the_policy_checkpoint_as_of_its_step(tmp_path):
             np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("own", [toys.Story, lambda: toys.Story()])
+@pytest.mark.parametrize(
+    ("own", "workers"), [(toys.Story, 2), (lambda: toys.Story(), 0)]
+)
 def test_a_class_or_a_function_is_trained_like_its_id(tmp_path, own, workers):
     theirs, expected = run(tmp_path, "id", seeds=2)
     ours, events = run(tmp_path, "own", workers, own, env="story", seeds=2)

@@ -66,7 +66,8 @@ def simbav2(config: SimbaV2Config, spec: Spec) -> Agent:
     Example:
         >>> config = SimbaV2Config(critics=2, discount=0.99, critic_width=16)
         >>> agent = simbav2(config, Spec(obs_dim=5, action_dim=2))
-        >>> agent.init(jax.random.key(0), jnp.asarray(10)).critic.value.bias.shape
+        >>> key, updates = jax.random.key(0), jnp.asarray(10)
+        >>> jax.eval_shape(agent.init, key, updates).critic.value.bias.shape
         (2, 101)
     """
     for field in ("critics", "discount"):

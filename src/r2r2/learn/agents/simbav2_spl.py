@@ -39,8 +39,8 @@ def simbav2_spl(config: SimbaV2SPLConfig, spec: Spec) -> Agent:
     Example:
         >>> config = SimbaV2SPLConfig(critics=1, discount=0.99, critic_width=16)
         >>> agent = simbav2_spl(config, Spec(obs_dim=5, action_dim=2))
-        >>> state = agent.init(jax.random.key(0), jax.numpy.asarray(10))
-        >>> state.encoder.linear.kernel.shape
+        >>> key, updates = jax.random.key(0), jax.numpy.asarray(10)
+        >>> jax.eval_shape(agent.init, key, updates).encoder.linear.kernel.shape
         (6, 128)
     """
     return base.simbav2(config, spec)._replace(
