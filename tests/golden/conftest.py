@@ -9,6 +9,7 @@ LATER = (
     "test_updates[float64-minimalist_phi]",
     "test_updates[float64-simbav2_cdq0_wide",
     "test_updates[float64-simbav2_spl_r2r2_cdq0]",
+    "test_updates[float64-td7]",
     "test_updates[float64-td7_wide",
 )
 

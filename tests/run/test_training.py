@@ -151,7 +151,8 @@ def test_env_steps_count_the_action_repeat(tmp_path):
     assert [(e["length"], e["return"]) for e in episodes] == [(2, 15), (1, 6), (3, 36)]
 
 
-@either_way
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoints", [True, False])
 def test_the_same_run_again_is_the_same_to_the_bit(tmp_path, checkpoints):
     changes = {"env": "toys:OwnPace-v0", "seeds": 3, "utd": 2}
     changes["agent.policy_checkpoints"] = checkpoints

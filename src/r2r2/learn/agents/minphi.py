@@ -56,7 +56,8 @@ def minphi(config: MinPhiConfig, spec: Spec, utd: int) -> Agent:
     Example:
         >>> config = MinPhiConfig(width=16, model_width=16)
         >>> agent = minphi(config, Spec(obs_dim=5, action_dim=2), utd=1)
-        >>> agent.init(jax.random.key(0), jnp.asarray(10)).critic.embed.kernel.shape
+        >>> key, updates = jax.random.key(0), jnp.asarray(10)
+        >>> jax.eval_shape(agent.init, key, updates).critic.embed.kernel.shape
         (2, 52, 16)
     """
     return Agent(
