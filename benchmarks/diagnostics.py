@@ -10,36 +10,23 @@ apart.
 """
 
 import argparse
-import dataclasses
 import json
 import time
 from pathlib import Path
 
 import jax
 import numpy as np
+from full_fleets import make_fleet
 
 from r2r2.config.agents import agent_config
 from r2r2.config.run import RunConfig
-from r2r2.config.simbav2 import SimbaV2Config
-from r2r2.envs.members import Spec
-from r2r2.learn.agents.make import make_agent
 from r2r2.measure.diagnostics import diagnose
 from r2r2.measure.examine import BATCH, Examiner
 from r2r2.record.versions import versions
-from r2r2.run.full_fleet import FullFleet, random_rows
+from r2r2.run.full_fleet import FullFleet
 
 AGENTS = ["td7+r2r2", "minphi+r2r2", "simbav2-spl+r2r2"]
 STRETCH = RunConfig.eval_every  # updates between two evaluations at UTD 1
-
-
-def make_fleet(name: str, members: int, given: argparse.Namespace) -> FullFleet:
-    """A fleet whose replay is full of random rows."""
-    config, spec = agent_config(name), Spec(given.obs, given.action)
-    if isinstance(config, SimbaV2Config):  # what a task decides, as Humanoid-v5 does
-        config = dataclasses.replace(config, critics=2, discount=0.99)
-    fleet = FullFleet(make_agent(config, spec, utd=1), spec, members, given.rows)
-    fleet.lend(random_rows(spec, members, given.rows))
-    return fleet
 
 
 def looked_into(fleet: FullFleet, examiner: Examiner) -> float:

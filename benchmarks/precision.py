@@ -13,7 +13,6 @@ each other would not.
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import subprocess
@@ -24,34 +23,19 @@ from typing import Any
 
 import jax
 import numpy as np
+from full_fleets import make_fleet
 
-from r2r2.config.agents import agent_config
-from r2r2.config.simbav2 import SimbaV2Config
-from r2r2.envs.members import Spec
 from r2r2.learn import programs
-from r2r2.learn.agents.make import make_agent
 from r2r2.record.versions import versions
-from r2r2.run.full_fleet import FullFleet, random_rows
 
 POINTS = 20  # of a curve
 DOUBLE = "--double"  # the second process, on a CPU
 
 
-def make_fleet(name: str, given: argparse.Namespace) -> FullFleet:
-    """A fleet whose replay is full of random rows; the same one every time."""
-    config, spec = agent_config(name), Spec(given.obs, given.action)
-    if isinstance(config, SimbaV2Config):  # what a task decides, as Humanoid-v5 does
-        config = dataclasses.replace(config, critics=2, discount=0.99)
-    agent = make_agent(config, spec, utd=1)
-    fleet = FullFleet(agent, spec, given.members, given.rows)
-    fleet.lend(random_rows(spec, given.members, given.rows))
-    return fleet
-
-
 def curves(name: str, precision: str | None, given: argparse.Namespace) -> Any:
     """Mean losses of every member over stretches of updates, [points, members]."""
     with jax.default_matmul_precision(precision):
-        fleet, found = make_fleet(name, given), []
+        fleet, found = make_fleet(name, given.members, given), []
         each = fleet.whole_phases(given.updates // POINTS)
         for _ in range(POINTS):
             fleet.seconds(each)
@@ -90,7 +74,7 @@ def _short(value: Any) -> Any:
 
 def double_state(name: str, given: argparse.Namespace) -> list[np.ndarray]:
     """All networks and moments after a few updates in float64."""
-    fleet = make_fleet(name, given)
+    fleet = make_fleet(name, given.members, given)
     fleet.seconds(fleet.whole_phases(given.double_updates))
     leaves = jax.tree.leaves(jax.device_get(fleet.states))
     return [np.asarray(leaf) for leaf in leaves]

@@ -71,29 +71,18 @@ def update_many(
             carry = _settled(_packed(layout, learners, ahead))
         return carry
 
-    sync_all = jax.vmap(partial(sync, agent))
-
-    def segment(at: tuple[Array, _Carry]) -> tuple[Array, _Carry]:
-        done, carry = at
-        left = jnp.min(agent.sync_period - (group.made + done) % agent.sync_period)
-        until = jnp.minimum(done + left, count)
-        carry = jax.lax.fori_loop(done // stride, until // stride, advance, carry)
-        due = (group.made + until) % agent.sync_period == 0
-
-        def synced(carry: _Carry) -> _Carry:
-            old = _unpacked(layout, carry)
-            return _packed(layout, pick(due, sync_all(old), old), carry.ahead)
-
-        return until, when(jnp.any(due), synced, carry)
+    def many(done: Array, until: Array, carry: _Carry) -> _Carry:
+        turns = done // stride, until // stride
+        result: _Carry = jax.lax.fori_loop(*turns, advance, carry)
+        return result
 
     start = jnp.zeros_like(count)
     first = None if agent.prioritises else draw_rows(learners.priorities, start)
     carry = _packed(layout, learners, first)
     if agent.sync_period:
-        loop = start, carry
-        carry = jax.lax.while_loop(lambda at: at[0] < count, segment, loop)[1]
+        carry = _with_syncs(agent, group, count, layout, many, carry)
     else:
-        carry = jax.lax.fori_loop(0, count // stride, advance, carry)
+        carry = many(start, count, carry)
     state, metrics = layout.restore(carry.packed)
     return carry.rest._replace(state=state, metrics=metrics)
 
@@ -108,6 +97,37 @@ class _Carry(NamedTuple):
 
 # Keeps XLA from taking the carry apart again between two updates of a stride.
 _settled: Callable[[_Carry], _Carry] = jax.lax.optimization_barrier
+
+
+def _with_syncs(
+    agent: Agent,
+    group: Group,
+    count: Array,
+    layout: Layout,
+    many: Callable[[Array, Array, _Carry], _Carry],
+    carry: _Carry,
+) -> _Carry:
+    """`count` updates by `many`, from the nearest boundary of anybody to the next."""
+    sync_all = jax.vmap(partial(sync, agent))
+
+    def segment(at: tuple[Array, _Carry]) -> tuple[Array, _Carry]:
+        done, carry = at
+        left = jnp.min(agent.sync_period - (group.made + done) % agent.sync_period)
+        until = jnp.minimum(done + left, count)
+        carry = many(done, until, carry)
+        due = (group.made + until) % agent.sync_period == 0
+
+        def synced(carry: _Carry) -> _Carry:
+            old = _unpacked(layout, carry)
+            return _packed(layout, pick(due, sync_all(old), old), carry.ahead)
+
+        return until, when(jnp.any(due), synced, carry)
+
+    start = jnp.zeros_like(count), carry
+    result: tuple[Array, _Carry] = jax.lax.while_loop(
+        lambda at: at[0] < count, segment, start
+    )
+    return result[1]
 
 
 def _carried(learners: Learner) -> Any:

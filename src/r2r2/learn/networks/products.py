@@ -20,12 +20,13 @@ barrier: Callable[[Any], Any] = jax.lax.optimization_barrier
 def product(parts: tuple[Array, ...], kernel: Array) -> Array:
     """Maps [..., in], in parts side by side, by a kernel [in, out] to [..., out].
 
-    A kernel may have the rows that `carry` adds: features of zero stand for them. The
-    derivative is written out for three reasons. JAX's gives the kernel's transposed: in
-    the loop of updates that costs a copy of every weight and of both its moments. It
-    has a gradient for all parts, where often one needs it. And a single output is no
-    matter for products, which XLA knows, nor for what it then makes of it: one kernel
-    with whatever else is at hand, on a few of a GPU's processors.
+    A kernel may have the rows that `carry` adds: features of zero stand for them.
+
+    The derivative is written out because JAX's gives the kernel's transposed, which in
+    the loop of updates costs a copy of every weight and of both its moments, and gives
+    a gradient to all parts, of which often one needs it. A single output is written as
+    a sum: XLA makes one of it anyway, and without the barrier fuses it with layers of
+    other networks into a kernel that keeps few of a GPU's processors busy.
     """
     x = filled(parts, kernel)
     if kernel.shape[1] > 1:
