@@ -16,7 +16,8 @@ from r2r2.learn.losses.policy import tanh_gaussian
 from r2r2.learn.losses.representation import redundancy, variance_hinge
 from r2r2.learn.losses.value import lap_huber, lap_priority
 from r2r2.learn.networks.basic import avg_l1_norm
-from r2r2.learn.networks.sphere import UnitLinear, project, to_sphere
+from r2r2.learn.networks.fused import to_sphere
+from r2r2.learn.networks.sphere import UnitLinear, project
 
 CASES = sorted({k.split("/")[1] for k in golden("losses") if k.startswith("r2r2/")})
 TERMS = {

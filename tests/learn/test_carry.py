@@ -63,7 +63,7 @@ def joined(parts, kernel):
     return jnp.concatenate(parts, axis=-1) @ kernel
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("outputs", [1, 3, 101])
 @pytest.mark.parametrize("lead", [(), (7,), (3, 64)])
 def test_a_product_and_its_gradients_are_those_of_the_plain_one(lead, outputs):
     rng = np.random.default_rng(1)

@@ -1,3 +1,4 @@
+import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -6,6 +7,7 @@ import pytest
 
 from r2r2.learn.networks.basic import Linear
 from r2r2.learn.networks.draw import orthogonal
+from r2r2.learn.networks.fused import to_sphere
 from r2r2.learn.networks.sphere import (
     Embed,
     Head,
@@ -13,7 +15,6 @@ from r2r2.learn.networks.sphere import (
     Scaler,
     draw_weights,
     project,
-    to_sphere,
 )
 
 
@@ -90,6 +91,22 @@ def test_embed_keeps_the_length_of_its_input():
     # [4, 0, 3] / 5 = [0.8, 0, 0.6], of which the kernel picks 0.8 and 0.6.
     shown = embed(jnp.array([4.0, 0.0]))
     np.testing.assert_allclose(shown, [0.8, 0.6], rtol=1e-6)
+
+
+def test_embed_is_what_it_would_be_with_its_input_on_the_sphere():
+    with jax.enable_x64(True):
+        embed = draw_weights(Embed(5, 4, shift=3.0), jax.random.key(0))
+        x, slope = (jax.random.normal(jax.random.key(n), (6, 5)) for n in (1, 2))
+
+        def inside(embed, x):
+            whole = jnp.concatenate([x, jnp.full((6, 1), 3.0)], axis=-1)
+            return to_sphere(embed.scale(embed.linear(to_sphere(whole))))
+
+        ours, back = jax.vjp(lambda embed, x: embed(x), embed, x)
+        theirs, back_inside = jax.vjp(inside, embed, x)
+        chex.assert_trees_all_close(ours, theirs, rtol=1e-12)
+        found, expected = back(slope[:, :4]), back_inside(slope[:, :4])
+        chex.assert_trees_all_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_a_block_of_dead_units_has_a_finite_gradient():

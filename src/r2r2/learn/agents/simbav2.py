@@ -31,6 +31,7 @@ from r2r2.learn.losses.policy import (
     tanh_gaussian,
     temperature_loss,
 )
+from r2r2.learn.networks.products import barrier
 from r2r2.learn.networks.simbav2 import Actor, Critic, Gaussian, View
 from r2r2.learn.networks.sphere import draw_weights
 from r2r2.learn.optimise import Optimiser, descend, falling
@@ -164,10 +165,11 @@ def update_actor(
 ) -> tuple[SimbaV2State, dict[str, Array]]:
     """Improves the actor by the critics from before their step."""
     temperature = jnp.exp(state.log_temperature)
+    critic = barrier(state.critic)  # not in one product with the critics' own pass
 
     def loss(actor: Actor) -> tuple[Array, Array]:
         action, log_prob = tanh_gaussian(*view.policy(actor), noise)
-        q = expectation(view.values(state.critic, action), _atoms(config))
+        q = expectation(view.values(critic, action), _atoms(config))
         return entropy_policy_loss(q, log_prob, temperature), -jnp.mean(log_prob)
 
     (total, entropy), grads = jax.value_and_grad(loss, has_aux=True)(state.actor)

@@ -16,6 +16,7 @@ from r2r2.envs.members import Spec
 from r2r2.learn.agents import simbav2 as base
 from r2r2.learn.agents.simbav2 import SimbaV2State, Views
 from r2r2.learn.losses.representation import representation_loss, self_prediction
+from r2r2.learn.networks.products import barrier
 from r2r2.learn.networks.simbav2 import LatentModel, LatentPolicy, View
 from r2r2.learn.networks.sphere import Embed, draw_weights
 from r2r2.learn.optimise import Optimiser, descend, falling
@@ -80,9 +81,10 @@ def update(
 ) -> tuple[SPLState, Update]:
     """One update: the encoder and its model first, then SimbaV2's, then the targets."""
     z, next_z = map(state.encoder_target, (batch.obs, batch.next_obs))
+    # What is used twice is kept apart, or XLA lets one use wait for the other.
     views = Views(
-        actor=latent_view(batch.obs, z, state.model),
-        target=latent_view(batch.next_obs, next_z, state.model_target),
+        actor=latent_view(batch.obs, z, barrier(state.model)),
+        target=latent_view(batch.next_obs, next_z, barrier(state.model_target)),
         critic=latent_view(batch.obs, z, state.model_target),
     )
     state, metrics = update_encoder(config, state, batch)

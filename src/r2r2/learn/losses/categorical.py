@@ -26,8 +26,12 @@ def lesser(log_probs: Array, values: Array) -> Array:
     Returns:
         Log-probabilities, [B, bins].
     """
-    least = jnp.argmin(expectation(log_probs, values), axis=0)
-    return jnp.take_along_axis(log_probs, least[None, :, None], axis=0)[0]
+    least, lowest = log_probs[0], expectation(log_probs[0], values)
+    for other in log_probs[1:]:
+        mean = expectation(other, values)
+        less = jnp.broadcast_to((mean < lowest)[:, None], other.shape)
+        least, lowest = jnp.where(less, other, least), jnp.minimum(mean, lowest)
+    return least
 
 
 def moved_atoms(

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from r2r2.core import Array
 from r2r2.learn.carry import ROWS
 
-BLOCK = 32  # rows
+BLOCK, BLOCKS = 32, 16  # rows at least, and how many of them at most
+EVEN, MANY = 8, 64  # columns: a multiple of so many, where there are more than so many
 # What XLA does not look across, neither to merge what is on both sides nor to fuse it.
 barrier: Callable[[Any], Any] = jax.lax.optimization_barrier
 
@@ -30,7 +31,7 @@ def product(parts: tuple[Array, ...], kernel: Array) -> Array:
     """
     x = filled(parts, kernel)
     if kernel.shape[1] > 1:
-        return x @ kernel
+        return (x @ _even(kernel))[..., : kernel.shape[1]]
     column = jnp.broadcast_to(barrier(kernel[:, 0]), x.shape)
     return jnp.sum(x * column, axis=-1, keepdims=True)
 
@@ -45,7 +46,7 @@ def _derivatives(inputs: Any, dy: Array) -> tuple[tuple[Array | None, ...], Arra
     parts, needed, kernel = inputs
     x = filled(parts, kernel)
     if kernel.shape[1] > 1:
-        dk = jnp.einsum("...i,...o->io", x, dy)
+        dk = jnp.einsum("...i,...o->io", x, _even(dy))[:, : kernel.shape[1]]
     else:
         dk = sum_of_rows(x * jnp.broadcast_to(dy, x.shape))[:, None]
     return _for_parts(parts, needed, kernel, dy), dk
@@ -60,11 +61,21 @@ def _for_parts(
     if not places:
         return (None,) * len(parts)
     start = ends[places[0]] - parts[places[0]].shape[-1]
-    dx = dy @ kernel[start : ends[places[-1]]].T
+    dx = _even(dy) @ _even(kernel[start : ends[places[-1]]]).T
     return tuple(
         None if own is None else dx[..., end - part.shape[-1] - start : end - start]
         for own, part, end in zip(needed, parts, ends, strict=True)
     )
+
+
+def _even(x: Array) -> Array:
+    """With columns of zeros, so that every row begins at a round address.
+
+    The libraries' products take two to three times as long over others.
+    """
+    columns = x.shape[-1]
+    missing = -columns % EVEN if columns > MANY else 0
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
 
 
 def filled(parts: tuple[Array, ...], kernel: Array) -> Array:
@@ -110,7 +121,8 @@ def column_sums(x: Array) -> Array:
     is there because XLA would make one sum of both.
     """
     rows, columns = x.shape[-2:]
-    if rows > BLOCK and rows % BLOCK == 0:
-        blocks = x.reshape(*x.shape[:-2], -1, BLOCK, columns)
+    size = max(BLOCK, rows // BLOCKS)
+    if rows > size and rows % size == 0:
+        blocks = x.reshape(*x.shape[:-2], -1, size, columns)
         x = barrier(jnp.sum(blocks, axis=-2))
     return jnp.sum(x, axis=-2)

@@ -15,7 +15,8 @@ from r2r2.config.simbav2 import Tower
 from r2r2.core import Array
 from r2r2.envs.members import Spec
 from r2r2.learn.networks.basic import Linear, linears, mlp
-from r2r2.learn.networks.sphere import Embed, Head, LerpBlock, to_sphere
+from r2r2.learn.networks.fused import log_softmax, to_sphere
+from r2r2.learn.networks.sphere import Embed, Head, LerpBlock
 
 
 class Trunk(eqx.Module):
@@ -86,7 +87,7 @@ class Critic(eqx.Module):
     def __call__(self, obs: Array, action: Array, *latents: Array) -> Array:
         """Log-probabilities of the return's bins, [..., bins]."""
         x = self.trunk((obs, action), latents)
-        return jax.nn.log_softmax(self.value(x), axis=-1)
+        return log_softmax(self.value(x))
 
 
 def log_probs(critics: Critic, obs: Array, action: Array, *latents: Array) -> Array:

@@ -13,26 +13,15 @@ import jax.numpy as jnp
 from r2r2.core import Array
 from r2r2.learn.networks.basic import Linear
 from r2r2.learn.networks.draw import draw_kernels, orthogonal, with_kernel
+from r2r2.learn.networks.fused import (
+    along_sphere,
+    gated,
+    inverse_length,
+    scaled_to_sphere,
+)
 from r2r2.learn.networks.products import column_sums, filled, on_rows, product
 
 Network = TypeVar("Network")
-FLOOR = 1e-8  # the least that a length counts as
-
-
-def to_sphere(x: Array) -> Array:
-    """A vector over its length, of which `FLOOR` is the least.
-
-    The floor stands under the root, where the derivative at a zero vector is finite.
-
-    Example:
-        >>> to_sphere(jnp.array([3.0, 4.0])).tolist()
-        [0.6000000238418579, 0.800000011920929]
-    """
-    return _over_length(x, jnp.sum(x**2, axis=-1, keepdims=True))
-
-
-def _over_length(x: Array, squares: Array) -> Array:
-    return x / jnp.broadcast_to(jnp.sqrt(jnp.maximum(squares, FLOOR**2)), x.shape)
 
 
 class UnitLinear(eqx.Module):
@@ -63,7 +52,8 @@ def project(tree: Network) -> Network:
         if not isinstance(node, UnitLinear):
             return node
         squares = column_sums(node.kernel**2)[..., None, :]
-        return with_kernel(node, _over_length(node.kernel, squares))
+        scale = jnp.broadcast_to(inverse_length(squares), node.kernel.shape)
+        return with_kernel(node, node.kernel * scale)
 
     return cast(Network, jax.tree.map(onto_sphere, tree, is_leaf=_is_unit))
 
@@ -83,14 +73,18 @@ class Scaler(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         """Scales [..., features]."""
-        return x * on_rows(self.gain * self.factor, x.shape)
+        return x * on_rows(self.gains(), x.shape)
+
+    def gains(self) -> Array:
+        """What the features are multiplied by, [features]."""
+        return self.gain * self.factor
 
 
 class Embed(eqx.Module):
-    """Any vector as a point on the sphere: unit(scale * W unit([x, shift])).
+    """Any vector as a point on the sphere: unit(scale * W [x, shift]).
 
-    The appended constant keeps the length of x, which the inner normalisation would
-    lose.
+    The appended constant keeps the length of x. SimbaV2 takes [x, shift] to the sphere
+    before W as well, which changes nothing: unit() loses any factor that comes before.
     """
 
     linear: UnitLinear
@@ -105,8 +99,8 @@ class Embed(eqx.Module):
     def __call__(self, *parts: Array) -> Array:
         """Maps [..., in], which may come in parts, to [..., width]."""
         constant = jnp.full_like(parts[0][..., :1], self.shift)
-        x = to_sphere(filled((*parts, constant), self.linear.kernel))
-        return to_sphere(self.scale(self.linear(x)))
+        x = filled((*parts, constant), self.linear.kernel)
+        return scaled_to_sphere(self.linear(x), self.scale.gains())
 
 
 class LerpBlock(eqx.Module):
@@ -127,9 +121,8 @@ class LerpBlock(eqx.Module):
     def __call__(self, x: Array) -> Array:
         """Maps [..., width] to the same."""
         # The floor keeps a row of dead units from becoming the zero vector.
-        hidden = jax.nn.relu(self.scale(self.up(x))) + 1e-8
-        step = to_sphere(self.down(hidden)) - x
-        return to_sphere(x + self.alpha(step))
+        hidden = gated(self.up(x), self.scale.gains()) + 1e-8
+        return along_sphere(x, self.down(hidden), self.alpha.gains())
 
 
 class Head(eqx.Module):
