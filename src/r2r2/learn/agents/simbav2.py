@@ -4,7 +4,8 @@ Follows the release, but for:
 - statistics are float64, and the run's first observation counts in them;
 - the first updates follow the policy's first step, not the last random one;
 - orthogonal kernels are drawn without QR, which hangs on some machines when mapped;
-- normalising a zero vector has a finite gradient.
+- normalising a zero vector has a finite gradient;
+- what an embedding is shown is not normalised: its result is, which is the same.
 """
 
 from collections.abc import Callable
