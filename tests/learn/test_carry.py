@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from r2r2.learn.carry import ROWS, SMALL, Layout, packs
-from r2r2.learn.networks.products import product
+from r2r2.learn.networks.products import column_sums, product, sum_of_rows
 from r2r2.learn.targets import either
 
 
@@ -132,3 +132,10 @@ def test_a_known_condition_leaves_no_branch():
     assert "cond" not in str(known)
     assert "cond" in str(asked)
     assert either(jnp.asarray(False), one, two) == 2
+
+
+@pytest.mark.parametrize("rows", [1, 31, 32, 256, 544, 769, 800, 2048])
+def test_sums_in_blocks_leave_no_row_out(rows):
+    x = jnp.arange(2.0 * rows * 3).reshape(2, rows, 3) % 7
+    np.testing.assert_array_equal(column_sums(x), np.asarray(x).sum(axis=1))
+    np.testing.assert_array_equal(sum_of_rows(x), np.asarray(x).sum(axis=(0, 1)))

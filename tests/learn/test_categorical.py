@@ -62,6 +62,12 @@ def test_lesser_chooses_per_row_and_the_first_of_equals():
     )
 
 
+def test_lesser_of_one_critic_is_its_own():
+    log_probs = jax.nn.log_softmax(jnp.arange(6.0).reshape(1, 2, 3))
+    found = categorical.lesser(log_probs, jnp.arange(3.0))
+    np.testing.assert_array_equal(found, log_probs[0])
+
+
 def test_cross_entropy_sums_critics_and_averages_the_batch():
     # Row 0: -(0.5 log 0.5 + 0.5 log 0.5) = 0.693; row 1: -log 0.25 = 1.386.
     rows = jnp.log(jnp.array([[0.5, 0.5], [0.25, 0.75]]))

@@ -67,6 +67,16 @@ def test_twins_of_a_fleet_are_each_as_alone(name):
     chex.assert_trees_all_close(picked, alone, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["to_sphere", "scaled", "gated"])
+def test_rows_of_zeros_have_the_plain_formulas_derivative(name):
+    ours, plain, _, gains = FUNCTIONS[name]
+    with jax.enable_x64(True):
+        given = [array(0, 16, FEATURES).at[:3].set(0), *[array(9, FEATURES)] * gains]
+        slope = array(10, 16, FEATURES)
+        found = jax.vjp(ours, *given)[1](slope)
+        chex.assert_trees_all_close(found, jax.vjp(plain, *given)[1](slope), rtol=1e-9)
+
+
 @pytest.mark.parametrize("zero", ["x", "goal", "both"])
 def test_a_zero_row_has_the_plain_formulas_derivative(zero):
     """Of a length that counts as the floor, and so does not change."""
@@ -79,3 +89,26 @@ def test_a_zero_row_has_the_plain_formulas_derivative(zero):
         given, slope = (x, goal, array(9, FEATURES)), array(10, 8, FEATURES)
         found = jax.vjp(ours, *given)[1](slope)
         chex.assert_trees_all_close(found, jax.vjp(plain, *given)[1](slope), rtol=1e-9)
+
+
+@pytest.mark.parametrize("angle", [1.0, 0.1, 1e-3])
+def test_a_goal_nearly_opposite_loses_no_more_than_the_plain_formula(angle):
+    """The step then ends near the centre, where lengths are small differences."""
+    rng = np.random.default_rng(0)
+    x, beside = (row / np.linalg.norm(row) for row in rng.normal(size=(2, 128)))
+    beside -= x * (x @ beside)
+    goal = 5 * (-np.cos(angle) * x + np.sin(angle) * beside / np.linalg.norm(beside))
+    rows = x, goal, np.full(128, 0.5), rng.normal(size=128)
+    rounded = [row.astype(np.float32) for row in rows]
+
+    def slopes(function, dtype):
+        *given, slope = (jnp.asarray(row, dtype) for row in rounded)
+        return jax.vjp(function, *given)[1](slope)[1]
+
+    with jax.enable_x64(True):
+        true = slopes(along, float)
+        errors = [
+            float(jnp.linalg.norm(slopes(function, jnp.float32) - true))
+            for function in (fused.along_sphere, along)
+        ]
+    assert errors[0] < 10 * errors[1]

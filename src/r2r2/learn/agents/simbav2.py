@@ -5,7 +5,7 @@ Follows the release, but for:
 - the first updates follow the policy's first step, not the last random one;
 - orthogonal kernels are drawn without QR, which hangs on some machines when mapped;
 - normalising a zero vector has a finite gradient;
-- what an embedding is shown is not normalised: its result is, which is the same.
+- what an embedding is shown is not normalised: its result is, and loses any factor.
 """
 
 from collections.abc import Callable
@@ -166,7 +166,8 @@ def update_actor(
 ) -> tuple[SimbaV2State, dict[str, Array]]:
     """Improves the actor by the critics from before their step."""
     temperature = jnp.exp(state.log_temperature)
-    critic = barrier(state.critic)  # not in one product with the critics' own pass
+    # Or XLA makes one product of this pass and the critics' own, and this one waits.
+    critic = barrier(state.critic)
 
     def loss(actor: Actor) -> tuple[Array, Array]:
         action, log_prob = tanh_gaussian(*view.policy(actor), noise)

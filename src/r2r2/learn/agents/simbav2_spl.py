@@ -81,7 +81,8 @@ def update(
 ) -> tuple[SPLState, Update]:
     """One update: the encoder and its model first, then SimbaV2's, then the targets."""
     z, next_z = map(state.encoder_target, (batch.obs, batch.next_obs))
-    # What is used twice is kept apart, or XLA lets one use wait for the other.
+    # Behind barriers, or XLA makes one product of a model's passes here and where it
+    # learns or judges, and whichever could go first waits for the other.
     views = Views(
         actor=latent_view(batch.obs, z, barrier(state.model)),
         target=latent_view(batch.next_obs, next_z, barrier(state.model_target)),

@@ -1,8 +1,9 @@
 """Functions of rows that a GPU computes in few kernels, forwards and backwards.
 
 XLA makes one kernel of a norm and of what is done with it if nothing but the result is
-asked for. So derivatives start from the arguments, which are there anyway, take all
-sums over a row at once, and a barrier keeps XLA from sharing them with the pass before.
+asked for. So derivatives start from arguments and result, which are there anyway, take
+all sums over a row at once, and a barrier keeps XLA from sharing them with the pass
+before.
 """
 
 from collections.abc import Callable
@@ -21,21 +22,27 @@ FEW = 8  # rows that share a copy of their gains
 def _with_derivative(
     back: Callable[..., tuple[Array, ...]],
 ) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
-    """A decorator: `back` maps arguments and a gradient to the arguments' gradients."""
+    """A decorator: arguments, result and its gradient to the arguments' gradients."""
 
     def decorate(function: Callable[..., Array]) -> Callable[..., Array]:
         own: Any = jax.custom_vjp(function)
 
-        def forward(*given: Array) -> tuple[Array, tuple[Array, ...]]:
-            return own(*given), given
+        def forward(*given: Array) -> tuple[Array, tuple[tuple[Array, ...], Array]]:
+            result = own(*given)
+            return result, (given, result)
 
-        own.defvjp(forward, lambda given, dy: back(*barrier(given), dy))
-        return own  # type: ignore[no-any-return]
+        def backward(kept: tuple[tuple[Array, ...], Array], dy: Array) -> Any:
+            given, result = barrier(kept)
+            return back(*given, result, dy)
+
+        own.defvjp(forward, backward)
+        decorated: Callable[..., Array] = own
+        return decorated
 
     return decorate
 
 
-def _to_sphere_back(x: Array, dy: Array) -> tuple[Array, ...]:
+def _to_sphere_back(x: Array, _: Array, dy: Array) -> tuple[Array, ...]:
     return (_unit_back(x, dy),)
 
 
@@ -52,7 +59,7 @@ def to_sphere(x: Array) -> Array:
     return _unit(x)
 
 
-def _scaled_back(x: Array, gain: Array, dy: Array) -> tuple[Array, ...]:
+def _scaled_back(x: Array, gain: Array, _: Array, dy: Array) -> tuple[Array, ...]:
     gains = jnp.broadcast_to(gain, x.shape)
     slope = _unit_back(x * gains, dy)
     return slope * gains, sum_of_rows(slope * x)
@@ -70,22 +77,23 @@ def scaled_to_sphere(x: Array, gain: Array) -> Array:
     return _unit(rows * _on_blocks(gain, rows.shape)).reshape(x.shape)
 
 
-def _along_back(x: Array, goal: Array, share: Array, dy: Array) -> tuple[Array, ...]:
+def _along_back(
+    x: Array, goal: Array, share: Array, y: Array, dy: Array
+) -> tuple[Array, ...]:
     # With s = goal / |goal|, u = (1 - share) x + share s and y = u / |u|: the slope at
     # u is (dy - y (y . dy)) / |u|; at s it is that times share, at goal without what
-    # is along s, over |goal|.
+    # is along s, over |goal|. The length of u is y . u, which, unlike |u| from the sums
+    # of its parts, is exact also where goal and x are nearly opposite.
     shares = jnp.broadcast_to(share, x.shape)
-    stay, go = (1 - shares) * x, shares * goal
-    squares, mixed, of_go = _dot(goal, goal), _dot(stay, go), _dot(go, go)
-    dy_stay, dy_go = _dot(dy, stay), _dot(dy, go)
+    go = shares * goal
+    squares, y_go = _dot(goal, goal), _dot(y, go)
     p = inverse_length(squares)
-    squares_u = _dot(stay, stay) + 2 * p * mixed + p**2 * of_go
-    q = inverse_length(squares_u)
-    along = jnp.where(squares_u > FLOOR**2, q * (dy_stay + p * dy_go), 0)
-    turn = p * q * (dy_go - along * q * (mixed + p * of_go))
-    turn = jnp.where(squares > FLOOR**2, turn, 0)
+    length = _dot(y, (1 - shares) * x) + p * y_go
+    q = 1 / jnp.maximum(length, FLOOR)
+    along = jnp.where(length > FLOOR, _dot(y, dy), 0)
+    turn = jnp.where(squares > FLOOR**2, p * q * (_dot(dy, go) - along * y_go), 0)
     p, q, along, turn = (jnp.broadcast_to(row, x.shape) for row in (p, q, along, turn))
-    slope = q * (dy - q * (stay + p * go) * along)
+    slope = q * (dy - y * along)
     d_goal = p * (shares * slope - p * goal * turn)
     return (1 - shares) * slope, d_goal, sum_of_rows(slope * (p * goal - x))
 
@@ -109,7 +117,7 @@ def along_sphere(x: Array, goal: Array, share: Array) -> Array:
     return _unit(rows + shares * (_unit(goals) - rows)).reshape(x.shape)
 
 
-def _gated_back(x: Array, gain: Array, dy: Array) -> tuple[Array, ...]:
+def _gated_back(x: Array, gain: Array, _: Array, dy: Array) -> tuple[Array, ...]:
     gains = jnp.broadcast_to(gain, x.shape)
     slope = jnp.where(x * gains > 0, dy, 0)
     return slope * gains, sum_of_rows(slope * x)
@@ -126,7 +134,7 @@ def gated(x: Array, gain: Array) -> Array:
     return jax.nn.relu(x * on_rows(gain, x.shape))
 
 
-def _log_softmax_back(logits: Array, dy: Array) -> tuple[Array, ...]:
+def _log_softmax_back(logits: Array, _: Array, dy: Array) -> tuple[Array, ...]:
     # The zero lets XLA see the row on both sides of its sum, which is how it knows what
     # can be one kernel.
     total = 0 * dy + jnp.broadcast_to(jnp.sum(dy, axis=-1, keepdims=True), dy.shape)
@@ -184,7 +192,7 @@ def _on_blocks(features: Array, shape: tuple[int, ...]) -> Array:
     They are written down once for every block: of features that all blocks share, XLA
     concludes that large blocks are cheap, and those outgrow a processor's registers.
     """
-    if len(shape) < 3:
+    if len(shape) < 3:  # not in blocks
         return jnp.broadcast_to(features, shape)
     each = barrier(jnp.broadcast_to(features, (*shape[:-2], shape[-1])))
     return jnp.broadcast_to(each[..., None, :], shape)

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 from r2r2.core import Array
 from r2r2.learn.carry import ROWS
 
-BLOCK, BLOCKS = 32, 16  # rows at least, and how many of them at most
-EVEN, MANY = 8, 64  # columns: a multiple of so many, where there are more than so many
+BLOCK = 32  # rows of which a sum is one part, at least
+PARTS = 16  # of a sum, at most, where there are many rows
+ALIGNED = 8  # columns: rows that hold a multiple begin at round addresses
+NARROW = 64  # columns up to which filling up costs what it gains
 # What XLA does not look across, neither to merge what is on both sides nor to fuse it.
 barrier: Callable[[Any], Any] = jax.lax.optimization_barrier
 
@@ -31,7 +33,7 @@ def product(parts: tuple[Array, ...], kernel: Array) -> Array:
     """
     x = filled(parts, kernel)
     if kernel.shape[1] > 1:
-        return (x @ _even(kernel))[..., : kernel.shape[1]]
+        return (x @ _aligned(kernel))[..., : kernel.shape[1]]
     column = jnp.broadcast_to(barrier(kernel[:, 0]), x.shape)
     return jnp.sum(x * column, axis=-1, keepdims=True)
 
@@ -46,7 +48,7 @@ def _derivatives(inputs: Any, dy: Array) -> tuple[tuple[Array | None, ...], Arra
     parts, needed, kernel = inputs
     x = filled(parts, kernel)
     if kernel.shape[1] > 1:
-        dk = jnp.einsum("...i,...o->io", x, _even(dy))[:, : kernel.shape[1]]
+        dk = jnp.einsum("...i,...o->io", x, _aligned(dy))[:, : kernel.shape[1]]
     else:
         dk = sum_of_rows(x * jnp.broadcast_to(dy, x.shape))[:, None]
     return _for_parts(parts, needed, kernel, dy), dk
@@ -61,20 +63,20 @@ def _for_parts(
     if not places:
         return (None,) * len(parts)
     start = ends[places[0]] - parts[places[0]].shape[-1]
-    dx = _even(dy) @ _even(kernel[start : ends[places[-1]]]).T
+    dx = _aligned(dy) @ _aligned(kernel[start : ends[places[-1]]]).T
     return tuple(
         None if own is None else dx[..., end - part.shape[-1] - start : end - start]
         for own, part, end in zip(needed, parts, ends, strict=True)
     )
 
 
-def _even(x: Array) -> Array:
+def _aligned(x: Array) -> Array:
     """With columns of zeros, so that every row begins at a round address.
 
     The libraries' products take two to three times as long over others.
     """
     columns = x.shape[-1]
-    missing = -columns % EVEN if columns > MANY else 0
+    missing = -columns % ALIGNED if columns > NARROW else 0
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
 
 
@@ -121,7 +123,7 @@ def column_sums(x: Array) -> Array:
     is there because XLA would make one sum of both.
     """
     rows, columns = x.shape[-2:]
-    size = max(BLOCK, rows // BLOCKS)
+    size = max(BLOCK, rows // PARTS)
     if rows > size and rows % size == 0:
         blocks = x.reshape(*x.shape[:-2], -1, size, columns)
         x = barrier(jnp.sum(blocks, axis=-2))

@@ -99,6 +99,7 @@ class Embed(eqx.Module):
     def __call__(self, *parts: Array) -> Array:
         """Maps [..., in], which may come in parts, to [..., width]."""
         constant = jnp.full_like(parts[0][..., :1], self.shift)
+        # Joined here: the gradient of some parts alone would copy their kernel's rows.
         x = filled((*parts, constant), self.linear.kernel)
         return scaled_to_sphere(self.linear(x), self.scale.gains())
 
