@@ -52,8 +52,8 @@ class Agent(NamedTuple):
     """An algorithm as pure functions of a state that holds arrays only.
 
     Randomness enters as a value: `draw` and `draw_action` say which numbers are
-    needed, `update` and `explore` are deterministic. `step` counts updates from 1 and
-    has no member axis: members updated together agree in it modulo `phase`.
+    needed, `update` and `explore` are deterministic. `step` counts updates from 1, and
+    is right modulo `phase`: in that, members updated together agree.
     """
 
     init: Callable[[Array, Array], Any]  # key, updates of the whole run -> state
@@ -68,6 +68,7 @@ class Agent(NamedTuple):
     batch_size: int  # rows drawn for one update
     prioritises: bool = False  # updates say how likely their rows are drawn again
     phase: int = 1
+    lone_stride: int = 1  # updates to a turn of the loop: see `longest_stride`
     sync_period: int = 0  # 0: never, since the targets move in `update`
     sync: Callable[[Any], Any] = unchanged  # after every `sync_period`-th update
     keep: Callable[[Any], Any] = unchanged  # the acting policy becomes the checkpoint

@@ -27,6 +27,7 @@ from r2r2.learn import carry, loop
 from r2r2.learn.agents.make import make_agent
 from r2r2.learn.bursts import Call
 from r2r2.learn.fleet import Fleet
+from r2r2.learn.loop import longest_stride
 
 # One of each family at once; the others with the tests that take their time.
 AT_ONCE = ("td7-ln+r2r2", "minphi+r2r2", "simbav2-spl+r2r2")
@@ -91,6 +92,30 @@ def test_a_call_is_the_updates_one_after_the_other(name, monkeypatch):
 def test_a_call_in_strides_is_the_updates_one_after_the_other(monkeypatch):
     monkeypatch.setattr(loop, "packs", lambda: True)
     check_a_call("td7-ln+r2r2", (2, 4, 6), count=8, target_period=4)
+
+
+@pytest.mark.slow
+def test_so_is_one_in_strides_of_an_agent_without_phases(monkeypatch):
+    monkeypatch.setattr(loop, "packs", lambda: True)
+    check_a_call("minphi+r2r2", (2, 4, 6), count=4)
+
+
+@pytest.mark.parametrize(
+    ("phase", "lone", "sync_period", "alone", "together"),
+    [
+        (1, 1, 0, 1, 1),
+        (1, 2, 0, 2, 1),
+        (2, 1, 250, 2, 2),
+        (2, 3, 250, 2, 2),
+        (2, 4, 8, 4, 2),
+        (2, 4, 5, 1, 1),
+    ],
+)
+def test_how_many_updates_are_one_turn(phase, lone, sync_period, alone, together):
+    agent = make_agent(small("td7"), SPEC, 1)._replace(
+        phase=phase, lone_stride=lone, sync_period=sync_period
+    )
+    assert [longest_stride(agent, members) for members in (1, 2)] == [alone, together]
 
 
 def test_an_agent_whose_priorities_would_come_too_late_is_refused():

@@ -154,6 +154,7 @@ def test_a_run_left_before_its_first_checkpoint_begins_again(whole, tmp_path):
     assert not (path / "evaluations.csv").exists()
 
 
+@pytest.mark.slow
 def test_without_a_state_an_episode_begins_again_and_the_log_says_so(tmp_path):
     config = tiny(env="walks:Lost", seeds="6,7,8")
     leave(config, tmp_path / "run", lambda progress: progress.decisions.min() >= 40)

@@ -166,6 +166,7 @@ def test_the_same_run_again_is_the_same_to_the_bit(tmp_path, checkpoints):
     assert tables[0] == tables[1]
 
 
+@pytest.mark.slow
 def test_members_out_of_step_each_keep_their_own_account(tmp_path):
     _, events = run(tmp_path, env="toys:OwnPace-v0", seeds=4, utd=3, steps=150)
     for seed in range(4):

@@ -25,7 +25,7 @@ def next_call(made: np.ndarray, owed: np.ndarray, phase: int, most: int) -> Call
     Args:
         made: updates each member has made, [S].
         owed: updates each member owes, [S], some of them positive.
-        phase: the agent's.
+        phase: the fleet's.
         most: updates per call at most.
 
     Example:
@@ -43,15 +43,15 @@ def next_call(made: np.ndarray, owed: np.ndarray, phase: int, most: int) -> Call
     return Call(tuple(int(member) for member in active), count)
 
 
-def stride_of(call: Call, made: np.ndarray, phase: int) -> int:
-    """`phase` if a call begins and ends with whole phases, else 1.
+def stride_of(call: Call, made: np.ndarray, longest: int) -> int:
+    """`longest` if a call begins and ends with whole strides of it, else 1.
 
     Example:
-        >>> stride_of(Call((0,), 4), np.array([2]), phase=2)
+        >>> stride_of(Call((0,), 4), np.array([2]), longest=2)
         2
     """
-    whole = not call.updates % phase and not (made[list(call.members)] % phase).any()
-    return phase if whole else 1
+    ends = np.append(made[list(call.members)], call.updates)
+    return 1 if (ends % longest).any() else longest
 
 
 def filled(members: tuple[int, ...], size: int) -> np.ndarray:

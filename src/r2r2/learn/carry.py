@@ -37,7 +37,8 @@ class Layout:
     """Between a tree of arrays [S, ...] and how the loop carries it.
 
     What is called `kernel`, [.., in, out], gets rows of zeros, which stay zero:
-    `product` gives them inputs of zero, so they have no gradient.
+    `product` gives them inputs of zero, so they have no gradient. Those of a layer that
+    says that they are `turned` travel with their columns as rows.
 
     Example:
         >>> tree = {"kernel": jnp.ones((1, 100, 50)), "bias": jnp.ones((1, 50))}
@@ -54,6 +55,7 @@ class Layout:
         self._shapes = [leaf.shape for _, leaf in named]
         self._small = [packs and _is_small(leaf) for _, leaf in named]
         self._kernel = [packs and _name(path) == "kernel" for path, _ in named]
+        self._turned = [packs and turned for turned in _turned(tree)]
         sizes = [math.prod(x[1:]) for x in self._of(self._shapes, small=True)]
         self._ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
 
@@ -67,13 +69,14 @@ class Layout:
             _with_rows(x) if kernel else x
             for x, kernel in zip(self._of(leaves, small=False), kernels, strict=True)
         ]
+        large = self._with_turned(large)
         return Packed(jnp.concatenate(flat, axis=1) if flat else none, large)
 
     def unpack(self, packed: Packed) -> Any:
         """The tree, with the kernels' rows of zeros."""
         parts = iter(jnp.split(packed.small, self._ends[:-1], axis=1))
         shapes = iter(self._of(self._shapes, small=True))
-        large = iter(packed.large)
+        large = iter(self._with_turned(packed.large))
         leaves = [
             next(parts).reshape(next(shapes)) if small else next(large)
             for small in self._small
@@ -89,6 +92,10 @@ class Layout:
         ]
         return jax.tree.unflatten(self._structure, cut)
 
+    def _with_turned(self, large: list[Array]) -> list[Array]:
+        turned = zip(large, self._of(self._turned, small=False), strict=True)
+        return [jnp.swapaxes(x, -1, -2) if turns else x for x, turns in turned]
+
     def _of(self, leaves: list[Any], small: bool) -> list[Any]:
         return [
             leaf for leaf, is_ in zip(leaves, self._small, strict=True) if is_ == small
@@ -103,6 +110,19 @@ def _is_small(leaf: Array) -> bool:
 def _name(path: tuple[Any, ...]) -> object:
     """What a leaf is called by whatever holds it: an attribute or a key."""
     return getattr(path[-1], "name", getattr(path[-1], "key", None)) if path else None
+
+
+def _turned(tree: Any) -> list[bool]:
+    """Of every leaf, whether it is part of a layer whose kernel is to be turned."""
+
+    def turns(node: object) -> bool:
+        return getattr(node, "turned", False)
+
+    def leaves(node: Any) -> Any:
+        return jax.tree.map(lambda _: turns(node), node)
+
+    flags: list[bool] = jax.tree.leaves(jax.tree.map(leaves, tree, is_leaf=turns))
+    return flags
 
 
 def _with_rows(kernel: Array) -> Array:

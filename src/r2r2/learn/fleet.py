@@ -68,10 +68,10 @@ class Fleet:
         self._learners: Learner = jax.jit(partial(update.init, agent))(
             jax.device_put(states, here), replay
         )
-        # Fillers are all but free where a GPU waits for its launches.
-        self._growth = 4 if here.platform != "cpu" else 2
-        # Branches, too, are waited for there alone; without them programs are longer.
-        self._stride = longest_stride(agent) if here.platform != "cpu" else 1
+        waits = here.platform != "cpu"  # for launches, and for branches
+        self._growth = 4 if waits else 2  # fillers are then all but free
+        self._stride = longest_stride(agent, self.size) if waits else 1
+        self.phase = max(agent.phase, self._stride)  # of which calls make whole ones
         fields = spec.action_dim + 2 * spec.obs_dim + len(Seen._fields) - 3
         self._arrivals = Arrivals(self.size, fields)
         self.opened = np.zeros(self.size, dtype=int)

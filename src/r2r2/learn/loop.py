@@ -7,6 +7,7 @@ runs without asking. Where priorities stay as they are, each update draws the ro
 the next beside its own work, which does not need them.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,9 +30,15 @@ class Group(NamedTuple):
     made: Array  # [K], updates each has made; equal modulo the agent's phase
 
 
-def longest_stride(agent: Agent) -> int:
-    """The agent's phase, where every sync falls between two of them, or 1."""
-    return 1 if agent.sync_period % agent.phase else agent.phase
+def longest_stride(agent: Agent, members: int) -> int:
+    """The agent's phase, where every sync falls between two of them, or 1.
+
+    A turn of the loop has a cost of its own, some 10 us. One member alone may notice:
+    an agent says by `lone_stride` over how many updates it is best spread.
+    """
+    lone = math.lcm(agent.phase, agent.lone_stride)
+    strides = (lone, agent.phase) if members == 1 else (agent.phase,)
+    return next((x for x in strides if not agent.sync_period % x), 1)
 
 
 def update_many(
@@ -50,9 +57,9 @@ def update_many(
         learners: what of the group changes.
         group: who they are.
         count: updates of each.
-        stride: 1, or the agent's phase, which then divides `count`, `sync_period` and
-            what everybody has made: what is due in an update is then known while
-            tracing, and the loop is without branches.
+        stride: 1, or whole phases of the agent, which then divide `count`,
+            `sync_period` and what everybody has made: what is due in an update is then
+            known while tracing, and the loop is without branches.
     """
     layout = Layout(_carried(learners), packs())
     draw_rows = partial(_sampled, agent, data, group)

@@ -1,6 +1,6 @@
 """The optimiser step: the only caller of optax."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
@@ -9,9 +9,12 @@ import optax
 
 from r2r2.config.parts import Adam
 from r2r2.core import Array
+from r2r2.learn import step_kernel
 from r2r2.learn.carry import SMALL
+from r2r2.learn.networks.draw import with_kernel
 from r2r2.learn.networks.products import barrier
-from r2r2.learn.networks.sphere import project
+from r2r2.learn.networks.sphere import is_unit, project
+from r2r2.learn.targets import polyak
 
 Params = TypeVar("Params")
 Rate = Callable[[Array], Array]  # steps made so far -> the next step's learning rate
@@ -57,28 +60,96 @@ def descend(
 
     Weights on the sphere are put back there: whoever sees the network next, sees it so.
     """
-    config, moments = optimiser.config, state[0]
-    count = moments.count + 1
-    rate = optimiser.rate(moments.count) if callable(optimiser.rate) else optimiser.rate
-    root = jnp.sqrt(1 - config.beta2**count)
-    size, floor = rate * root / (1 - config.beta1**count), config.epsilon * root
+    old = _Parts(state[0].mu, state[0].nu, params)
+    new, state = _descended(optimiser, grads, state, old, rate=0)
+    return cast(Params, new.params), state
 
-    def moved(new: Array, old: Array, share: float) -> Array:
-        return old + share * (new - old)
+
+def descend_followed(
+    optimiser: Optimiser,
+    grads: Params,
+    state: Any,
+    params: Params,
+    target: Params,
+    rate: float,
+) -> tuple[Params, Any, Params]:
+    """As `descend`, and then the target is moved to the result by a fraction `rate`."""
+    old = _Parts(state[0].mu, state[0].nu, params, target)
+    new, state = _descended(optimiser, grads, state, old, rate)
+    return cast(Params, new.params), state, cast(Params, new.target)
+
+
+class _Parts(NamedTuple):
+    """What a step changes: trees of one structure."""
+
+    mu: Any
+    nu: Any
+    params: Any
+    target: Any = None
+
+
+def _descended(
+    optimiser: Optimiser, grads: Any, state: Any, old: _Parts, rate: float
+) -> tuple[_Parts, Any]:
+    config, made = optimiser.config, state[0].count
+    count = made + 1
+    speed = optimiser.rate(made) if callable(optimiser.rate) else optimiser.rate
+    root = jnp.sqrt(1 - config.beta2**count)
+    size, floor = speed * root / (1 - config.beta1**count), config.epsilon * root
+    new = _by_xla(config, rate, (size, floor), grads, old)
+    if step_kernel.available():
+        # What this replaces, XLA leaves out.
+        new = _by_kernels(config, rate, jnp.stack([size, floor]), grads, old, new)
+    moments = state[0]._replace(count=count, mu=new.mu, nu=new.nu)
+    rest = (x._replace(count=count) if "count" in x._fields else x for x in state[1:])
+    return new, (moments, *rest)
+
+
+def _by_xla(
+    config: Adam, rate: float, numbers: tuple[Array, Array], grads: Any, old: _Parts
+) -> _Parts:
+    def moved(new: Array, before: Array, share: float) -> Array:
+        return before + share * (new - before)
 
     def step(leaf: Array, m: Array, v: Array) -> Array:
-        own_size, own_floor = size, floor
+        size, floor = numbers
         if leaf.size > SMALL:
             # With numbers of its own, or XLA fuses the steps of two kernels of one
             # shape, and then has to copy the moments of one of them.
-            own_size, own_floor, leaf = barrier((size, floor, leaf))
-        return jnp.subtract(leaf, own_size * (m / (jnp.sqrt(v) + own_floor)))
+            size, floor, leaf = barrier((size, floor, leaf))
+        return jnp.subtract(leaf, size * (m / (jnp.sqrt(v) + floor)))
 
-    mu = jax.tree.map(lambda g, m: moved(g, m, 1 - config.beta1), grads, moments.mu)
-    nu = jax.tree.map(lambda g, v: moved(g * g, v, 1 - config.beta2), grads, moments.nu)
-    params = jax.tree.map(step, params, mu, nu)
-    rest = (x._replace(count=count) if "count" in x._fields else x for x in state[1:])
-    return project(params), (moments._replace(count=count, mu=mu, nu=nu), *rest)
+    mu = jax.tree.map(lambda g, m: moved(g, m, 1 - config.beta1), grads, old.mu)
+    nu = jax.tree.map(lambda g, v: moved(g * g, v, 1 - config.beta2), grads, old.nu)
+    params = project(jax.tree.map(step, old.params, mu, nu))
+    target = None if old.target is None else polyak(rate, params, old.target)
+    return _Parts(mu, nu, params, target)
+
+
+def _by_kernels(
+    config: Adam, rate: float, numbers: Array, grads: Any, old: _Parts, new: _Parts
+) -> _Parts:
+    """The new, but large weights on the sphere are stepped by kernels of our own."""
+
+    def stepped(grads: Any, before: Sequence[Any], after: Sequence[Any]) -> Any:
+        if not is_unit(grads) or grads.kernel.size <= SMALL:
+            return after
+        turned = [jnp.swapaxes(node.kernel, -1, -2) for node in (grads, *before)]
+        made = step_kernel.unit_step(config, rate, numbers, *turned)
+        kernels = (jnp.swapaxes(kernel, -1, -2) for kernel in made)
+        return [with_kernel(*pair) for pair in zip(after, kernels, strict=True)]
+
+    def nodes(tree: Any) -> list[Any]:
+        return jax.tree.leaves(tree, is_leaf=is_unit)
+
+    def by_node(parts: _Parts) -> list[tuple[Any, ...]]:
+        there = (tree for tree in parts if tree is not None)
+        return list(zip(*map(nodes, there), strict=True))
+
+    pairs = zip(nodes(grads), by_node(old), by_node(new), strict=True)
+    fields = zip(*(stepped(*given) for given in pairs), strict=True)
+    structure = jax.tree.structure(grads, is_leaf=is_unit)
+    return _Parts(*(jax.tree.unflatten(structure, field) for field in fields))
 
 
 def clipped(grads: Params, limit: float) -> tuple[Params, Array]:

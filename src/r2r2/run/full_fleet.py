@@ -42,7 +42,8 @@ def update_flops(agent: Agent, updates: Updates, members: int) -> float:
 
     What is due once in a phase is spread over it.
     """
-    stride = longest_stride(agent)  # without branches, which are not always taken
+    # Without branches, which are not always taken.
+    stride = longest_stride(agent, members)
     traced = updates.traced(members, True, stride)
     return flops_of(traced.jaxpr.jaxpr) / stride / members
 
@@ -131,7 +132,7 @@ class FullFleet(Fleet):
 
     def whole_phases(self, updates: int) -> int:
         """So many updates or a few more: as many as training makes at once."""
-        return updates + -updates % self._agent.phase
+        return updates + -updates % self.phase
 
     def cost(self, updates: int) -> Cost:
         """Compiles what calls of so many updates need, and takes the time."""

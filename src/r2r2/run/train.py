@@ -168,7 +168,7 @@ class Training:
         most = (
             CALL if alone or self._fleet.timed else max(SHARED_CALL, self._config.utd)
         )
-        call = next_call(schedule.made, schedule.owed, self._agent.phase, most)
+        call = next_call(schedule.made, schedule.owed, self._fleet.phase, most)
         self._fleet.train(call, schedule.made, self._normaliser.scales())
         schedule.book(call.members, call.updates)
         self._flying = list(call.members)

@@ -71,6 +71,7 @@ def minphi(config: MinPhiConfig, spec: Spec, utd: int) -> Agent:
         update=partial(update, config, utd),
         value=lambda s, obs, action: lesser_value(s.critic, s.encoder(obs), action),
         batch_size=2 * config.batch_size,
+        lone_stride=2,  # 491 us instead of 504
         latents=lambda state, obs: state.encoder(obs),
     )
 
@@ -208,8 +209,7 @@ def policy_loss(
 ) -> Array:
     """Minus the lesser value of the actor's noisy actions.
 
-    The critics' own z is held: to whatever made z, the gradient goes through the
-    actor's input alone.
+    The critics' own z is held: what made z learns through the actor's input alone.
     """
     action = noisy_action(config, actor, z, noise)
     return lesser_value_loss(twin_values(critic, jax.lax.stop_gradient(z), action))

@@ -35,8 +35,7 @@ from r2r2.learn.losses.policy import (
 from r2r2.learn.networks.products import barrier
 from r2r2.learn.networks.simbav2 import Actor, Critic, Gaussian, View
 from r2r2.learn.networks.sphere import draw_weights
-from r2r2.learn.optimise import Optimiser, descend, falling
-from r2r2.learn.targets import polyak
+from r2r2.learn.optimise import Optimiser, descend, descend_followed, falling
 
 Policy = Callable[[Array], Gaussian]
 
@@ -156,9 +155,7 @@ def actor_critic(
     state, temperature = update_temperature(config, state, metrics["policy/entropy"])
     target = value_target(config, state, batch, views.target, noise[1])
     state, critic_loss = update_critic(config, state, views.critic, batch, target)
-    moved = polyak(config.target_rate, state.critic, state.critic_target)
-    metrics |= temperature | {"loss/critic": critic_loss}
-    return state._replace(critic_target=moved), metrics
+    return state, metrics | temperature | {"loss/critic": critic_loss}
 
 
 def update_actor(
@@ -215,15 +212,19 @@ def value_target(
 def update_critic(
     config: SimbaV2Config, state: SimbaV2State, view: View, batch: Batch, target: Array
 ) -> tuple[SimbaV2State, Array]:
-    """Trains the critics on the distribution of returns; also their loss."""
+    """Trains the critics on the distribution of returns, moves their targets."""
 
     def loss(critic: Critic) -> Array:
         return cross_entropy(view.values(critic, batch.action), target)
 
     total, grads = jax.value_and_grad(loss)(state.critic)
     optimiser = _optimiser(config, state.horizon)
-    critic, moments = descend(optimiser, grads, state.critic_adam, state.critic)
-    return state._replace(critic=critic, critic_adam=moments), total
+    old = state.critic_adam, state.critic, state.critic_target
+    critic, moments, moved = descend_followed(
+        optimiser, grads, *old, config.target_rate
+    )
+    state = state._replace(critic=critic, critic_adam=moments, critic_target=moved)
+    return state, total
 
 
 def value(

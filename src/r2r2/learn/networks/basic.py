@@ -91,10 +91,12 @@ def mlp(
 def twin_values(twins: Callable[..., Array], *inputs: Array) -> Array:
     """Both critics' values of the same rows, [2, B]; twins are stacked on axis 0.
 
-    Each gets inputs of its own: a product of the shared ones with both kernels side by
-    side would give the kernels' gradients in an order that has to be undone.
+    Also of one, or of critics with several outputs. Each gets inputs of its own: a
+    product of the shared ones with all kernels side by side would copy the kernels, and
+    give their gradients in an order that has to be undone.
     """
-    own = [jnp.broadcast_to(x, (2, *x.shape)) for x in inputs]
+    count = len(jax.tree.leaves(twins)[0])
+    own = [jnp.broadcast_to(x, (count, *x.shape)) for x in inputs]
     q: Array = jax.vmap(lambda critic, *rows: critic(*rows))(twins, *own)
     return q
 

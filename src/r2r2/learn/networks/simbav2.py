@@ -8,13 +8,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
 from r2r2.config.simbav2 import Tower
 from r2r2.core import Array
 from r2r2.envs.members import Spec
-from r2r2.learn.networks.basic import Linear, linears, mlp
+from r2r2.learn.networks.basic import Linear, linears, mlp, twin_values
 from r2r2.learn.networks.fused import log_softmax, to_sphere
 from r2r2.learn.networks.sphere import Embed, Head, LerpBlock
 
@@ -92,8 +91,7 @@ class Critic(eqx.Module):
 
 def log_probs(critics: Critic, obs: Array, action: Array, *latents: Array) -> Array:
     """Every critic's log-probabilities for the same rows, [critics, B, bins]."""
-    found: Array = jax.vmap(lambda critic: critic(obs, action, *latents))(critics)
-    return found
+    return twin_values(critics, obs, action, *latents)
 
 
 def _nothing(_: Array) -> tuple[Array, ...]:

@@ -4,7 +4,7 @@ A layer whose weights are constrained is told by its type, `UnitLinear`; `projec
 them back, and is part of every optimiser step.
 """
 
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -28,6 +28,7 @@ class UnitLinear(eqx.Module):
     """A linear map without bias whose columns have length 1, zero until drawn."""
 
     kernel: Array  # [in, out]
+    turned: ClassVar[bool] = True  # the loop of updates carries columns as rows
 
     def __init__(self, n_in: int, n_out: int):
         self.kernel = jnp.zeros((n_in, n_out))
@@ -49,13 +50,13 @@ def project(tree: Network) -> Network:
     """
 
     def onto_sphere(node: Any) -> Any:
-        if not isinstance(node, UnitLinear):
+        if not is_unit(node):
             return node
         squares = column_sums(node.kernel**2)[..., None, :]
         scale = jnp.broadcast_to(inverse_length(squares), node.kernel.shape)
         return with_kernel(node, node.kernel * scale)
 
-    return cast(Network, jax.tree.map(onto_sphere, tree, is_leaf=_is_unit))
+    return cast(Network, jax.tree.map(onto_sphere, tree, is_leaf=is_unit))
 
 
 class Scaler(eqx.Module):
@@ -167,5 +168,6 @@ def _lecun(numbers: Array) -> Array:
     return numbers / jnp.sqrt(numbers.shape[-2])
 
 
-def _is_unit(node: object) -> bool:
+def is_unit(node: object) -> bool:
+    """Whether a part of a network is a layer whose weights are constrained."""
     return isinstance(node, UnitLinear)

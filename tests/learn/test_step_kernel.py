@@ -1,0 +1,173 @@
+"""The step of Adam as one kernel, which CPUs can only interpret."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import small_fleets
+from small_fleets import by_hand, check_a_call
+
+from r2r2.config.parts import ADAM, Adam
+from r2r2.learn import carry, loop, optimise, step_kernel
+from r2r2.learn.networks.basic import Linear
+from r2r2.learn.networks.sphere import Head, UnitLinear, draw_weights
+from r2r2.learn.optimise import Optimiser, descend, descend_followed
+from r2r2.learn.targets import polyak
+
+unit_step = step_kernel.unit_step
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Kernels are used, as on a GPU; the shapes of all that were made."""
+    shapes = []
+
+    def interpreted(*given):
+        shapes.append(given[3].shape)
+        return unit_step(*given, interpret=True)
+
+    monkeypatch.setattr(step_kernel, "available", lambda: True)
+    monkeypatch.setattr(step_kernel, "unit_step", interpreted)
+    return shapes
+
+
+def drawn(*shape):
+    normal = np.random.default_rng(0).normal
+    grads, mean, square, weights, target = (
+        jnp.asarray(normal(size=shape)) for _ in range(5)
+    )
+    return grads, mean, square**2, weights, target
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(2, 101, 512), (3, 2, 17, 800), (1, 2, 2048), (40, 3), (1, 1)],
+    ids=str,
+)
+def test_it_is_adam_then_a_norm_then_a_share_of_the_way(shape):
+    with jax.enable_x64(True):
+        grads, mean, square, weights, target = drawn(*shape)
+        numbers = jnp.array([0.03, 1e-3])
+        given = grads, mean, square, weights, target
+        ours = unit_step(Adam(0.7, 0.8), 0.01, numbers, *given, interpret=True)
+        mean = 0.7 * mean + 0.3 * grads
+        square = 0.8 * square + 0.2 * grads**2
+        weights = weights - 0.03 * mean / (jnp.sqrt(square) + 1e-3)
+        weights /= jnp.linalg.norm(weights, axis=-1, keepdims=True)
+        target = 0.01 * weights + 0.99 * target
+        theirs = [mean, square, weights, target]
+        chex.assert_trees_all_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_without_a_target_the_rest_is_the_same():
+    given = drawn(5, 32)
+    numbers = jnp.array([0.03, 1e-3])
+    step = partial(unit_step, ADAM, 0.01, numbers, interpret=True)
+    chex.assert_trees_all_equal(step(*given[:4]), step(*given)[:3])
+
+
+def test_a_column_of_zeros_stays_there():
+    nothing = jnp.zeros((3, 32))
+    numbers = jnp.array([0.03, 1e-3])
+    new = unit_step(ADAM, 0.01, numbers, *(nothing,) * 5, interpret=True)
+    assert all((x == 0).all() for x in new)
+
+
+def test_members_and_twins_are_steps_of_their_own():
+    many = drawn(3, 2, 4, 32)
+    numbers = jnp.array([[0.03, 1e-3], [0.02, 1e-3], [0.01, 1e-2]])
+    step = partial(unit_step, ADAM, 0.01, interpret=True)
+    together = jax.vmap(step)(numbers, *many)
+    for member in range(3):
+        alone = step(numbers[member], *(x[member] for x in many))
+        chex.assert_trees_all_close([x[member] for x in together], alone, rtol=1e-6)
+
+
+def networks():
+    """Of every kind: large and small, on the sphere and not."""
+    blank = UnitLinear(96, 64), UnitLinear(8, 4), Linear(96, 64), Head(80, 101)
+    keys = jax.random.split(jax.random.key(0), 3)
+    one, other, grads = (draw_weights(blank, key) for key in keys)
+    return one, other, jax.tree.map(lambda x: x + 0.1, grads)
+
+
+def test_a_step_by_kernels_is_one_without(kernels, monkeypatch):
+    params, target, grads = networks()
+    optimiser = Optimiser(ADAM, 1e-3)
+    state = optimiser.init(params)
+    half = jax.tree.map(lambda x: x / 2, grads)
+    moments = state[0]._replace(mu=half, nu=jax.tree.map(jnp.square, half))
+    args = optimiser, grads, (moments, *state[1:]), params
+    ours, followed = descend(*args), descend_followed(*args, target, 0.1)
+    assert sorted(set(kernels)) == [(64, 96), (80, 80), (101, 80)]
+    monkeypatch.setattr(step_kernel, "available", lambda: False)
+    theirs = descend(*args)
+    chex.assert_trees_all_close(ours, theirs, rtol=1e-5, atol=1e-7)
+    moved = polyak(0.1, theirs[0], target)
+    chex.assert_trees_all_close(followed, (*theirs, moved), rtol=1e-5, atol=1e-7)
+    assert len(kernels) == 6
+
+
+@pytest.mark.slow
+def test_a_call_by_kernels_is_the_updates_one_after_the_other(kernels, monkeypatch):
+    monkeypatch.setattr(loop, "packs", lambda: True)
+    for module in (carry, optimise):
+        monkeypatch.setattr(module, "SMALL", 40)
+
+    def by_xla(*given):
+        with monkeypatch.context() as plain:
+            plain.setattr(step_kernel, "available", lambda: False)
+            return by_hand(*given)
+
+    monkeypatch.setattr(small_fleets, "by_hand", by_xla)
+    check_a_call("simbav2-spl+r2r2", (1, 3, 5), count=3)
+    assert (2, 16, 32) in kernels  # an embedding of the critics, with rows of zeros
+
+
+def test_it_writes_where_it_read_and_nowhere_else():
+    """A CPU does not tell: there memory beyond an array is not another's."""
+    step = partial(unit_step, ADAM, 0.01, jnp.zeros(2), interpret=True)
+    (call,) = jax.make_jaxpr(step)(*drawn(2, 101, 512)).eqns
+    assert call.params["input_output_aliases"] == ((2, 0), (3, 1), (4, 2), (5, 3))
+    kernel = call.params["jaxpr"].eqns
+    (inside,) = (x.outvars[0] for x in kernel if x.primitive.name == "and")
+    stores = [x.invars for x in kernel if x.primitive.name == "masked_swap"]
+    assert [given[-1] for given in stores] == [inside] * 4
+
+
+def test_a_block_ends_where_its_array_does():
+    inside = step_kernel.covered((4, 512), 25, (101, 300))
+    assert inside[:1, :300].all()
+    assert inside.sum() == 300
+
+
+@pytest.mark.parametrize(
+    ("backend", "capability", "module", "used"),
+    [
+        ("gpu", "9.0", step_kernel.TRITON, True),
+        ("gpu", "8.0", step_kernel.TRITON, True),
+        ("gpu", "10.0", step_kernel.TRITON, True),
+        ("gpu", "7.5", step_kernel.TRITON, False),
+        ("gpu", "gfx942", step_kernel.TRITON, False),
+        ("gpu", "9.0", "jax.no_longer_there", False),
+        ("cpu", "9.0", step_kernel.TRITON, False),
+    ],
+)
+def test_it_is_used_where_it_can_be(monkeypatch, backend, capability, module, used):
+    device = SimpleNamespace(compute_capability=capability)
+    monkeypatch.setattr(step_kernel.jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(step_kernel.jax, "devices", lambda: [device])
+    monkeypatch.setattr(step_kernel, "TRITON", module)
+    assert step_kernel.available() is used
+
+
+def test_weights_on_the_sphere_travel_with_columns_as_rows():
+    tree = jax.tree.map(lambda x: x[None], (UnitLinear(100, 50), Linear(100, 50)))
+    layout = carry.Layout(tree, packs=True)
+    shapes = [x.shape for x in layout.pack(tree).large]
+    assert shapes == [(1, 50, 128), (1, 128, 50)]
+    assert layout.unpack(layout.pack(tree))[0].kernel.shape == (1, 128, 50)
