@@ -31,6 +31,14 @@ ARGUMENTS = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
 )
 
+# The page hears of a scroll with the next frame, and hides what it told before: a
+# pointer that is faster than the frame would find its own values gone.
+BRING = """
+    const [node, done] = arguments;
+    node.scrollIntoView({block: "center"});
+    requestAnimationFrame(() => requestAnimationFrame(() => done()));
+"""
+
 # A name that, taken for markup, would run a script or end the one it stands in.
 ATTACK = "document.documentElement.dataset.owned=1"
 HOSTILE_RUN = f"<img src=x onerror={ATTACK}>"
@@ -78,9 +86,13 @@ class Browser:
         """What a script gives in the page."""
         return self.driver.execute_script(script, *arguments)
 
+    def bring(self, node):
+        """Scrolls to a part of the page, until the page has been told of it."""
+        self.driver.execute_async_script(BRING, node)
+
     def point(self, node):
         """Moves the pointer to a part of the page, wherever it is."""
-        self.run("arguments[0].scrollIntoView({block: 'center'})", node)
+        self.bring(node)
         ActionChains(self.driver).move_to_element(node).perform()
 
     def all(self, selector):

@@ -172,7 +172,7 @@ def test_every_figure_is_reached_by_the_tab_key(browser, report):
 def test_a_finger_is_told_values_too(browser, report):
     browser.open(report.page, width=390, height=844, mobile=True)
     hit = hit_of(browser.one("figure"))
-    browser.run("arguments[0].scrollIntoView({block: 'center'})", hit)
+    browser.bring(hit)
     place = browser.run(
         "const b = arguments[0].getBoundingClientRect();"
         "return {x: b.left + b.width / 2, y: b.top + b.height / 2}",
@@ -190,7 +190,7 @@ def test_a_name_in_the_legend_hides_and_shows_its_line(browser, report):
     browser.open(report.page)
     figure = browser.one("figure[id^='figure-curves']")
     key = figure.find_element("css selector", ".key")
-    browser.run("arguments[0].scrollIntoView({block: 'center'})", key)
+    browser.bring(key)
     number = key.get_attribute("data-line")
     lines = figure.find_elements("css selector", f"g[data-line='{number}']")
     assert any(line.is_displayed() for line in lines)
