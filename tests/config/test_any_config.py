@@ -122,7 +122,7 @@ def test_a_config_trains_ten_steps_or_is_refused(tmp_path, agent, data):
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", FAMILIES)
 @settings(
-    max_examples=3,
+    max_examples=2,
     phases=[Phase.generate],  # every smaller one is compiled again
     suppress_health_check=list(HealthCheck),
 )

@@ -189,11 +189,10 @@ def test_with_both_lambdas_zero_r2r2_is_its_base_line_by_line(name):
     assert program(small(name)) != base
 
 
-@pytest.mark.parametrize("base", ["td7", "td7-ln"])
-def test_r2r2_changes_the_encoder_and_nothing_directly_else(base):
+def test_r2r2_changes_the_encoder_and_nothing_directly_else():
     ours, base = (
-        trained(small(name), [0, 1, 2], updates=1, call=1).states
-        for name in (base, f"{base}+r2r2")
+        trained(small(name), [0], updates=1, call=1).states
+        for name in ("td7", "td7+r2r2")
     )
     differs = [
         field

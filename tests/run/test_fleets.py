@@ -9,6 +9,7 @@ from test_training import TINY, named, prepared, run
 
 from r2r2 import Refusal, evaluate_run, resolve
 from r2r2.record.evaluations import read_evaluations
+from r2r2.run import start
 from r2r2.run.start import train
 
 
@@ -46,13 +47,13 @@ def test_a_member_of_a_fleet_learns_what_it_would_alone(tmp_path, checkpoints):
     }
     with jax.enable_x64(True):
         found = {}
-        for seeds in ("3,4,5", "3,", "4,", "5,"):
+        for seeds in ("3,4,5", "3,", "5,"):
             config = resolve(TINY, values, {"seeds": seeds})
             with prepared(config, tmp_path / seeds) as (training, _):
                 training.run(lambda _: None)
             found[seeds] = training
         fleet = found["3,4,5"]
-        for place, seeds in enumerate(("3,", "4,", "5,")):
+        for place, seeds in ((0, "3,"), (2, "5,")):
             alone = found[seeds]
             assert fleet._schedule.made[place] == alone._schedule.made[0] > 200
             for ours, theirs in zip(
@@ -108,11 +109,16 @@ def test_an_evaluation_is_of_the_policy_checkpoint_as_of_its_step(tmp_path):
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.fixture(scope="module")
+def by_id(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("by_id"), seeds=2)
+
+
 @pytest.mark.parametrize(
     ("own", "workers"), [(toys.Story, 2), (lambda: toys.Story(), 0)]
 )
-def test_a_class_or_a_function_is_trained_like_its_id(tmp_path, own, workers):
-    theirs, expected = run(tmp_path, "id", seeds=2)
+def test_a_class_or_a_function_is_trained_like_its_id(tmp_path, by_id, own, workers):
+    theirs, expected = by_id
     ours, events = run(tmp_path, "own", workers, own, env="story", seeds=2)
     key = ("event", "decision_step", "update_step")
     assert [[e[k] for k in key] for e in events] == [
@@ -147,10 +153,25 @@ def test_one_environment_serves_training_and_evaluation(tmp_path, checkpoints):
     assert [row.env_step for row in rows] == [20, 40, 60]
 
 
-def test_an_episode_is_not_cut_by_an_evaluation_on_the_same_environment(tmp_path):
+@pytest.fixture(scope="module")
+def on_one_robot(tmp_path_factory):
+    """What is told of a run on an environment that was lent, and its fleet."""
+    found = []
+
+    class Kept(start.Training):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            found.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(start, "Training", Kept)
+        _, events = run(tmp_path_factory.mktemp("robot"), own=Robot(), env="robot")
+    return events, found[0]._fleet
+
+
+def test_an_episode_is_not_cut_by_an_evaluation_on_the_same_environment(on_one_robot):
     """Its resets count the episodes: evaluations come between those of training."""
-    robot = Robot()
-    _, events = run(tmp_path, own=robot, env="robot")
+    events, _ = on_one_robot
     # Training plays episodes 0, 1, 2, 3 to step 21; then 4 and 5 are the evaluation
     # that was due at 20, and training goes on with 6.
     lengths = [e["length"] for e in named(events, "episode")]
@@ -158,6 +179,14 @@ def test_an_episode_is_not_cut_by_an_evaluation_on_the_same_environment(tmp_path
     evaluations = named(events, "evaluation")
     assert [e["mean"] for e in evaluations[:1]] == [(6 + 36) / 2]
     assert [e["decision_step"] for e in evaluations] == [20, 40, 60]
+
+
+def test_what_is_stored_from_one_environment_is_what_happened(on_one_robot):
+    _, fleet = on_one_robot
+    live = np.flatnonzero(np.asarray(fleet.learners.priorities.tree.weights)[0])
+    obs = np.asarray(fleet._rows.obs[0])
+    assert len(live) == 60
+    np.testing.assert_array_equal(obs[live + 1], obs[live] + [[0, 1]])
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
@@ -169,26 +198,6 @@ def test_one_environment_gives_what_many_do(tmp_path, checkpoints):
     for kind, field in (("episode", "length"), ("evaluation", "mean")):
         ours, theirs = (named(events, kind) for events in (lent, made))
         assert [e[field] for e in ours] == [e[field] for e in theirs]
-
-
-def test_what_is_stored_from_one_environment_is_what_happened(tmp_path):
-    robot = Robot()
-    result = []
-    from r2r2.run import start
-
-    class Kept(start.Training):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            result.append(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(start, "Training", Kept)
-        run(tmp_path, own=robot, env="robot")
-    fleet = result[0]._fleet
-    live = np.flatnonzero(np.asarray(fleet.learners.priorities.tree.weights)[0])
-    obs = np.asarray(fleet._rows.obs[0])
-    assert len(live) == 60
-    np.testing.assert_array_equal(obs[live + 1], obs[live] + [[0, 1]])
 
 
 @pytest.mark.parametrize(

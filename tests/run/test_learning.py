@@ -45,7 +45,7 @@ SMALL = {
 
 BANDIT = {
     "env": "toys:Bandit-v0",
-    "seeds": 3,
+    "seeds": 2,
     "steps": 1_200,
     "warmup": 200,
     "eval_every": 1_200,
@@ -91,12 +91,12 @@ def small(agent):
 
 
 @pytest.mark.slow
-def test_cartpole_is_swung_up_from_three_seeds(tmp_path):
+def test_cartpole_is_swung_up_from_two_seeds(tmp_path):
     """Physics, policy checkpoints, bursts: the whole loop, at the quick preset.
 
     The longest test stands first, so that no core waits for it at the end.
     """
-    config = resolve(QUICK, {"seeds": 3, "eval_every": 5_000})
+    config = resolve(QUICK, {"seeds": 2, "eval_every": 5_000})
     result = train(config, tmp_path / "run")
     # A random policy earns some 50, one that only holds the cart some 200.
     assert result.random["cartpole-swingup"] < 100
