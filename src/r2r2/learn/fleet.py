@@ -27,7 +27,7 @@ from r2r2.learn.arrivals import STEPS, Arrivals
 from r2r2.learn.bursts import Call, filled, group_size, stride_of
 from r2r2.learn.held import Held
 from r2r2.learn.loop import Group, longest_stride
-from r2r2.learn.programs import Updates
+from r2r2.learn.programs import Updates, doubles, run
 from r2r2.learn.rows import HostRows, fetch_rows, put_rows
 from r2r2.learn.update import Data, Learner, Lengths
 
@@ -154,19 +154,14 @@ class Fleet:
         members, whole = call.members, len(call.members) == self.size
         who = filled(members, group_size(len(members), self.size, self._growth))
         keys = self._keys if whole else self._keys[who]  # which takes 2 ms
-        group = Group(jnp.asarray(who), keys, jnp.asarray(made[who]))
         # Fillers are put back beyond the fleet's end, which is nowhere.
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
-        rest = group, jnp.asarray(place), jnp.asarray(call.updates)
+        # Left on the host: an array sent by itself takes as long as half an update.
+        rest = Group(who, keys, made[who]), place, np.asarray(call.updates)
         stride = stride_of(call, made, self._stride)
-        given = self._updates.of(len(who), whole, stride), self.data(scales), rest
-        self._flight = self._trainer.submit(self._train, *given)
-
-    def _train(self, program: Future[Any], data: Data, rest: Any) -> Learner:
-        learners: Learner = program.result()(data, self._learners, rest)
-        for leaf in jax.tree.leaves(learners.metrics):
-            leaf.block_until_ready()
-        return learners
+        program = self._updates.of(len(who), whole, stride)
+        given = program, doubles(), self.data(scales), self._learners, rest
+        self._flight = self._trainer.submit(run, *given)
 
     def _catch_up(self) -> None:
         """Brings to the device what had to wait for the updates under way."""
@@ -242,7 +237,7 @@ class Fleet:
     def data(self, scales: Scales | None) -> Data:
         """What updates read of the fleet, at these scales."""
         kind = self._rows.obs.dtype
-        there = scales and Scales(*(jnp.asarray(part, kind) for part in scales))
+        there = scales and Scales(*(np.array(part, kind) for part in scales))
         return Data(self._rows, there)
 
     def _copy(self, policies: Any) -> Any:

@@ -25,9 +25,9 @@ from r2r2.learn.update import Data, Learner, Sample, draw, learn, sample, sync
 class Group(NamedTuple):
     """Which members are updated, in the fleet's numbering, and how far they are."""
 
-    member: Array  # [K]
+    member: Any  # [K]
     key: Array  # [K], the members' keys
-    made: Array  # [K], updates each has made; equal modulo the agent's phase
+    made: Any  # [K], updates each has made; equal modulo the agent's phase
 
 
 def longest_stride(agent: Agent, members: int) -> int:

@@ -36,7 +36,7 @@ GRAPH: dict[str, str | bool] = {
 # are faster: they leave the activations to kernels that are good at them.
 LARGE = 15e9
 LIBRARY: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
-Rest = tuple[Group, Array, Array]  # who, where they are put back, how many updates
+Rest = tuple[Group, Any, Any]  # who, where they are put back, how many updates
 Stores = tuple[Rows, Array, Priorities]  # a replay, in the order of its changes
 
 
@@ -121,6 +121,27 @@ def compiled(lowered: Any, options: dict[str, str | bool]) -> Any:
     except jax.errors.JaxRuntimeError as error:
         warnings.warn(f"updates are not one graph: {error}", stacklevel=2)
         return lowered.compile()
+
+
+def doubles() -> bool:
+    """Whether numbers are of 64 bits here, which may be so in this thread alone."""
+    settings: Any = jax.config
+    return bool(settings.jax_enable_x64)
+
+
+def run(program: Future[Any], wide: bool, *given: Any) -> Learner:
+    """What a program makes of its arguments, when that is done.
+
+    Args:
+        program: waited for.
+        wide: `doubles()` where it was traced: this is called in a thread of its own.
+        *given: some may be on the host, and are sent all at once.
+    """
+    with jax.enable_x64(wide):
+        learners: Learner = program.result()(*given)
+    for leaf in jax.tree.leaves(learners.metrics):
+        leaf.block_until_ready()
+    return learners
 
 
 def _update_whole(
