@@ -3,8 +3,8 @@
     python benchmarks/precision.py --out benchmarks/results/NAME.json
 
 Losses: the same members make the same updates on the same rows twice, with the
-products of training (on an H200: TF32) and with full float32. Beside their difference
-stands that between members, who differ in seed alone.
+products of training (on an H200: TF32, and SimbaV2's float16 operands) and with full
+float32. Beside their difference stands that between members, who differ in seed alone.
 
 States: a few updates in float64, in which TF32 has no part, as training compiles them,
 as JAX would without our options, and on a CPU. What differs is the order of sums, so
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--action", type=int, default=17)
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--updates", type=int, default=1000)
-    parser.add_argument("--double-updates", type=int, default=20)
+    parser.add_argument("--double-updates", type=int, default=20, help="0: no states")
     parser.add_argument("--commit", default="", help="where no checkout says it")
     parser.add_argument("--out", type=Path)
     parser.add_argument(DOUBLE, type=Path, help=argparse.SUPPRESS)
@@ -133,7 +133,7 @@ def main() -> None:
     losses = [row for name in given.agents for row in compared(name, given)]
     jax.config.update("jax_enable_x64", True)
     jax.clear_caches()
-    states = [exact(name, given) for name in given.agents]
+    states = [exact(name, given) for name in given.agents if given.double_updates]
     if given.out:
         known = versions() | ({"commit": given.commit} if given.commit else {})
         result: dict[str, Any] = {
