@@ -72,6 +72,8 @@ class Agent(NamedTuple):
     sync_period: int = 0  # 0: never, since the targets move in `update`
     sync: Callable[[Any], Any] = unchanged  # after every `sync_period`-th update
     keep: Callable[[Any], Any] = unchanged  # the acting policy becomes the checkpoint
+    enter: Callable[[Any], Any] = unchanged  # states -> as the loop of updates has them
+    leave: Callable[[Any], Any] = unchanged  # and back
     normalises: bool = False  # observations and rewards, by `interact.normalise`
     # state, obs -> Z of the encoder that is trained; None: the agent has no encoder
     latents: Callable[[Any, Array], Array] | None = None

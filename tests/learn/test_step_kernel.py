@@ -13,6 +13,7 @@ from small_fleets import by_hand, check_a_call
 
 from r2r2.config.parts import ADAM, Adam
 from r2r2.learn import carry, loop, optimise, step_kernel
+from r2r2.learn.networks import halves
 from r2r2.learn.networks.basic import Linear
 from r2r2.learn.networks.sphere import Head, UnitLinear, draw_weights
 from r2r2.learn.optimise import Optimiser, descend, descend_followed
@@ -26,9 +27,9 @@ def kernels(monkeypatch):
     """Kernels are used, as on a GPU; the shapes of all that were made."""
     shapes = []
 
-    def interpreted(*given):
-        shapes.append(given[3].shape)
-        return unit_step(*given, interpret=True)
+    def interpreted(adam, rate, numbers, given, halves):
+        shapes.append(given[0].shape)
+        return unit_step(adam, rate, numbers, given, halves, interpret=True)
 
     monkeypatch.setattr(step_kernel, "available", lambda: True)
     monkeypatch.setattr(step_kernel, "unit_step", interpreted)
@@ -40,7 +41,11 @@ def drawn(*shape):
     grads, mean, square, weights, target = (
         jnp.asarray(normal(size=shape)) for _ in range(5)
     )
-    return grads, mean, square**2, weights, target
+    return [grads, mean, square**2, weights, target]
+
+
+def halves_of(*arrays):
+    return [x.astype(jnp.float16) for x in arrays]
 
 
 @pytest.mark.parametrize(
@@ -48,12 +53,15 @@ def drawn(*shape):
     [(2, 101, 512), (3, 2, 17, 800), (1, 2, 2048), (40, 3), (1, 1)],
     ids=str,
 )
-def test_it_is_adam_then_a_norm_then_a_share_of_the_way(shape):
+@pytest.mark.parametrize("blocks", [3, step_kernel.BLOCKS])
+def test_it_is_adam_then_a_norm_then_a_share_of_the_way(shape, blocks, monkeypatch):
+    monkeypatch.setattr(step_kernel, "BLOCKS", blocks)
     with jax.enable_x64(True):
-        grads, mean, square, weights, target = drawn(*shape)
+        given = grads, mean, square, weights, target = drawn(*shape)
         numbers = jnp.array([0.03, 1e-3])
-        given = grads, mean, square, weights, target
-        ours = unit_step(Adam(0.7, 0.8), 0.01, numbers, *given, interpret=True)
+        ours, none = unit_step(Adam(0.7, 0.8), 0.01, numbers, given, interpret=True)
+        old = halves_of(mean, square)  # of no use, and written over
+        again = unit_step(Adam(0.7, 0.8), 0.01, numbers, given, old, interpret=True)
         mean = 0.7 * mean + 0.3 * grads
         square = 0.8 * square + 0.2 * grads**2
         weights = weights - 0.03 * mean / (jnp.sqrt(square) + 1e-3)
@@ -61,19 +69,21 @@ def test_it_is_adam_then_a_norm_then_a_share_of_the_way(shape):
         target = 0.01 * weights + 0.99 * target
         theirs = [mean, square, weights, target]
         chex.assert_trees_all_close(ours, theirs, rtol=1e-10, atol=1e-12)
+        assert none == []
+        chex.assert_trees_all_equal(again, (ours, halves_of(*ours[2:])))
 
 
 def test_without_a_target_the_rest_is_the_same():
     given = drawn(5, 32)
     numbers = jnp.array([0.03, 1e-3])
     step = partial(unit_step, ADAM, 0.01, numbers, interpret=True)
-    chex.assert_trees_all_equal(step(*given[:4]), step(*given)[:3])
+    chex.assert_trees_all_equal(step(given[:4])[0], step(given)[0][:3])
 
 
 def test_a_column_of_zeros_stays_there():
     nothing = jnp.zeros((3, 32))
     numbers = jnp.array([0.03, 1e-3])
-    new = unit_step(ADAM, 0.01, numbers, *(nothing,) * 5, interpret=True)
+    new, _ = unit_step(ADAM, 0.01, numbers, [nothing] * 5, interpret=True)
     assert all((x == 0).all() for x in new)
 
 
@@ -81,9 +91,9 @@ def test_members_and_twins_are_steps_of_their_own():
     many = drawn(3, 2, 4, 32)
     numbers = jnp.array([[0.03, 1e-3], [0.02, 1e-3], [0.01, 1e-2]])
     step = partial(unit_step, ADAM, 0.01, interpret=True)
-    together = jax.vmap(step)(numbers, *many)
+    together, _ = jax.vmap(step)(numbers, many)
     for member in range(3):
-        alone = step(numbers[member], *(x[member] for x in many))
+        alone, _ = step(numbers[member], [x[member] for x in many])
         chex.assert_trees_all_close([x[member] for x in together], alone, rtol=1e-6)
 
 
@@ -112,6 +122,26 @@ def test_a_step_by_kernels_is_one_without(kernels, monkeypatch):
     assert len(kernels) == 6
 
 
+@pytest.mark.parametrize("by_kernels", [True, False])
+def test_16_bits_follow_what_they_are_of(kernels, monkeypatch, by_kernels):
+    monkeypatch.setattr(step_kernel, "available", lambda: by_kernels)
+    params, target, grads = networks()
+    optimiser = Optimiser(ADAM, 1e-3)
+
+    def some(tree):  # the first layer has 16 bits, and so it goes on
+        first = tree[0]
+        return halves.with_half(first, jnp.zeros_like(first.kernel)), *tree[1:]
+
+    args = grads, optimiser.init(params)
+    plain = descend_followed(optimiser, *args, params, target, 0.1)
+    new = descend_followed(optimiser, *args, some(params), some(target), 0.1)
+    for ours, theirs in ((new[0], plain[0]), (new[2], plain[2])):
+        assert jnp.array_equal(ours[0].half, ours[0].kernel.astype(jnp.float16))
+        assert ours[1].half is None
+        chex.assert_trees_all_equal(halves.removed(ours), theirs)
+    chex.assert_trees_all_equal(new[1], plain[1])
+
+
 @pytest.mark.slow
 def test_a_call_by_kernels_is_the_updates_one_after_the_other(kernels, monkeypatch):
     monkeypatch.setattr(loop, "packs", lambda: True)
@@ -131,12 +161,38 @@ def test_a_call_by_kernels_is_the_updates_one_after_the_other(kernels, monkeypat
 def test_it_writes_where_it_read_and_nowhere_else():
     """A CPU does not tell: there memory beyond an array is not another's."""
     step = partial(unit_step, ADAM, 0.01, jnp.zeros(2), interpret=True)
-    (call,) = jax.make_jaxpr(step)(*drawn(2, 101, 512)).eqns
-    assert call.params["input_output_aliases"] == ((2, 0), (3, 1), (4, 2), (5, 3))
-    kernel = call.params["jaxpr"].eqns
+    given = drawn(2, 101, 512)
+    (call,) = jax.make_jaxpr(step)(given, halves_of(*given[3:])).eqns
+    places = tuple((2 + n, n) for n in range(6))
+    assert call.params["input_output_aliases"] == places
+    (turns,) = (x for x in call.params["jaxpr"].eqns if x.primitive.name == "scan")
+    kernel = turns.params["jaxpr"].eqns
     (inside,) = (x.outvars[0] for x in kernel if x.primitive.name == "and")
     stores = [x.invars for x in kernel if x.primitive.name == "masked_swap"]
-    assert [given[-1] for given in stores] == [inside] * 4
+    assert [given[-1] for given in stores] == [inside] * 6
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not step_kernel.available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("shape", [(2, 101, 512), (2, 512, 800), (1, 2, 2048, 512)])
+def test_a_gpu_computes_what_is_interpreted(shape):
+    given, numbers = drawn(*shape), jnp.array([0.03, 1e-3])
+    old = halves_of(*given[3:])
+    ours = jax.jit(partial(unit_step, ADAM, 0.01))(numbers, given, old)
+    theirs = unit_step(ADAM, 0.01, numbers, given, old, interpret=True)
+    chex.assert_trees_all_close(ours[0], theirs[0], rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(ours[1], theirs[1], rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("place", [3, 4])
+def test_weights_alone_are_not_in_16_bits(kernels, place):
+    params, target, grads = networks()
+    optimiser = Optimiser(ADAM, 1e-3)
+    given = [optimiser, grads, optimiser.init(params), params, target, 0.1]
+    first, *rest = given[place]
+    given[place] = halves.with_half(first, first.kernel), *rest
+    with pytest.raises(ValueError, match="both in 16 bits, or neither"):
+        descend_followed(*given)
 
 
 def test_a_block_ends_where_its_array_does():

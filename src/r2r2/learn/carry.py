@@ -15,6 +15,7 @@ from r2r2.core import Array
 
 SMALL = 4096  # entries up to which an array of a member travels with others
 ROWS = 32  # kernels have a multiple of so many
+KERNELS = "kernel", "half"  # what they are called, in 32 and in 16 bits
 
 
 class Packed(NamedTuple):
@@ -36,7 +37,7 @@ def packs() -> bool:
 class Layout:
     """Between a tree of arrays [S, ...] and how the loop carries it.
 
-    What is called `kernel`, [.., in, out], gets rows of zeros, which stay zero:
+    What is one of `KERNELS`, [.., in, out], gets rows of zeros, which stay zero:
     `product` gives them inputs of zero, so they have no gradient. Those of a layer that
     says that they are `turned` travel with their columns as rows.
 
@@ -54,7 +55,7 @@ class Layout:
         named, self._structure = jax.tree.flatten_with_path(tree)
         self._shapes = [leaf.shape for _, leaf in named]
         self._small = [packs and _is_small(leaf) for _, leaf in named]
-        self._kernel = [packs and _name(path) == "kernel" for path, _ in named]
+        self._kernel = [packs and _name(path) in KERNELS for path, _ in named]
         self._turned = [packs and turned for turned in _turned(tree)]
         sizes = [math.prod(x[1:]) for x in self._of(self._shapes, small=True)]
         self._ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
@@ -103,7 +104,8 @@ class Layout:
 
 
 def _is_small(leaf: Array) -> bool:
-    real = jnp.issubdtype(leaf.dtype, jnp.floating)
+    # Small ones share an array, and so a type; 16 bits have one of their own.
+    real = jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize > 2
     return real and math.prod(leaf.shape[1:]) <= SMALL
 
 

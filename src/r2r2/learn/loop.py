@@ -61,6 +61,7 @@ def update_many(
             `sync_period` and what everybody has made: what is due in an update is then
             known while tracing, and the loop is without branches.
     """
+    learners = learners._replace(state=agent.enter(learners.state))
     layout = Layout(_carried(learners), packs())
     draw_rows = partial(_sampled, agent, data, group)
 
@@ -91,7 +92,7 @@ def update_many(
     else:
         carry = many(start, count, carry)
     state, metrics = layout.restore(carry.packed)
-    return carry.rest._replace(state=state, metrics=metrics)
+    return carry.rest._replace(state=agent.leave(state), metrics=metrics)
 
 
 class _Carry(NamedTuple):

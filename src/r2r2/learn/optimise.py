@@ -1,6 +1,6 @@
 """The optimiser step: the only caller of optax."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
@@ -11,6 +11,7 @@ from r2r2.config.parts import Adam
 from r2r2.core import Array
 from r2r2.learn import step_kernel
 from r2r2.learn.carry import SMALL
+from r2r2.learn.networks import halves
 from r2r2.learn.networks.draw import with_kernel
 from r2r2.learn.networks.products import barrier
 from r2r2.learn.networks.sphere import is_unit, project
@@ -73,7 +74,10 @@ def descend_followed(
     target: Params,
     rate: float,
 ) -> tuple[Params, Any, Params]:
-    """As `descend`, and then the target is moved to the result by a fraction `rate`."""
+    """As `descend`, and then the target is moved to the result by a fraction `rate`.
+
+    Where both have weights in 16 bits too, those follow.
+    """
     old = _Parts(state[0].mu, state[0].nu, params, target)
     new, state = _descended(optimiser, grads, state, old, rate)
     return cast(Params, new.params), state, cast(Params, new.target)
@@ -96,7 +100,9 @@ def _descended(
     speed = optimiser.rate(made) if callable(optimiser.rate) else optimiser.rate
     root = jnp.sqrt(1 - config.beta2**count)
     size, floor = speed * root / (1 - config.beta1**count), config.epsilon * root
-    new = _by_xla(config, rate, (size, floor), grads, old)
+    bare = _Parts(*map(halves.removed, old))
+    whole = _by_xla(config, rate, (size, floor), grads, bare)
+    new = _Parts(*map(halves.renewed, whole, old))
     if step_kernel.available():
         # What this replaces, XLA leaves out.
         new = _by_kernels(config, rate, jnp.stack([size, floor]), grads, old, new)
@@ -134,10 +140,16 @@ def _by_kernels(
     def stepped(grads: Any, before: Sequence[Any], after: Sequence[Any]) -> Any:
         if not is_unit(grads) or grads.kernel.size <= SMALL:
             return after
-        turned = [jnp.swapaxes(node.kernel, -1, -2) for node in (grads, *before)]
-        made = step_kernel.unit_step(config, rate, numbers, *turned)
-        kernels = (jnp.swapaxes(kernel, -1, -2) for kernel in made)
-        return [with_kernel(*pair) for pair in zip(after, kernels, strict=True)]
+        kernels = _turned(node.kernel for node in (grads, *before))
+        short = _turned(node.half for node in before if node.half is not None)
+        if len(short) == 1 < len(before) - 2:
+            raise ValueError("weights and their target are both in 16 bits, or neither")
+        made = step_kernel.unit_step(config, rate, numbers, kernels, short)
+        kernels, short = map(_turned, made)
+        whole = [with_kernel(*pair) for pair in zip(after, kernels, strict=True)]
+        behind = len(whole) - len(short)
+        ends = zip(whole[behind:], short, strict=True)
+        return whole[:behind] + [halves.with_half(*pair) for pair in ends]
 
     def nodes(tree: Any) -> list[Any]:
         return jax.tree.leaves(tree, is_leaf=is_unit)
@@ -150,6 +162,10 @@ def _by_kernels(
     fields = zip(*(stepped(*given) for given in pairs), strict=True)
     structure = jax.tree.structure(grads, is_leaf=is_unit)
     return _Parts(*(jax.tree.unflatten(structure, field) for field in fields))
+
+
+def _turned(kernels: Iterable[Array]) -> list[Array]:
+    return [jnp.swapaxes(kernel, -1, -2) for kernel in kernels]
 
 
 def clipped(grads: Params, limit: float) -> tuple[Params, Array]:

@@ -6,8 +6,9 @@ announced to go some time after JAX 0.11: without it, and on a CPU, XLA's two ar
 """
 
 import importlib
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +19,29 @@ from r2r2.core import Array
 from r2r2.learn.networks.fused import inverse_length
 
 TRITON = "jax.experimental.pallas.triton"
-ENTRIES = 2048  # of each array, that one block of threads holds
+ENTRIES = 2048  # of each array, that a block of threads holds at a time
+BLOCKS = 132  # of threads, for every network: as many as an H200 has processors
 WARPS = 8  # of 32 threads, in a block
 OLDEST = 8  # the first compute capability of NVIDIA's that XLA compiles Triton for
+
+
+class _Tiles(NamedTuple):
+    """How columns are dealt out: `height` of them at a time, to every block in turn."""
+
+    columns: int
+    entries: int  # of a column
+    height: int
+    width: int  # of a tile, a power of 2
+    blocks: int
+
+    @property
+    def rounds(self) -> int:
+        return pl.cdiv(pl.cdiv(self.columns, self.height), self.blocks)
+
+    def inside(self, number: Any) -> Array:
+        """Which entries of a tile the array has."""
+        shape = self.columns, self.entries
+        return covered((self.height, self.width), number, shape)
 
 
 def available() -> bool:
@@ -36,9 +57,10 @@ def unit_step(
     adam: Adam,
     rate: float,
     numbers: Array,
-    *given: Array,
+    given: list[Array],
+    halves: Sequence[Array] = (),
     interpret: bool = False,
-) -> list[Array]:
+) -> tuple[list[Array], list[Array]]:
     """One step of Adam, after which the weights' columns have length 1.
 
     Columns are rows here: what a block of threads reads is then contiguous.
@@ -47,52 +69,76 @@ def unit_step(
         adam: the decays of the moments.
         rate: how far the target goes to the new weights.
         numbers: the step's size, and what is added to the root, [2].
-        *given: [..., columns, entries of each]: gradients, Adam's first and second
+        given: [..., columns, entries of each]: gradients, Adam's first and second
             moments, weights and, where there is one, their target.
+        halves: the last of those once more in 16 bits, to be written over.
         interpret: on a CPU, for tests.
 
     Returns:
-        All that was given but the gradients, as it is after the step.
+        All that was given but the gradients, as it is after the step, and the halves.
     """
-    flat = [x.reshape(-1, *x.shape[-2:]) for x in given]
-    stacked, columns, entries = flat[0].shape
-    width = pl.next_power_of_2(entries)
-    height = min(pl.next_power_of_2(columns), max(1, ENTRIES // width))
-    block = pl.BlockSpec((None, height, width), lambda i, j: (i, j, 0))
-    changed = flat[1:]
+    flat = [x.reshape(-1, *x.shape[-2:]) for x in (*given, *halves)]
+    stacked, changed = len(flat[0]), flat[1:]
+    tiles = _tiles(*flat[0].shape[1:])
+    whole = tiles.rounds * tiles.blocks * tiles.height, tiles.width
+    network = pl.BlockSpec((None, *whole), lambda i, j: (i, 0, 0))
     new = pl.pallas_call(
-        partial(_unit_step, adam, rate, (columns, entries)),
-        grid=(stacked, pl.cdiv(columns, height)),
-        in_specs=[pl.BlockSpec((2,), lambda i, j: (0,)), *(block for _ in flat)],
-        out_specs=[block for _ in changed],
+        partial(_unit_step, adam, rate, tiles, len(given)),
+        grid=(stacked, tiles.blocks),
+        in_specs=[pl.BlockSpec((2,), lambda i, j: (0,)), *(network for _ in flat)],
+        out_specs=[network for _ in changed],
         out_shape=jax.eval_shape(lambda same: same, changed),
         input_output_aliases={2 + n: n for n in range(len(changed))},
         compiler_params=_triton().CompilerParams(num_warps=WARPS, num_stages=1),
         interpret=interpret,
     )(numbers, *flat)
-    return [x.reshape(given[0].shape) for x in new]
+    shaped = [x.reshape(given[0].shape) for x in new]
+    return shaped[: len(given) - 1], shaped[len(given) - 1 :]
+
+
+def _tiles(columns: int, entries: int) -> _Tiles:
+    width = pl.next_power_of_2(entries)
+    height = min(pl.next_power_of_2(columns), max(1, ENTRIES // width))
+    blocks = min(pl.cdiv(columns, height), BLOCKS)
+    return _Tiles(columns, entries, height, width, blocks)
 
 
 def _unit_step(
-    adam: Adam, rate: float, shape: tuple[int, int], numbers: Any, *refs: Any
+    adam: Adam, rate: float, tiles: _Tiles, read: int, numbers: Any, *refs: Any
 ) -> None:
-    """The kernel: whole columns, and zeros where the block is beyond the array."""
+    """The kernel: whole columns, and zeros where a tile is beyond the array.
+
+    Args:
+        adam: see `unit_step`.
+        rate: see `unit_step`.
+        tiles: the array's.
+        read: how many arrays are; the others are only written.
+        numbers: see `unit_step`.
+        *refs: all arrays, then all but the gradients once more.
+    """
     triton = _triton()
-    changed = len(refs) // 2
-    given, results = refs[: changed + 1], refs[changed + 1 :]
-    inside = covered(given[0].shape, pl.program_id(1), shape)
-    grads, mean, square, weights, *target = (
-        triton.load(ref, mask=inside, other=0.0) for ref in given
-    )
-    mean = mean + (1 - adam.beta1) * (grads - mean)
-    square = square + (1 - adam.beta2) * (grads * grads - square)
-    weights = weights - numbers[0] * (mean / (jnp.sqrt(square) + numbers[1]))
-    lengths = jnp.sum(weights * weights, axis=1, keepdims=True)
-    weights = weights * inverse_length(lengths)
-    moved = [rate * weights + (1 - rate) * old for old in target]
-    new = mean, square, weights, *moved
-    for ref, value in zip(results, new, strict=True):
-        triton.store(ref, value, mask=inside)
+    given, results = refs[:read], refs[len(refs) // 2 + 1 :]
+    size, floor, block = numbers[0], numbers[1], pl.program_id(1).astype(int)
+
+    def step(turn: Any, _: None) -> None:
+        tile = block + turn * tiles.blocks
+        inside = tiles.inside(tile)
+        part = pl.ds(tile * tiles.height, tiles.height), pl.ds(0, tiles.width)
+        grads, mean, square, weights, *target = (
+            triton.load(ref.at[part], mask=inside, other=0.0) for ref in given
+        )
+        mean = mean + (1 - adam.beta1) * (grads - mean)
+        square = square + (1 - adam.beta2) * (grads * grads - square)
+        weights = weights - size * (mean / (jnp.sqrt(square) + floor))
+        lengths = jnp.sum(weights * weights, axis=1, keepdims=True)
+        weights = weights * inverse_length(lengths)
+        moved = [rate * weights + (1 - rate) * old for old in target]
+        new = mean, square, weights, *moved
+        halves = new[2 * len(new) - len(results) :]
+        for ref, value in zip(results, (*new, *halves), strict=True):
+            triton.store(ref.at[part], value.astype(ref.dtype), mask=inside)
+
+    jax.lax.fori_loop(0, tiles.rounds, step, None)
 
 
 def covered(block: tuple[int, int], number: Any, shape: tuple[int, int]) -> Array:

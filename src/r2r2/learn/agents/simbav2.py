@@ -32,8 +32,9 @@ from r2r2.learn.losses.policy import (
     tanh_gaussian,
     temperature_loss,
 )
+from r2r2.learn.networks import halves
 from r2r2.learn.networks.products import barrier
-from r2r2.learn.networks.simbav2 import Actor, Critic, Gaussian, View
+from r2r2.learn.networks.simbav2 import Actor, Critic, Gaussian, View, Views
 from r2r2.learn.networks.sphere import draw_weights
 from r2r2.learn.optimise import Optimiser, descend, descend_followed, falling
 
@@ -51,14 +52,6 @@ class SimbaV2State(NamedTuple):
     log_temperature: Array
     temperature_adam: Any
     horizon: Array  # updates of the whole run
-
-
-class Views(NamedTuple):
-    """What each part of an update is shown."""
-
-    actor: View  # of the observations, to improve the actor
-    target: View  # of the next observations
-    critic: View  # of the observations, to train the critics
 
 
 def simbav2(config: SimbaV2Config, spec: Spec) -> Agent:
@@ -84,6 +77,8 @@ def simbav2(config: SimbaV2Config, spec: Spec) -> Agent:
         draw=partial(draw, config, spec),
         update=partial(update, config),
         value=lambda state, obs, action: value(config, state, View(obs), action),
+        enter=partial(critics_as, halves.added),
+        leave=partial(critics_as, halves.removed),
         batch_size=config.batch_size,
         normalises=True,
     )
@@ -111,6 +106,12 @@ def init(
         temperature_adam=optimiser.init(log_temperature),
         horizon=horizon,
     )
+
+
+def critics_as(change: Callable[[Critic], Critic], state: SimbaV2State) -> SimbaV2State:
+    """The state with its critics and their targets changed."""
+    critic, target = change(state.critic), change(state.critic_target)
+    return state._replace(critic=critic, critic_target=target)
 
 
 def acting(state: SimbaV2State) -> Actor:
@@ -215,9 +216,10 @@ def update_critic(
     """Trains the critics on the distribution of returns, moves their targets."""
 
     def loss(critic: Critic) -> Array:
-        return cross_entropy(view.values(critic, batch.action), target)
+        read = halves.borrowed(critic, state.critic)
+        return cross_entropy(view.values(read, batch.action), target)
 
-    total, grads = jax.value_and_grad(loss)(state.critic)
+    total, grads = jax.value_and_grad(loss)(halves.removed(state.critic))
     optimiser = _optimiser(config, state.horizon)
     old = state.critic_adam, state.critic, state.critic_target
     critic, moments, moved = descend_followed(

@@ -14,10 +14,10 @@ from r2r2.config.simbav2 import SimbaV2SPLConfig
 from r2r2.core import Agent, Array, Batch, Update, once
 from r2r2.envs.members import Spec
 from r2r2.learn.agents import simbav2 as base
-from r2r2.learn.agents.simbav2 import SimbaV2State, Views
+from r2r2.learn.agents.simbav2 import SimbaV2State
 from r2r2.learn.losses.representation import representation_loss, self_prediction
 from r2r2.learn.networks.products import barrier
-from r2r2.learn.networks.simbav2 import LatentModel, LatentPolicy, View
+from r2r2.learn.networks.simbav2 import LatentModel, LatentPolicy, View, Views
 from r2r2.learn.networks.sphere import Embed, draw_weights
 from r2r2.learn.optimise import Optimiser, descend, falling
 from r2r2.learn.targets import polyak
@@ -44,13 +44,16 @@ def simbav2_spl(config: SimbaV2SPLConfig, spec: Spec) -> Agent:
         >>> jax.eval_shape(agent.init, key, updates).encoder.linear.kernel.shape
         (6, 128)
     """
-    return base.simbav2(config, spec)._replace(
+    plain = base.simbav2(config, spec)
+    return plain._replace(
         init=partial(init, config, spec),
         acting=acting,
         evaluated=acting,
         update=partial(update, config),
         value=partial(value, config),
         latents=lambda state, obs: state.encoder(obs),
+        enter=lambda state: state._replace(base=plain.enter(state.base)),
+        leave=lambda state: state._replace(base=plain.leave(state.base)),
     )
 
 

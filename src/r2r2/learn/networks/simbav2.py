@@ -28,7 +28,8 @@ class Trunk(eqx.Module):
     def __init__(self, tower: Tower, n_in: int, latents: int):
         width = tower.width
         self.projection = Linear(n_in, width) if latents else None
-        self.embed = Embed((width if latents else n_in) + latents, width, tower.shift)
+        shown = (width if latents else n_in) + latents
+        self.embed = Embed(shown, width, tower.shift, bounded=latents > 0)
         block = width, tower.expansion, tower.blocks
         self.blocks = tuple(LerpBlock(*block) for _ in range(tower.blocks))
 
@@ -113,6 +114,14 @@ class View(NamedTuple):
         """Log-probabilities of the actions' returns, [critics, B, bins]."""
         latents = *self.latents, *self.predict(action)
         return log_probs(critic, self.obs, action, *latents)
+
+
+class Views(NamedTuple):
+    """What each part of an update is shown."""
+
+    actor: View  # of the observations, to improve the actor
+    target: View  # of the next observations
+    critic: View  # of the observations, to train the critics
 
 
 class LatentModel(eqx.Module):

@@ -4,6 +4,7 @@ A layer whose weights are constrained is told by its type, `UnitLinear`; `projec
 them back, and is part of every optimiser step.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, cast
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from r2r2.learn.networks.fused import (
     inverse_length,
     scaled_to_sphere,
 )
+from r2r2.learn.networks.half_product import half_product
 from r2r2.learn.networks.products import column_sums, filled, on_rows, product
 
 Network = TypeVar("Network")
@@ -28,14 +30,19 @@ class UnitLinear(eqx.Module):
     """A linear map without bias whose columns have length 1, zero until drawn."""
 
     kernel: Array  # [in, out]
+    half: Array | None  # the kernel in 16 bits, or nothing: see `halves`
+    bounded: bool = eqx.field(static=True)  # no input of it can be large
     turned: ClassVar[bool] = True  # the loop of updates carries columns as rows
 
-    def __init__(self, n_in: int, n_out: int):
+    def __init__(self, n_in: int, n_out: int, bounded: bool = True):
         self.kernel = jnp.zeros((n_in, n_out))
+        self.half, self.bounded = None, bounded
 
     def __call__(self, x: Array) -> Array:
         """Maps [..., in] to [..., out]."""
-        return product((x,), self.kernel)
+        if self.half is None:
+            return product((x,), self.kernel)
+        return half_product(filled((x,), self.kernel), self.kernel, self.half)
 
 
 def project(tree: Network) -> Network:
@@ -49,14 +56,12 @@ def project(tree: Network) -> Network:
         [0.5, 0.5, 0.5, 0.5]
     """
 
-    def onto_sphere(node: Any) -> Any:
-        if not is_unit(node):
-            return node
-        squares = column_sums(node.kernel**2)[..., None, :]
-        scale = jnp.broadcast_to(inverse_length(squares), node.kernel.shape)
-        return with_kernel(node, node.kernel * scale)
+    def onto_sphere(layer: UnitLinear) -> UnitLinear:
+        squares = column_sums(layer.kernel**2)[..., None, :]
+        scale = jnp.broadcast_to(inverse_length(squares), layer.kernel.shape)
+        return cast(UnitLinear, with_kernel(layer, layer.kernel * scale))
 
-    return cast(Network, jax.tree.map(onto_sphere, tree, is_leaf=is_unit))
+    return map_units(onto_sphere, tree)
 
 
 class Scaler(eqx.Module):
@@ -86,14 +91,20 @@ class Embed(eqx.Module):
 
     The appended constant keeps the length of x. SimbaV2 takes [x, shift] to the sphere
     before W as well, which changes nothing: unit() loses any factor that comes before.
+
+    Args:
+        n_in: features of x.
+        width: of the sphere.
+        shift: the constant.
+        bounded: whether x is made of points on spheres.
     """
 
     linear: UnitLinear
     scale: Scaler
     shift: float = eqx.field(static=True)
 
-    def __init__(self, n_in: int, width: int, shift: float):
-        self.linear = UnitLinear(n_in + 1, width)
+    def __init__(self, n_in: int, width: int, shift: float, bounded: bool = False):
+        self.linear = UnitLinear(n_in + 1, width, bounded)
         self.scale = Scaler(width, init=(2 / width) ** 0.5, scale=(2 / width) ** 0.5)
         self.shift = shift
 
@@ -166,6 +177,15 @@ def _normal_cut_at_2(key: Array, shape: tuple[int, ...]) -> Array:
 
 def _lecun(numbers: Array) -> Array:
     return numbers / jnp.sqrt(numbers.shape[-2])
+
+
+def map_units(function: Callable[..., UnitLinear], *trees: Network) -> Network:
+    """The first tree, every `UnitLinear` as the function makes it of those of all."""
+
+    def one(node: Any, *others: Any) -> Any:
+        return function(node, *others) if is_unit(node) else node
+
+    return cast(Network, jax.tree.map(one, *trees, is_leaf=is_unit))
 
 
 def is_unit(node: object) -> bool:
