@@ -1,11 +1,12 @@
-"""Which kernels an update of a fleet is made of on a GPU, and when each of them runs.
+"""Which kernels a turn of the loop of updates launches on a GPU, and how long they run.
 
     python benchmarks/kernels.py --agent simbav2-spl+r2r2 --out NAME.json
 
 One call is traced as training makes it, its graph whole: kernels that do not need each
-other overlap. Of every kernel of the loop a trace has one launch, in whichever turn
-that was; starts are counted from the beginning of their turn, whose length is that of
-the whole loop over its turns. Tracing itself makes a turn some per cent longer.
+other overlap, and take longer than they would alone. Of every kernel of the loop a
+trace has one launch, in whichever turn that was, so the sum of them is that of a turn.
+Left out are copies by the driver, which have no names, and the few kernels that run
+before the first product and after the last.
 """
 
 import argparse
@@ -21,52 +22,56 @@ from full_fleets import make_fleet
 from jax.profiler import ProfileData
 
 from r2r2.record.versions import versions
+from r2r2.run.program_cost import kernel_names
 
 # Without it a graph is taken apart to be traced.
 FLAG = "--xla_enable_command_buffers_during_profiling=true"
-MARK = "set_while_condition"  # the kernel that ends every turn of a loop
+OURS = "unit_step"  # in the names of kernels that XLA did not write
+PRODUCTS, OTHERS = "products", "the rest"
 FAMILIES = {
-    "products": ("gemm", "nvjet", "cutlass", "splitK"),
-    "steps of our own": ("unit_step",),
+    PRODUCTS: ("gemm", "nvjet", "cutlass", "splitK"),
+    "steps of our own": (OURS,),
     "norms and softmax": ("softmax",),
-    "copies": ("copy", "memcpy", "Memcpy", "slice", "transpose", "pad", "concatenate"),
     "sums": ("reduce",),
+    "copies": ("copy", "slice", "transpose", "pad", "concatenate"),
 }
-OTHERS = "the rest"
 
 
 class Kernel(NamedTuple):
     """One launch; times are us."""
 
     start: float
-    duration: float
+    us: float
     name: str
 
 
 def traced(fleet: Any, updates: int) -> list[Kernel]:
-    """All kernels of a call, in the order of their starts."""
+    """All kernels of a call."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             fleet.seconds(updates)
         (file,) = Path(folder).rglob("*.xplane.pb")
         planes = list(ProfileData.from_file(str(file)).planes)
-    return sorted(
+    return [
         Kernel(event.start_ns / 1e3, event.duration_ns / 1e3, event.name)
         for plane in planes
         if plane.name.startswith("/device:GPU")
         for line in plane.lines
         if line.name.startswith("Stream")
         for event in line.events
-    )
+    ]
 
 
-def one_turn(kernels: list[Kernel], turns: int) -> tuple[float, list[Kernel]]:
-    """The length of a turn of the loop, and its kernels from its beginning on."""
-    marks = [n for n, kernel in enumerate(kernels) if kernel.name == MARK]
-    body = kernels[marks[0] + 1 : marks[-1] + 1]
-    first, last = body[0].start, body[-1].start + body[-1].duration
-    length = (last - first) / turns
-    return length, sorted(x._replace(start=(x.start - first) % length) for x in body)
+def of_the_loop(kernels: list[Kernel], names: set[str]) -> list[Kernel]:
+    """Those of the loop of updates, the longest first.
+
+    A kernel of the same text may be part of what comes before and after, where weights
+    are turned; there are no products there.
+    """
+    own = [x for x in kernels if x.name in names or OURS in x.name]
+    starts = [x.start for x in own if family(x.name) == PRODUCTS]
+    inside = (x for x in own if min(starts) <= x.start <= max(starts))
+    return sorted(inside, key=lambda x: x.us, reverse=True)
 
 
 def family(name: str) -> str:
@@ -80,7 +85,7 @@ def summary(kernels: list[Kernel]) -> dict[str, Any]:
     launches, times = Counter[str](), Counter[str]()
     for kernel in kernels:
         launches[family(kernel.name)] += 1
-        times[family(kernel.name)] += kernel.duration
+        times[family(kernel.name)] += kernel.us
     return {
         name: {"kernels": launches[name], "us": round(us, 1)}
         for name, us in times.most_common()
@@ -104,18 +109,18 @@ def main() -> None:
     fleet = make_fleet(given.agent, given.members, given)
     updates = fleet.whole_phases(given.updates)
     fleet.seconds(updates)
-    length, turn = one_turn(traced(fleet, updates), updates // fleet.phase)
+    names = kernel_names(fleet.program(updates).as_text())
+    turn = of_the_loop(traced(fleet, updates), names)
     found = {
         "agent": given.agent,
         "members": given.members,
         "updates_per_turn": fleet.phase,
-        "turn_us": round(length, 1),
         "families": summary(turn),
     }
     print(json.dumps(found, indent=1))
     if given.out:
-        rows = [(round(x.start, 2), round(x.duration, 2), x.name) for x in turn]
-        kept = {"versions": versions(), **found, "timeline": rows}
+        each = [(round(kernel.us, 2), kernel.name) for kernel in turn]
+        kept = {"versions": versions(), **found, "kernels": each}
         given.out.write_text(json.dumps(kept))
 
 

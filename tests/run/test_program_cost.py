@@ -1,6 +1,6 @@
 import pytest
 
-from r2r2.run.program_cost import kernels_of
+from r2r2.run.program_cost import kernel_names, kernels_of
 
 # The text of a program as XLA writes it, with nothing in it but what is counted.
 PROGRAM = """HloModule jit_update, is_scheduled=true
@@ -70,5 +70,12 @@ def test_kernels_are_those_of_the_loop_of_updates(stride, phase, expected):
     assert kernels_of(PROGRAM, stride, phase) == expected
 
 
+def test_kernels_are_called_as_in_the_loop_of_updates():
+    renamed = PROGRAM.replace("%second", "%gemm_fusion_dot.2")
+    inside = {"a", "b", "copying", "one", "first", "gemm_fusion_dot_2"}
+    assert kernel_names(renamed) == inside
+
+
 def test_a_program_without_a_loop_has_no_kernels_per_update():
     assert kernels_of("HloModule jit_nothing\n", 1, 1) is None
+    assert kernel_names("HloModule jit_nothing\n") == set()

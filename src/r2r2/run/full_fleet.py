@@ -139,7 +139,7 @@ class FullFleet(Fleet):
         stride = stride_of(self._call(updates), self._made, self._stride)
         start = time.perf_counter()
         with uncached():
-            program = self._updates.of(self.size, True, stride).result()
+            program = self.program(updates)
         seconds = time.perf_counter() - start
         needs = program.memory_analysis()
         return Cost(
@@ -148,6 +148,11 @@ class FullFleet(Fleet):
             update_flops(self._agent, self._updates, self.size),
             int(needs.temp_size_in_bytes) if needs else 0,
         )
+
+    def program(self, updates: int) -> Any:
+        """The compiled program of calls of so many updates."""
+        stride = stride_of(self._call(updates), self._made, self._stride)
+        return self._updates.of(self.size, True, stride).result()
 
     def seconds(self, updates: int) -> float:
         """Seconds of one call of so many updates, waited for before and after."""

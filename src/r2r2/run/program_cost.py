@@ -1,6 +1,7 @@
 """How many kernels one update of a compiled program launches."""
 
 import re
+from collections.abc import Iterator
 
 # What XLA keeps in the text of a program, and nothing is run for.
 NOTHING = {
@@ -16,6 +17,7 @@ NOTHING = {
 }
 COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
 INSTRUCTION = re.compile(r"(?:ROOT )?%?[\w.\-]+ = .*? ([a-z][\w\-]*)\(")
+NAME = re.compile(r"^(?:ROOT )?%?([\w.\-]+) =")
 LOOP_BODY = re.compile(r"body=%?([\w.\-]+)")
 CALLED = re.compile(r"to_apply=%?([\w.\-]+)")
 TURNS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
@@ -38,11 +40,31 @@ def kernels_of(text: str, stride: int, phase: int) -> float | None:
         phase: the agent's.
     """
     computations = _computations(text)
+    body = _longest_body(text, computations)
+    return None if body is None else _count(computations, body, phase) / stride
+
+
+def kernel_names(text: str) -> set[str]:
+    """What a profile calls the kernels that XLA wrote for the loop of updates."""
+    computations = _computations(text)
+    body = _longest_body(text, computations)
+    return set(_names(computations, body)) if body else set()
+
+
+def _names(computations: Computations, computation: str) -> Iterator[str]:
+    for operation, line in _launches(computations[computation]):
+        if operation in ("while", "call", "conditional"):
+            inner = LOOP_BODY.findall(line) + CALLED.findall(line) + _branches(line)
+            for called in inner:
+                yield from _names(computations, called)
+        else:
+            yield NAME.findall(line)[0].replace(".", "_")
+
+
+def _longest_body(text: str, computations: Computations) -> str | None:
     bodies = sorted(set(LOOP_BODY.findall(text)))
-    if not bodies:
-        return None
-    own = {x: _count(computations, x, phase, loops=False) for x in bodies}
-    return _count(computations, max(bodies, key=own.__getitem__), phase) / stride
+    own = {x: _count(computations, x, phase=1, loops=False) for x in bodies}
+    return max(bodies, key=own.__getitem__, default=None)
 
 
 def _computations(text: str) -> Computations:
