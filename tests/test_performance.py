@@ -30,7 +30,7 @@ def rows(header: str) -> dict[str, list[str]]:
 
 def measured(members: int) -> dict[str, dict]:
     """The updates of fleets of a size; what was measured later counts."""
-    names = {1: ("1", "simbav2_minphi_1"), 20: ("20", "simbav2_20")}[members]
+    names = {1: ("1",), 20: ("20", "simbav2_20")}[members]
     files = [RESULTS / f"bench_h200_{name}.json" for name in names]
     updates = [x for file in files for x in json.loads(file.read_text())["updates"]]
     return {x["agent"]: x for x in updates if x["members"] == members}

@@ -6,6 +6,7 @@ from test_training import named
 
 from r2r2 import AGENTS, resolve, train
 from r2r2.config.presets import QUICK
+from r2r2.learn.networks import halves
 from r2r2.record.events import read_events
 from r2r2.run.start import How
 
@@ -129,5 +130,16 @@ def test_a_pendulum_is_swung_up_in_evaluation_and_in_training(agent, tmp_path):
     config = resolve(small(agent), PENDULUM, {"agent": agent})
     result = train(config, tmp_path / "run", how=How(workers=0))
     assert result.random["Pendulum-v1"] < -900
+    assert result.returns.min() > SWUNG_UP, result.returns
+    assert last_of_training(result).min() > SWUNG_UP, last_of_training(result)
+
+
+@pytest.mark.slow
+def test_critics_that_multiply_in_16_bits_swing_it_up_too(tmp_path, monkeypatch):
+    """As on a GPU, where kernels are large enough; here every one counts as such."""
+    monkeypatch.setattr(halves, "suits", lambda layer: layer.bounded)
+    agent = "simbav2-spl+r2r2"
+    config = resolve(small(agent), PENDULUM, {"agent": agent})
+    result = train(config, tmp_path / "run", how=How(workers=0))
     assert result.returns.min() > SWUNG_UP, result.returns
     assert last_of_training(result).min() > SWUNG_UP, last_of_training(result)
