@@ -26,11 +26,10 @@ from r2r2.run.program_cost import kernel_names
 
 # Without it a graph is taken apart to be traced.
 FLAG = "--xla_enable_command_buffers_during_profiling=true"
-OURS = "unit_step"  # in the names of kernels that XLA did not write
-PRODUCTS, OTHERS = "products", "the rest"
+PRODUCTS, OWN, OTHERS = "products", "steps of our own", "the rest"
 FAMILIES = {
     PRODUCTS: ("gemm", "nvjet", "cutlass", "splitK"),
-    "steps of our own": (OURS,),
+    OWN: ("unit_step",),
     "norms and softmax": ("softmax",),
     "sums": ("reduce",),
     "copies": ("copy", "slice", "transpose", "pad", "concatenate"),
@@ -68,7 +67,8 @@ def of_the_loop(kernels: list[Kernel], names: set[str]) -> list[Kernel]:
     A kernel of the same text may be part of what comes before and after, where weights
     are turned; there are no products there.
     """
-    own = [x for x in kernels if x.name in names or OURS in x.name]
+    known = {PRODUCTS, OWN}  # libraries call theirs as they like
+    own = [x for x in kernels if x.name in names or family(x.name) in known]
     starts = [x.start for x in own if family(x.name) == PRODUCTS]
     inside = (x for x in own if min(starts) <= x.start <= max(starts))
     return sorted(inside, key=lambda x: x.us, reverse=True)

@@ -6,10 +6,10 @@ Losses: the same members make the same updates on the same rows twice, with the
 products of training (on an H200: TF32, and SimbaV2's float16 operands) and with full
 float32. Beside their difference stands that between members, who differ in seed alone.
 
-States: a few updates in float64, in which TF32 has no part, as training compiles them,
-as JAX would without our options, and on a CPU. What differs is the order of sums, so
-the three must agree to many digits; a graph that let two kernels overlap which need
-each other would not.
+States: a few updates in float64, in which TF32 and float16 have no part, as training
+compiles them, as JAX would without our options, and on a CPU. What differs is the order
+of sums, so the three must agree to many digits; a graph that let two kernels overlap
+which need each other would not.
 """
 
 import argparse

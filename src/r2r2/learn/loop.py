@@ -31,10 +31,10 @@ class Group(NamedTuple):
 
 
 def longest_stride(agent: Agent, members: int) -> int:
-    """The agent's phase, where every sync falls between two of them, or 1.
+    """Updates to a turn of the loop: whole phases, or 1 if a sync would fall inside.
 
-    A turn of the loop has a cost of its own, some 10 us. One member alone may notice:
-    an agent says by `lone_stride` over how many updates it is best spread.
+    A turn has a cost of its own, some 10 us. One member alone may notice: an agent says
+    by `lone_stride` over how many updates it is best spread.
     """
     lone = math.lcm(agent.phase, agent.lone_stride)
     strides = (lone, agent.phase) if members == 1 else (agent.phase,)
@@ -50,6 +50,8 @@ def update_many(
     stride: int = 1,
 ) -> Learner:
     """`count` updates of every member of a group; `count` may change between calls.
+
+    In between, states are as `agent.enter` makes them.
 
     Args:
         agent: the algorithm.

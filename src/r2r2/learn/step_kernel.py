@@ -71,7 +71,8 @@ def unit_step(
         numbers: the step's size, and what is added to the root, [2].
         given: [..., columns, entries of each]: gradients, Adam's first and second
             moments, weights and, where there is one, their target.
-        halves: the last of those once more in 16 bits, to be written over.
+        halves: copies in 16 bits of the weights and, where there is one, of their
+            target: written, not read.
         interpret: on a CPU, for tests.
 
     Returns:

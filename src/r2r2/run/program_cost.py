@@ -1,4 +1,4 @@
-"""How many kernels one update of a compiled program launches."""
+"""How many kernels one update of a compiled program launches, and their names."""
 
 import re
 from collections.abc import Iterator

@@ -20,7 +20,7 @@ LARGE = 2**17  # entries of a kernel from which on its products gain by it
 
 
 def suits(layer: UnitLinear) -> bool:
-    """Whether products with a layer's kernel gain by 16 bits on this device.
+    """Whether a layer is to have 16 bits: large, within their range, on a GPU.
 
     Who asks JAX for another precision than its default, gets that.
     """

@@ -31,7 +31,7 @@ class UnitLinear(eqx.Module):
 
     kernel: Array  # [in, out]
     half: Array | None  # the kernel in 16 bits, or nothing: see `halves`
-    bounded: bool = eqx.field(static=True)  # no input of it can be large
+    bounded: bool = eqx.field(static=True)  # inputs are far below 1,000
     turned: ClassVar[bool] = True  # the loop of updates carries columns as rows
 
     def __init__(self, n_in: int, n_out: int, bounded: bool = True):
