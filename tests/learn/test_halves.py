@@ -3,14 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 import small_fleets
-from small_fleets import by_hand, check_a_call, fleet_of, scales_of, small
+from small_fleets import by_hand, check_a_call, fleet_of, small
 
 from r2r2.learn import carry, loop, optimise, step_kernel
 from r2r2.learn.arithmetic import _within
-from r2r2.learn.bursts import Call
 from r2r2.learn.networks import halves
 from r2r2.learn.networks.half_product import HALF, half_product
 from r2r2.learn.networks.products import product
@@ -104,14 +102,13 @@ def products_of_halves(jaxpr):
 @pytest.mark.parametrize("name", ["simbav2", "simbav2-spl+r2r2"])
 def test_a_call_multiplies_them_and_its_results_have_none(everywhere, name):
     fleet = fleet_of(small(name), [0, 1])
-    before = jax.tree.structure(fleet.states)
-    program = fleet._updates.traced(2, True, 1).jaxpr.jaxpr
+    traced = fleet._updates.traced(2, True, 1)
     layers = 7 if "spl" in name else 6  # two blocks, the head, an embedding of latents
     # Forwards for the actor, the target and the critics' own loss; backwards for the
     # first and the last, to what a layer is shown and to its weights.
-    assert products_of_halves(program) == 7 * layers
-    fleet.train(Call((0, 1), 2), np.zeros(2, int), scales_of(fleet._agent, [0, 1]))
-    assert jax.tree.structure(fleet.states) == before
+    assert products_of_halves(traced.jaxpr.jaxpr) == 7 * layers
+    after = jax.tree.structure(traced.out_info.state)
+    assert after == jax.tree.structure(fleet.states)
 
 
 @pytest.mark.slow

@@ -1,10 +1,10 @@
 """Products of 16-bit operands, for weights and features on the unit sphere.
 
 A product of a few hundred rows is bound by what it reads. TF32, in which a GPU
-multiplies float32, keeps ten binary digits of an operand, and so does float16, in half
+multiplies 32 bits, keeps ten binary digits of an operand, and so does float16, in half
 the bytes; what it lacks is range. What is on the sphere needs little of it, and fixed
 factors put features and gradients where there is most; what is larger still is taken
-for the largest there is. Sums and results are float32.
+for the largest there is. Sums and results have the type of the kernel.
 """
 
 from typing import Any
@@ -36,15 +36,16 @@ def half_product(x: Array, kernel: Array, half: Array) -> Array:
 
 def _half_product(x: Array, kernel: Array, half: Array) -> tuple[Array, Any]:
     features = in_half(x, FEATURES)
-    return _multiplied("...i,io->...o", features, half) / FEATURES, (features, half)
+    y = _multiplied("...i,io->...o", features, half, kernel.dtype)
+    return y / FEATURES, (features, half)
 
 
 def _derivatives(kept: tuple[Array, Array], dy: Array) -> tuple[Any, ...]:
     features, half = kept
     slopes = in_half(dy, SLOPES)
-    dx = _multiplied("...o,io->...i", slopes, half) / SLOPES
-    dk = _multiplied("...i,...o->io", features, slopes) / (FEATURES * SLOPES)
-    return dx, dk, None
+    dx = _multiplied("...o,io->...i", slopes, half, dy.dtype)
+    dk = _multiplied("...i,...o->io", features, slopes, dy.dtype)
+    return dx / SLOPES, dk / (FEATURES * SLOPES), None
 
 
 half_product.defvjp(_half_product, _derivatives)
@@ -60,5 +61,5 @@ def in_half(x: Array, factor: float) -> Array:
     return jnp.clip(x * factor, -MOST, MOST).astype(HALF)
 
 
-def _multiplied(axes: str, x: Array, y: Array) -> Array:
-    return jnp.einsum(axes, x, y, preferred_element_type=jnp.float32)
+def _multiplied(axes: str, x: Array, y: Array, dtype: Any) -> Array:
+    return jnp.einsum(axes, x, y, preferred_element_type=dtype)

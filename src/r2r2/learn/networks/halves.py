@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from r2r2.core import Array
 from r2r2.learn import step_kernel
@@ -27,7 +26,7 @@ def suits(layer: UnitLinear) -> bool:
     settings: Any = jax.config
     plain = settings.jax_default_matmul_precision in (None, "default")
     *_, rows, columns = layer.kernel.shape
-    fits = layer.bounded and layer.kernel.dtype == jnp.float32
+    fits = layer.bounded and layer.kernel.dtype.itemsize == 4
     return rows * columns >= LARGE and fits and plain and step_kernel.available()
 
 
@@ -54,8 +53,9 @@ def renewed(tree: Network, other: Network) -> Network:
     """The tree with 16 bits of its own where another one of the same layers has some.
 
     Example:
-        >>> old = with_half(UnitLinear(2, 3), jnp.ones((2, 3)))
-        >>> renewed(UnitLinear(2, 3), old).half.sum().item()
+        >>> new = UnitLinear(2, 3)  # of zeros
+        >>> old = with_half(new, new.kernel + 1)
+        >>> renewed(new, old).half.sum().item()
         0.0
     """
 
