@@ -139,7 +139,7 @@ def test_critics_that_multiply_in_16_bits_swing_it_up_too(tmp_path, monkeypatch)
     """As on a GPU, where kernels are large enough; here every one counts as such."""
     monkeypatch.setattr(halves, "suits", lambda layer: layer.bounded)
     agent = "simbav2-spl+r2r2"
-    config = resolve(small(agent), PENDULUM, {"agent": agent})
+    config = resolve(small(agent), PENDULUM, {"agent": agent, "seeds": 1})
     result = train(config, tmp_path / "run", how=How(workers=0))
     assert result.returns.min() > SWUNG_UP, result.returns
     assert last_of_training(result).min() > SWUNG_UP, last_of_training(result)
