@@ -25,16 +25,16 @@ import jax
 import numpy as np
 
 from r2r2 import resolve
+from r2r2.api import RunOptions, finalize_config, ignore_progress, make_pool
 from r2r2.config.agents import AGENTS
 from r2r2.config.run import RunConfig
 from r2r2.envs.suites import PAPER_TASKS
-from r2r2.interact.normalise import Normaliser, first_statistics
-from r2r2.record.events import FIXED, read_events
-from r2r2.record.folder import create_run
-from r2r2.record.versions import versions
-from r2r2.run.journal import Journal
-from r2r2.run.start import How, pool_of, settle, unwatched
-from r2r2.run.train import Training, members_of
+from r2r2.replay.normalizer import Normalizer, initial_statistics
+from r2r2.storage.events import FIXED, read_events
+from r2r2.storage.run_folder import create_run
+from r2r2.storage.versions import versions
+from r2r2.training.loop import Training, fleet_members
+from r2r2.training.run_log import RunLog
 
 Job = tuple[str, str, str]  # agent, task, widths: real or small
 Row = dict[str, Any]
@@ -61,7 +61,7 @@ def config_of(agent: str, task: str, widths: str) -> RunConfig:
     if widths == "small":
         own = [name for name in SIZES if hasattr(AGENTS[agent][0], name)]
         chosen |= {f"agent.{name}": 32 for name in own}
-    return settle(resolve(chosen))
+    return finalize_config(resolve(chosen))
 
 
 def parts(state: Any) -> dict[str, Any]:
@@ -102,9 +102,9 @@ def data(training: Training, config: RunConfig) -> dict[str, str]:
         low, high = weights[weights > 0].min(), weights.max()
         # Errors below LAP's smallest, as small rewards make them, are priorities of 1.
         seen["priorities"] = f"{low:.3g} to {high:.3g}" if low < high else f"all {low}"
-    if isinstance(training._normaliser, Normaliser):
+    if isinstance(training._normaliser, Normalizer):
         now = training._normaliser.statistics
-        stuck = still(first_statistics(1, now.obs.mean.shape[1]), now)
+        stuck = still(initial_statistics(1, now.obs.mean.shape[1]), now)
         stuck += [] if round(now.obs.samples[0]) == config.steps else ["count"]
         seen["statistics"] = f"NO: still are {stuck}" if stuck else "moved"
     return seen
@@ -124,17 +124,17 @@ def logged(events: list[Row]) -> Row:
 def run(job: Job) -> Row:
     """One run, and what moved in it."""
     config = config_of(*job)
-    members = members_of(config)
+    members = fleet_members(config)
     with tempfile.TemporaryDirectory() as place:
         folder = create_run(Path(place) / "run", "", [members[0].name], False)
         with (
-            pool_of(config, how=How(workers=0)) as pool,
-            Journal(config, folder, members, "") as journal,
+            make_pool(config, how=RunOptions(workers=0)) as pool,
+            RunLog(config, folder, members, "") as journal,
         ):
             training = Training(config, pool, journal)
             training.begin()
             old = parts(training._fleet.states)
-            training.run(unwatched)
+            training.run(ignore_progress)
         events = read_events(folder.events)
     made = int(training._schedule.made[0])
     copied = made % getattr(config.agent, "target_period", LEAST + made) == 0

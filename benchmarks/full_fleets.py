@@ -3,11 +3,11 @@
 import argparse
 import dataclasses
 
+from r2r2.agents.registry import make_agent
+from r2r2.bench.bench_fleet import FullFleet, random_rows
 from r2r2.config.agents import agent_config
 from r2r2.config.simbav2 import SimbaV2Config
-from r2r2.envs.members import Spec
-from r2r2.learn.agents.make import make_agent
-from r2r2.run.full_fleet import FullFleet, random_rows
+from r2r2.envs.spec import Spec
 
 
 def make_fleet(name: str, members: int, given: argparse.Namespace) -> FullFleet:

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import r2r2
-from r2r2.record.versions import versions
-from r2r2.report.bootstrap import SAMPLES
+from r2r2.stats.bootstrap import SAMPLES
+from r2r2.storage.versions import versions
 
 BAR = 2.0  # seconds
 THRESHOLDS = np.linspace(0, 2, 101)

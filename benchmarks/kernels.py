@@ -21,8 +21,8 @@ import jax
 from full_fleets import make_fleet
 from jax.profiler import ProfileData
 
-from r2r2.record.versions import versions
-from r2r2.run.program_cost import kernel_names
+from r2r2.bench.program_cost import kernel_names
+from r2r2.storage.versions import versions
 
 # Without it a graph is taken apart to be traced.
 FLAG = "--xla_enable_command_buffers_during_profiling=true"

@@ -17,15 +17,15 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 
-from r2r2.envs.dmc import DMCEnv
-from r2r2.envs.make import adapted, episode_seed
-from r2r2.envs.members import Member
-from r2r2.envs.pool import EnvPool, cores, crew_size
+from r2r2.envs.dm_control import DMCEnv
+from r2r2.envs.make import adapt_env, episode_seed
+from r2r2.envs.spec import Member
 from r2r2.envs.suites import default_action_repeat, dmc_parts, suite_of
-from r2r2.envs.troupe import Recipe
-from r2r2.envs.turns import Place, Turn
-from r2r2.measure.evaluate import places_for
-from r2r2.record.versions import versions
+from r2r2.envs.vector.local_envs import EnvFactory
+from r2r2.envs.vector.pool import EnvPool, available_cores, worker_count
+from r2r2.envs.vector.step_types import EnvSlot, StepRequest
+from r2r2.storage.versions import versions
+from r2r2.training.evaluation import eval_slots
 
 SHARE, ALLOWANCE = 1.3, 150.0  # of the environment's own step, and microseconds on top
 BLOCK = 100  # steps
@@ -53,7 +53,7 @@ class Alone:
     """One environment stepped in this process, as the pool's are."""
 
     def __init__(self, task: str, repeat: int):
-        self._env = adapted(task, source_of(task)(), repeat)
+        self._env = adapt_env(task, source_of(task)(), repeat)
         self._rng, self._episode, self.times = np.random.default_rng(0), 0, []
         self._env.reset(seed=episode_seed(0, "train", 0))
 
@@ -72,12 +72,12 @@ def measure(task: str, given: argparse.Namespace) -> dict[str, float | str | boo
     """One row of the table."""
     repeat = default_action_repeat(task)
     members = [Member(task, seed) for seed in range(given.members)]
-    recipe = Recipe(task, repeat, source_of(task))
-    places = [Place(member, recipe, "training") for member in members]
-    places += places_for(members, [recipe] * len(members), episodes=10)  # as in a run
+    recipe = EnvFactory(task, repeat, source_of(task))
+    places = [EnvSlot(member, recipe, "training") for member in members]
+    places += eval_slots(members, [recipe] * len(members), episodes=10)  # as in a run
     alone, turns, slowest = Alone(task, repeat), [], []
     rng, slots = np.random.default_rng(0), range(len(members))
-    with EnvPool(places, crew_size(None)) as pool:
+    with EnvPool(places, worker_count(None)) as pool:
         seeds = [episode_seed(m.seed, "train", 0) for m in members]
         pool.reset(slots, seeds)
         for _ in range(given.steps // BLOCK):
@@ -85,7 +85,7 @@ def measure(task: str, given: argparse.Namespace) -> dict[str, float | str | boo
             for _ in range(BLOCK):
                 actions = rng.uniform(-1, 1, (len(members), pool.spec.action_dim))
                 start = time.perf_counter()
-                step = pool.step(Turn(slots, actions, seeds))
+                step = pool.step(StepRequest(slots, actions, seeds))
                 turns.append((time.perf_counter() - start) * 1e6)
                 slowest.append(step.reward.max())
     own, median = float(np.median(alone.times)), float(np.median(turns))
@@ -93,7 +93,7 @@ def measure(task: str, given: argparse.Namespace) -> dict[str, float | str | boo
     return {
         "task": task,
         "members": given.members,
-        "workers": crew_size(None),
+        "workers": worker_count(None),
         "own_us": round(own, 1),
         "slowest_of_turn_us": round(together, 1),
         "pool_us": round(median, 1),
@@ -118,7 +118,7 @@ def main() -> None:
         print(row, flush=True)
     if given.out:
         made_with = versions() | ({"commit": given.commit} if given.commit else {})
-        result = {"cores": cores(), "versions": made_with, "table": table}
+        result = {"cores": available_cores(), "versions": made_with, "table": table}
         given.out.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -25,8 +25,8 @@ import jax
 import numpy as np
 from full_fleets import make_fleet
 
-from r2r2.learn import programs
-from r2r2.record.versions import versions
+from r2r2.compute import compiled as programs
+from r2r2.storage.versions import versions
 
 POINTS = 20  # of a curve
 DOUBLE = "--double"  # the second process, on a CPU

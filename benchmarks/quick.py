@@ -15,9 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from r2r2.config.presets import QUICK_BAR
-from r2r2.record.evaluations import read_evaluations
-from r2r2.record.versions import versions
+from r2r2.config.presets import QUICK_TARGET
+from r2r2.storage.evaluations import read_evaluations
+from r2r2.storage.versions import versions
 
 
 def main() -> None:
@@ -43,8 +43,8 @@ def main() -> None:
         row = {"seed": seed, "return": points[-1].value, "seconds": round(seconds, 1)}
         print(row, flush=True)
         table.append(row)
-    passed = sum(row["return"] >= QUICK_BAR for row in table)
-    print(f"{passed} of {len(table)} seeds reach {QUICK_BAR}")
+    passed = sum(row["return"] >= QUICK_TARGET for row in table)
+    print(f"{passed} of {len(table)} seeds reach {QUICK_TARGET}")
     if given.out:
         result = {"cores": os.cpu_count(), "versions": versions(), "table": table}
         given.out.write_text(json.dumps(result, indent=2) + "\n")

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from r2r2.record.arrays import read_arrays
-from r2r2.record.checkpoints import newest_good
-from r2r2.record.events import read_events
-from r2r2.record.folder import open_run
-from r2r2.record.versions import versions
+from r2r2.storage.arrays import read_arrays
+from r2r2.storage.checkpoints import newest_good
+from r2r2.storage.events import read_events
+from r2r2.storage.run_folder import open_run
+from r2r2.storage.versions import versions
 
 SHORTEST, LONGEST = 10.0, 60.0  # seconds of a life
 CHECKPOINTS = "0.03min"  # so often that some kills meet the writing of one

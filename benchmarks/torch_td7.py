@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from r2r2.agents.registry import make_agent
+from r2r2.bench.bench_fleet import FullFleet, random_rows
 from r2r2.config.agents import agent_config
-from r2r2.envs.members import Spec
-from r2r2.learn.agents.make import make_agent
-from r2r2.record.versions import versions
-from r2r2.run.full_fleet import FullFleet, random_rows
+from r2r2.envs.spec import Spec
+from r2r2.storage.versions import versions
 
 WIDTH, BATCH, DISCOUNT, PERIOD = 256, 256, 0.99, 250
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from r2r2.config.resolve import resolve
-from r2r2.config.text import experiment_name, to_toml
-from r2r2.record.evaluations import Row, append_evaluations
-from r2r2.record.events import EventLog, Steps
-from r2r2.record.folder import create_run
-from r2r2.run.fitting import fitted, plain
-from r2r2.run.train import members_of
+from r2r2.config.toml_io import experiment_name, to_toml
+from r2r2.storage.evaluations import Row, append_evaluations
+from r2r2.storage.events import EventLog, Steps
+from r2r2.storage.run_folder import create_run
+from r2r2.training.loop import fleet_members
+from r2r2.training.task_defaults import apply_task_defaults, task_default_config
 
 
 def flat(level):
@@ -39,8 +39,8 @@ def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **field
         fields: of the config; `lambda_rr=0`, say.
     """
     layers = {"agent": "td7+r2r2", "env": "Hopper-v5", "seeds": 2, **fields}
-    config = fitted(resolve({"eval_every": 500_000 // points}, layers))
-    members = members_of(config)
+    config = apply_task_defaults(resolve({"eval_every": 500_000 // points}, layers))
+    members = fleet_members(config)
     folder = create_run(Path(path), to_toml(config), [m.name for m in members], False)
     lasts = {m: points // 2 if m.seed == stopped else points for m in members}
     steps = [_steps(config, number / points) for number in range(points + 1)]
@@ -53,7 +53,7 @@ def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **field
             if member.seed == stopped:
                 why = {"why": "a loss was not finite"}
                 log.write("stopped", steps[lasts[member]], member.name, why)
-    name = experiment_name(config, plain(config))
+    name = experiment_name(config, task_default_config(config))
     rows = [
         Row(name, *member, "return", steps[number].env_step, value)
         for member in members

@@ -1,6 +1,6 @@
 """What the loop of updates does once, for one member."""
 
-from r2r2.learn.update import learn, sample
+from r2r2.compute.update import learn, sample
 
 
 def update_once(agent, data, learner, member, draws, step):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from r2r2.config.agents import AGENTS
-from r2r2.config.fields import find_leaf, leaves, parse
-from r2r2.config.refusal import Refusal
-from r2r2.config.resolve import defaults
+from r2r2.config.errors import UserError
+from r2r2.config.fields import find_field, flatten_config, parse_value
+from r2r2.config.resolve import default_config
 
 NOTES = (Path(__file__).parents[1] / "docs" / "fidelity.md").read_text()
 FUNCTIONS = re.findall(r"`(\w+)/(\w+)\.py`, `(\w+)`(?: and `(\w+)`)?", NOTES)
@@ -18,10 +18,12 @@ NAMED = sorted(set(re.findall(r"`--([^\s`]+)(?: ([^`]+))?`", NOTES)))
 
 def takes(agent: str, name: str, value: str) -> bool:
     try:
-        leaf = find_leaf(leaves(defaults(agent)), name.removeprefix("no-"))
+        leaf = find_field(
+            flatten_config(default_config(agent)), name.removeprefix("no-")
+        )
         if value:
-            parse(leaf, value)
-    except Refusal:
+            parse_value(leaf, value)
+    except UserError:
         return False
     return leaf.kind is bool or not name.startswith("no-")
 

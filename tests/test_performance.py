@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from r2r2.envs.members import Spec
+from r2r2.agents.registry import make_agent
+from r2r2.cli.bench_flags import parse_bench
+from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
-from r2r2.learn.agents.make import make_agent
-from r2r2.run.memory import agent_bytes, row_bytes
-from r2r2.use.bench_flags import parse_bench
+from r2r2.training.memory import agent_bytes, row_bytes
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "performance.md").read_text()

@@ -17,26 +17,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from r2r2.config.agents import AGENTS, agent_config
-    from r2r2.config.minphi import MinPhiConfig
-    from r2r2.config.parts import R2R2, Representation
-    from r2r2.config.refusal import Refusal
-    from r2r2.config.resolve import resolve
-    from r2r2.config.run import RunConfig
-    from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
-    from r2r2.config.td7 import TD7Config
-    from r2r2.learn.losses.representation import (
+    from r2r2.agents.losses.representation import (
         redundancy,
         representation_loss,
         self_prediction,
         variance_hinge,
     )
-    from r2r2.measure.diagnostics import dead_coordinates, diagnose
-    from r2r2.measure.spectrum import effective_rank, singular_values
-    from r2r2.report.bootstrap import comparison_interval, interval
-    from r2r2.report.normalised import normalise_scores
-    from r2r2.report.samples import from_rliable, to_rliable
-    from r2r2.report.statistics import (
+    from r2r2.api import evaluate_run, train
+    from r2r2.config.agents import AGENTS, agent_config
+    from r2r2.config.common import R2R2, Representation
+    from r2r2.config.errors import UserError
+    from r2r2.config.minphi import MinPhiConfig
+    from r2r2.config.resolve import resolve
+    from r2r2.config.run import RunConfig
+    from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
+    from r2r2.config.td7 import TD7Config
+    from r2r2.diagnostics.representation import dead_coordinates, diagnose
+    from r2r2.diagnostics.spectrum import effective_rank, singular_values
+    from r2r2.stats.aggregates import (
         iqm,
         mean_score,
         median_score,
@@ -44,9 +42,10 @@ if TYPE_CHECKING:
         performance_profile,
         probability_of_improvement,
     )
-    from r2r2.run.start import train
-    from r2r2.use.evaluate import evaluate_run
-    from r2r2.use.video import record_video
+    from r2r2.stats.bootstrap import comparison_interval, interval
+    from r2r2.stats.normalization import normalise_scores
+    from r2r2.stats.samples import from_rliable, to_rliable
+    from r2r2.training.video import record_video
 
 __version__ = "0.1.0"
 
@@ -54,24 +53,24 @@ __version__ = "0.1.0"
 _HOMES = {
     "r2r2.config.agents": ("AGENTS", "agent_config"),
     "r2r2.config.minphi": ("MinPhiConfig",),
-    "r2r2.config.parts": ("R2R2", "Representation"),
-    "r2r2.config.refusal": ("Refusal",),
+    "r2r2.config.common": ("R2R2", "Representation"),
+    "r2r2.config.errors": ("UserError",),
     "r2r2.config.resolve": ("resolve",),
     "r2r2.config.run": ("RunConfig",),
     "r2r2.config.simbav2": ("SimbaV2Config", "SimbaV2SPLConfig"),
     "r2r2.config.td7": ("TD7Config",),
-    "r2r2.learn.losses.representation": (
+    "r2r2.agents.losses.representation": (
         "redundancy",
         "representation_loss",
         "self_prediction",
         "variance_hinge",
     ),
-    "r2r2.measure.diagnostics": ("dead_coordinates", "diagnose"),
-    "r2r2.measure.spectrum": ("effective_rank", "singular_values"),
-    "r2r2.report.bootstrap": ("comparison_interval", "interval"),
-    "r2r2.report.normalised": ("normalise_scores",),
-    "r2r2.report.samples": ("from_rliable", "to_rliable"),
-    "r2r2.report.statistics": (
+    "r2r2.diagnostics.representation": ("dead_coordinates", "diagnose"),
+    "r2r2.diagnostics.spectrum": ("effective_rank", "singular_values"),
+    "r2r2.stats.bootstrap": ("comparison_interval", "interval"),
+    "r2r2.stats.normalization": ("normalise_scores",),
+    "r2r2.stats.samples": ("from_rliable", "to_rliable"),
+    "r2r2.stats.aggregates": (
         "iqm",
         "mean_score",
         "median_score",
@@ -79,21 +78,20 @@ _HOMES = {
         "performance_profile",
         "probability_of_improvement",
     ),
-    "r2r2.run.start": ("train",),
-    "r2r2.use.evaluate": ("evaluate_run",),
-    "r2r2.use.video": ("record_video",),
+    "r2r2.api": ("evaluate_run", "train"),
+    "r2r2.training.video": ("record_video",),
 }
 
 __all__ = [
     "AGENTS",
     "R2R2",
     "MinPhiConfig",
-    "Refusal",
     "Representation",
     "RunConfig",
     "SimbaV2Config",
     "SimbaV2SPLConfig",
     "TD7Config",
+    "UserError",
     "agent_config",
     "comparison_interval",
     "dead_coordinates",

@@ -1,5 +1,5 @@
 """`python -m r2r2` is `r2r2`."""
 
-from r2r2.use.cli import entry
+from r2r2.cli.main import entry
 
 entry()

@@ -10,7 +10,7 @@ from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
 from made import make_csv, make_run, rising
-from r2r2.use.cli import main
+from r2r2.cli.main import main
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

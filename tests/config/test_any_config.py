@@ -5,16 +5,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from r2r2 import resolve, train
+from r2r2.api import RunOptions, finalize_config
 from r2r2.config.agents import AGENTS
-from r2r2.config.fields import leaves
-from r2r2.config.options import HUGE, LARGEST
-from r2r2.config.refusal import Refusal
-from r2r2.config.resolve import defaults
-from r2r2.config.text import parse_toml, to_toml
-from r2r2.envs.members import Spec
-from r2r2.record.folder import is_finished
-from r2r2.run.memory import check_fits
-from r2r2.run.start import How, settle
+from r2r2.config.errors import UserError
+from r2r2.config.fields import HUGE, LARGEST, flatten_config
+from r2r2.config.resolve import default_config
+from r2r2.config.toml_io import parse_toml, to_toml
+from r2r2.envs.spec import Spec
+from r2r2.storage.run_folder import is_finished
+from r2r2.training.memory import check_fits
 
 # Ten steps of it are two episodes and a half: warm-up, bursts and evaluations.
 TEN = {
@@ -55,7 +54,7 @@ FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name")
 def any_values(draw):
     """An agent and some of its fields, each with a value that may be right."""
     name = draw(st.sampled_from(sorted(AGENTS)))
-    table = leaves(defaults(name))
+    table = flatten_config(default_config(name))
     values = {"agent": name, "env": "Pendulum-v1"}
     for path in draw(st.lists(st.sampled_from(sorted(table)), max_size=4)):
         kind = ANY_VALUE[table[path].kind]
@@ -66,7 +65,9 @@ def any_values(draw):
 @st.composite
 def small_values(draw, name):
     """Fields of an agent that fit their ranges, if not always each other."""
-    table = {p: x for p, x in leaves(defaults(name)).items() if p not in FIXED}
+    table = {
+        p: x for p, x in flatten_config(default_config(name)).items() if p not in FIXED
+    }
     sizes = {p for p, x in table.items() if p.startswith("agent.") and x.kind is int}
     others = draw(st.sets(st.sampled_from(sorted(table)), min_size=5, max_size=12))
     values = {path: draw(_small(table[path])) for path in sorted(sizes | others)}
@@ -89,20 +90,20 @@ def check_sentence(refusal):
 @given(any_values())
 def test_a_config_is_one_that_can_be_built_or_is_refused_in_a_sentence(values):
     try:
-        config = settle(resolve(values))
+        config = finalize_config(resolve(values))
         check_fits(config, Spec(obs_dim=3, action_dim=1))
-    except Refusal as refusal:
+    except UserError as refusal:
         check_sentence(refusal)
     else:
-        assert settle(resolve(parse_toml(to_toml(config)))) == config
+        assert finalize_config(resolve(parse_toml(to_toml(config)))) == config
 
 
 def trains_ten_steps_or_is_refused(values, path):
     """What the issue asks of every config; gives whether it was trained."""
     try:
-        config = settle(resolve(values))
-        result = train(config, path, how=How(workers=0, overwrite=True))
-    except Refusal as refusal:
+        config = finalize_config(resolve(values))
+        result = train(config, path, how=RunOptions(workers=0, overwrite=True))
+    except UserError as refusal:
         check_sentence(refusal)
         return False
     assert is_finished(path, to_toml(config))

@@ -1,16 +1,25 @@
 import pytest
 
-from r2r2.config.fields import LONGEST, Leaf, find_leaf, leaves, parse, replace_leaves
-from r2r2.config.options import ANY, between, fraction_below
-from r2r2.config.refusal import Refusal, did_you_mean
-from r2r2.config.resolve import defaults
+from r2r2.config.errors import UserError, did_you_mean
+from r2r2.config.fields import (
+    ANY,
+    LONGEST,
+    FieldSpec,
+    between,
+    find_field,
+    flatten_config,
+    fraction_below,
+    parse_value,
+    replace_fields,
+)
+from r2r2.config.resolve import default_config
 
-TABLE = leaves(defaults("td7+r2r2"))
+TABLE = flatten_config(default_config("td7+r2r2"))
 
 
 def refused(leaf, value):
-    with pytest.raises(Refusal) as refusal:
-        parse(leaf, value)
+    with pytest.raises(UserError) as refusal:
+        parse_value(leaf, value)
     return str(refusal.value)
 
 
@@ -19,7 +28,7 @@ def test_every_field_has_help_and_allows_its_own_default(path):
     leaf = TABLE[path]
     if path not in ("agent.name", "env"):
         assert leaf.text
-        assert parse(leaf, leaf.value) == leaf.value
+        assert parse_value(leaf, leaf.value) == leaf.value
 
 
 @pytest.mark.parametrize(
@@ -35,32 +44,32 @@ def test_every_field_has_help_and_allows_its_own_default(path):
     ],
 )
 def test_a_field_is_found_by_its_name_or_a_unique_end(name, path):
-    assert find_leaf(TABLE, name).path == path
+    assert find_field(TABLE, name).path == path
 
 
 def test_half_a_word_is_no_end_of_a_name():
-    with pytest.raises(Refusal, match="'idth' is not a field; did you mean 'width'"):
-        find_leaf(TABLE, "idth")
+    with pytest.raises(UserError, match="'idth' is not a field; did you mean 'width'"):
+        find_field(TABLE, "idth")
 
 
 def test_an_end_that_two_fields_share_is_refused_with_both():
-    table = {p: Leaf(p, int, 0, "", ANY) for p in ("a.size", "b.size", "size_of")}
-    with pytest.raises(Refusal) as refusal:
-        find_leaf(table, "size")
+    table = {p: FieldSpec(p, int, 0, "", ANY) for p in ("a.size", "b.size", "size_of")}
+    with pytest.raises(UserError) as refusal:
+        find_field(table, "size")
     assert str(
         refusal.value
     ) == "'size' could be any of a.size, b.size; write one of " + ("these")
-    assert find_leaf(table, "b.size").path == "b.size"
+    assert find_field(table, "b.size").path == "b.size"
 
 
 def test_a_name_of_its_own_goes_before_the_end_of_another():
-    table = {p: Leaf(p, int, 0, "", ANY) for p in ("inner.size", "size")}
-    assert find_leaf(table, "size").path == "size"
+    table = {p: FieldSpec(p, int, 0, "", ANY) for p in ("inner.size", "size")}
+    assert find_field(table, "size").path == "size"
 
 
 def test_a_name_far_from_all_is_sent_to_the_help():
-    with pytest.raises(Refusal) as refusal:
-        find_leaf(TABLE, "zzzzzz")
+    with pytest.raises(UserError) as refusal:
+        find_field(TABLE, "zzzzzz")
     assert str(refusal.value) == "'zzzzzz' is not a field; see --help"
 
 
@@ -91,7 +100,7 @@ def test_a_name_far_from_all_is_sent_to_the_help():
     ],
 )
 def test_values_are_read_as_the_fields_type(path, given, value):
-    read = parse(TABLE[path], given)
+    read = parse_value(TABLE[path], given)
     assert read == value
     assert type(read) is type(value)
 
@@ -116,16 +125,16 @@ def test_a_weight_is_finite_and_not_negative(value):
 
 
 def test_the_ends_of_ranges_are_as_their_words_say():
-    assert parse(TABLE["agent.representation.lambda_rr"], "0") == 0
+    assert parse_value(TABLE["agent.representation.lambda_rr"], "0") == 0
     assert "a number above 0, up to 1e+18" in refused(TABLE["agent.adam.epsilon"], "0")
     assert "a number above 0, up to 1e+18" in refused(
         TABLE["agent.adam.epsilon"], "inf"
     )
     assert "from 0 to 1" in refused(TABLE["agent.discount"], "1.01")
     assert "from 0 to 1" in refused(TABLE["agent.discount"], "nan")
-    assert parse(TABLE["agent.discount"], "1") == 1
+    assert parse_value(TABLE["agent.discount"], "1") == 1
     assert "from 0 to below 1" in refused(TABLE["agent.adam.beta1"], "1")
-    assert parse(TABLE["agent.adam.beta1"], "0") == 0
+    assert parse_value(TABLE["agent.adam.beta1"], "0") == 0
     assert not fraction_below(1).holds(float("nan"))
     assert not between(0, 1).holds(float("inf"))
 
@@ -171,12 +180,12 @@ def test_tasks_are_different_names(value):
 
 
 def test_replacing_changes_the_named_fields_alone():
-    before = defaults("td7")
-    after = replace_leaves(before, {"steps": 7, "agent.adam.beta1": 0.5})
+    before = default_config("td7")
+    after = replace_fields(before, {"steps": 7, "agent.adam.beta1": 0.5})
     changed = {
         path: leaf.value
-        for path, leaf in leaves(after).items()
-        if leaf.value != leaves(before)[path].value
+        for path, leaf in flatten_config(after).items()
+        if leaf.value != flatten_config(before)[path].value
     }
     assert changed == {"steps": 7, "agent.adam.beta1": 0.5}
 

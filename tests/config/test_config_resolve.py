@@ -3,11 +3,11 @@ import dataclasses
 import pytest
 
 from r2r2.config.agents import AGENTS, agent_config
-from r2r2.config.fields import leaves
-from r2r2.config.parts import R2R2, Representation
+from r2r2.config.common import R2R2, Representation
+from r2r2.config.errors import UserError
+from r2r2.config.fields import flatten_config
 from r2r2.config.presets import QUICK
-from r2r2.config.refusal import Refusal
-from r2r2.config.resolve import checked, defaults, resolve, with_action_repeat
+from r2r2.config.resolve import default_config, resolve, validate, with_action_repeat
 from r2r2.config.run import RunConfig
 from r2r2.config.td7 import TD7Config
 
@@ -15,7 +15,7 @@ ENV = {"env": "Hopper-v5"}
 
 
 def refused(*layers):
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         resolve(*layers)
     return str(refusal.value)
 
@@ -29,7 +29,7 @@ def test_the_agents_differ_in_two_weights_alone():
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_goes_by_its_own_name(name):
-    assert defaults(name).agent.name == name
+    assert default_config(name).agent.name == name
 
 
 @pytest.mark.parametrize("name", ["td8", "TD7", "", 3, None, ["td7"], {}])
@@ -40,7 +40,9 @@ def test_an_agent_that_there_is_not_is_refused(name):
 
 
 def test_without_anything_said_the_agent_has_r2r2():
-    assert resolve(ENV) == dataclasses.replace(defaults("td7+r2r2"), env=("Hopper-v5",))
+    assert resolve(ENV) == dataclasses.replace(
+        default_config("td7+r2r2"), env=("Hopper-v5",)
+    )
 
 
 @pytest.mark.parametrize("key", ["agent", "agent.name"])
@@ -99,17 +101,17 @@ def test_evaluations_are_averaged_in_whole_numbers():
     ],
 )
 def test_a_config_made_in_python_is_checked_too(config, sentence):
-    with pytest.raises(Refusal, match=sentence):
-        checked(config)
+    with pytest.raises(UserError, match=sentence):
+        validate(config)
 
 
 def test_a_good_config_stays_as_it_is():
     config = RunConfig(env=("A-v0",), seeds=(4,))
-    assert checked(config) == config
+    assert validate(config) == config
 
 
 def test_numbers_given_as_another_kind_become_the_fields_own():
-    config = checked(RunConfig(TD7Config(discount=1), ("A-v0",)))
+    config = validate(RunConfig(TD7Config(discount=1), ("A-v0",)))
     assert type(config.agent.discount) is float
 
 
@@ -118,7 +120,7 @@ def test_zero_action_repeat_is_the_suites_own():
     assert with_action_repeat(config, {2}).action_repeat == 2
     given = dataclasses.replace(config, action_repeat=4)
     assert with_action_repeat(given, {1, 2}) == given
-    with pytest.raises(Refusal, match=r"action_repeat is 0, .*; give one for all"):
+    with pytest.raises(UserError, match=r"action_repeat is 0, .*; give one for all"):
         with_action_repeat(config, {1, 2})
 
 
@@ -126,7 +128,7 @@ def test_the_quick_preset_is_a_config():
     config = resolve(QUICK)
     assert config.env == ("cartpole-swingup",)
     assert config.warmup < config.steps
-    assert set(QUICK) <= {*leaves(config), "agent"}
+    assert set(QUICK) <= {*flatten_config(config), "agent"}
 
 
 def test_a_config_cannot_be_changed():
@@ -142,11 +144,11 @@ def test_more_updates_than_the_device_counts_are_refused():
 
 
 def test_r2r2_needs_an_encoder():
-    with pytest.raises(Refusal, match=r"no encoder .* simbav2-spl\+r2r2 has one"):
+    with pytest.raises(UserError, match=r"no encoder .* simbav2-spl\+r2r2 has one"):
         agent_config("simbav2+r2r2")
     assert "simbav2-spl+r2r2" in AGENTS
 
 
 def test_warm_up_is_the_releases():
-    steps = {name: defaults(name).warmup for name in AGENTS}
+    steps = {name: default_config(name).warmup for name in AGENTS}
     assert all(n == (25_000 if "td7" in name else 5_000) for name, n in steps.items())

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from r2r2.cli.train_flags import parse_train
 from r2r2.config.agents import AGENTS
-from r2r2.config.fields import leaves, replace_leaves
-from r2r2.config.refusal import Refusal
-from r2r2.config.resolve import PAIRS, defaults, resolve
-from r2r2.config.text import (
-    GUARDS,
+from r2r2.config.errors import UserError
+from r2r2.config.fields import flatten_config, replace_fields
+from r2r2.config.resolve import PAIRS, default_config, resolve
+from r2r2.config.toml_io import (
+    NON_RESULT_FIELDS,
     digest,
     experiment_name,
     parse_toml,
@@ -20,12 +21,11 @@ from r2r2.config.text import (
     safe_name,
     to_toml,
 )
-from r2r2.use.flags import parse_train
 
 FIELDS = [
     (agent, path)
     for agent in AGENTS
-    for path in leaves(defaults(agent))
+    for path in flatten_config(default_config(agent))
     if path != "agent.name"
 ]
 WORDS = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters=","))
@@ -42,15 +42,15 @@ KINDS = {
 @st.composite
 def configs(draw):
     """Any config that is allowed: an agent, some tasks, and some fields changed."""
-    plain = defaults(draw(st.sampled_from(sorted(AGENTS))))
+    plain = default_config(draw(st.sampled_from(sorted(AGENTS))))
     own = [path for agent, path in FIELDS if agent == plain.agent.name]
     chosen = draw(st.sets(st.sampled_from(own)))
     chosen = {"env"} | chosen - {"eval_average"}
     values = {}
     for path in sorted(chosen):
-        leaf = leaves(plain)[path]
+        leaf = flatten_config(plain)[path]
         values[path] = draw(KINDS[leaf.kind].filter(leaf.allowed.holds))
-    config = replace_leaves(plain, values)
+    config = replace_fields(plain, values)
     assume(config.steps * config.utd < 2**31)
     for pair in PAIRS:
         low, high = (getattr(config.agent, field, None) for field in pair)
@@ -66,7 +66,7 @@ def as_text(value):
 
 def changed(path, config):
     """The config with one field changed to another value that is allowed."""
-    leaf = leaves(config)[path]
+    leaf = flatten_config(config)[path]
     if leaf.kind is bool:
         value = not leaf.value
     elif leaf.kind is str:
@@ -75,7 +75,7 @@ def changed(path, config):
         value = ("dog-run",) if path == "env" else (7,)
     else:
         value = leaf.value + 1 if leaf.kind is int else leaf.value / 2 or 0.5
-    return replace_leaves(config, {path: value})
+    return replace_fields(config, {path: value})
 
 
 @given(configs())
@@ -87,7 +87,7 @@ def test_toml_brings_a_config_back(config):
 def test_the_command_line_reaches_every_field(config):
     flags = [
         f"--{path.replace('_', '-')}={as_text(leaf.value)}"
-        for path, leaf in leaves(config).items()
+        for path, leaf in flatten_config(config).items()
         if path not in ("agent.name", "env")
     ]
     env = ",".join(config.env)
@@ -97,7 +97,7 @@ def test_the_command_line_reaches_every_field(config):
 
 @pytest.mark.parametrize(("agent", "path"), FIELDS)
 def test_every_field_has_one_name_in_a_file_and_on_the_command_line(agent, path):
-    plain = dataclasses.replace(defaults(agent), env=("Hopper-v5",))
+    plain = dataclasses.replace(default_config(agent), env=("Hopper-v5",))
     config = changed(path, plain)
     assert config != plain
     values = tomllib.loads(to_toml(config))
@@ -105,7 +105,7 @@ def test_every_field_has_one_name_in_a_file_and_on_the_command_line(agent, path)
         values = values[part]
     layer = {"agent": agent, "env": "Hopper-v5"}
     assert resolve(layer, {path: values}) == config
-    text = as_text(leaves(config)[path].value)
+    text = as_text(flatten_config(config)[path].value)
     flags = ["--agent", agent, "--env", "Hopper-v5"]
     for name in (path, path.replace("_", "-"), path.rpartition(".")[2]):
         given = [f"--{name}", text.removesuffix(",") if path == "env" else text]
@@ -140,28 +140,28 @@ def test_a_file_may_use_tables_dots_dashes_and_short_names():
 def test_a_file_that_is_no_toml_is_refused(tmp_path, content, reason):
     path = tmp_path / "c.toml"
     path.write_bytes(content)
-    with pytest.raises(Refusal, match=reason) as refusal:
+    with pytest.raises(UserError, match=reason) as refusal:
         read_toml(path)
     assert str(refusal.value).startswith(f"config is '{path}', which cannot be read: ")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(Refusal, match=r"x.toml', .*: No such file or directory$"):
+    with pytest.raises(UserError, match=r"x.toml', .*: No such file or directory$"):
         read_toml(tmp_path / "x.toml")
-    with pytest.raises(Refusal, match=r"which cannot be read: Is a directory$"):
+    with pytest.raises(UserError, match=r"which cannot be read: Is a directory$"):
         read_toml(tmp_path)
 
 
 @pytest.mark.parametrize(("agent", "path"), FIELDS)
 def test_the_digest_hangs_on_every_field_but_seeds_steps_and_guards(agent, path):
-    config = dataclasses.replace(defaults(agent), env=("Hopper-v5",))
+    config = dataclasses.replace(default_config(agent), env=("Hopper-v5",))
     same = digest(changed(path, config)) == digest(config)
-    assert same == (path in ("seeds", "steps", *GUARDS))
+    assert same == (path in ("seeds", "steps", *NON_RESULT_FIELDS))
 
 
 def test_the_digest_hangs_on_the_agent():
-    assert digest(defaults("td7")) != digest(defaults("td7+r2r2"))
-    assert re.fullmatch("[0-9a-f]{8}", digest(defaults("td7")))
+    assert digest(default_config("td7")) != digest(default_config("td7+r2r2"))
+    assert re.fullmatch("[0-9a-f]{8}", digest(default_config("td7")))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_safe_name_cannot_leave_its_folder():
 
 
 def test_an_experiments_name_says_what_was_changed():
-    plain = defaults("td7+r2r2")
+    plain = default_config("td7+r2r2")
     assert experiment_name(plain, plain) == "td7+r2r2_utd1"
     config = resolve(
         {

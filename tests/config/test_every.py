@@ -1,26 +1,26 @@
 import pytest
 
-from r2r2.config.every import EVERY, Every, every
-from r2r2.config.refusal import Refusal
+from r2r2.config.errors import UserError
+from r2r2.config.interval import INTERVAL, Interval, parse_interval
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("10min", Every(minutes=10.0)),
-        ("0.5min", Every(minutes=0.5)),
-        (" 2 min ", Every(minutes=2.0)),
-        ("5000", Every(steps=5000)),
-        ("5_000", Every(steps=5000)),
-        ("5000 steps", Every(steps=5000)),
-        ("1 step", Every(steps=1)),
-        ("2147483647", Every(steps=2**31 - 1)),
-        ("never", Every()),
+        ("10min", Interval(minutes=10.0)),
+        ("0.5min", Interval(minutes=0.5)),
+        (" 2 min ", Interval(minutes=2.0)),
+        ("5000", Interval(steps=5000)),
+        ("5_000", Interval(steps=5000)),
+        ("5000 steps", Interval(steps=5000)),
+        ("1 step", Interval(steps=1)),
+        ("2147483647", Interval(steps=2**31 - 1)),
+        ("never", Interval()),
     ],
 )
 def test_an_interval_is_minutes_steps_or_never(text, found):
-    assert every(text) == found
-    assert EVERY.holds(text)
+    assert parse_interval(text) == found
+    assert INTERVAL.holds(text)
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def test_an_interval_is_minutes_steps_or_never(text, found):
     ],
 )
 def test_anything_else_is_refused_in_a_sentence(text):
-    assert not EVERY.holds(text)
-    with pytest.raises(Refusal) as refused:
-        every(text)
+    assert not INTERVAL.holds(text)
+    with pytest.raises(UserError) as refused:
+        parse_interval(text)
     assert str(refused.value) == (
         f"checkpoint_every is {text!r}; allowed is minutes (10min, 0.5min), decision "
         "steps (5000) or never"

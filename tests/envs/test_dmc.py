@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
-from r2r2.envs.dm_suite import dm_suite, outdated
-from r2r2.envs.dmc import DMCEnv
+from r2r2.envs.dm_control import DMCEnv, dm_suite, outdated
 from r2r2.envs.make import make_env
 
 HUMANOID = {

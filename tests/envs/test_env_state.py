@@ -17,11 +17,11 @@ from gymnasium.wrappers import (
 )
 from scripted import Count
 
-from r2r2.envs.make import adapted, make_env
-from r2r2.envs.mujoco_state import Simulation
-from r2r2.envs.own import Lent
-from r2r2.envs.state import restore, state_of
+from r2r2.envs.make import adapt_env, make_env
 from r2r2.envs.suites import PAPER_TASKS, default_action_repeat, known_tasks
+from r2r2.envs.user_envs import BorrowedEnv
+from r2r2.envs.vector.mujoco_state import Simulation
+from r2r2.envs.vector.saved_states import restore_env_state, save_env_state
 
 BEFORE, AFTER = 30, 50
 
@@ -64,13 +64,13 @@ def cut(env, before=BEFORE, after=AFTER, seed=3):
     actions = rng.uniform(-0.5, 0.5, (before + after, *env.action_space.shape))
     player = Player(env, seed)
     player.outcomes(actions[:before])
-    saved, begun = state_of(env), player.seed
+    saved, begun = save_env_state(env), player.seed
     return Cut(saved, begun, actions[before:], player.outcomes(actions[before:]))
 
 
 def continued(env, left, mend=lambda env: None):
     player = Player(env, left.seed)
-    restore(env, left.saved)
+    restore_env_state(env, left.saved)
     mend(env)
     return player.outcomes(left.actions)
 
@@ -148,7 +148,7 @@ def test_an_episode_that_is_over_stays_over():
     for _ in range(500):
         env.step(np.zeros(1))
     other.reset(seed=0)
-    restore(other, state_of(env))
+    restore_env_state(other, save_env_state(env))
     with pytest.raises(ResetNeeded):
         other.step(np.zeros(1))
 
@@ -161,7 +161,7 @@ def test_a_state_taken_before_the_first_step_continues_too():
 def test_a_saved_state_is_a_copy_of_plain_arrays():
     env = build("Ant-v5")
     env.reset(seed=0)
-    saved = state_of(env)
+    saved = save_env_state(env)
     then = {name: array.copy() for name, array in saved.items()}
     env.step(np.ones(8))
     for name, array in saved.items():
@@ -175,7 +175,7 @@ def test_without_the_derived_fields_the_reward_is_another(task):
     left = cut(build(task))
     fresh = build(task)
     fresh.reset(seed=left.seed)
-    lacking = left.saved | {"task/derived": state_of(fresh)["task/derived"]}
+    lacking = left.saved | {"task/derived": save_env_state(fresh)["task/derived"]}
     there = continued(build(task), left._replace(saved=lacking))
     assert there[0] != left.outcomes[0]
 
@@ -200,7 +200,7 @@ def test_the_generators_go_on_where_they_were():
         if task == "cartpole-swingup":
             env.unwrapped._env.task.random.normal()  # leaves one of a pair
         other.reset(seed=0)
-        restore(other, state_of(env))
+        restore_env_state(other, save_env_state(env))
         drawn = [e.unwrapped.np_random.integers(2**32, size=9) for e in (env, other)]
         np.testing.assert_array_equal(*drawn)
         np.testing.assert_array_equal(env.reset()[0], other.reset()[0])
@@ -267,7 +267,7 @@ class SavedBlend(Blend):
 
 
 def own(env):
-    return adapted("own", Lent(env), 2)
+    return adapt_env("own", BorrowedEnv(env), 2)
 
 
 def test_an_environment_of_ones_own_says_what_its_steps_change():
@@ -301,23 +301,23 @@ class Changed(RescaleAction):
 )
 def test_what_is_not_known_offers_no_state_and_takes_none(env):
     env.reset(seed=0)
-    assert state_of(env) is None
+    assert save_env_state(env) is None
     with pytest.raises(ValueError, match="takes no saved state"):
-        restore(env, {})
+        restore_env_state(env, {})
 
 
 def test_a_child_of_a_mujoco_task_is_another_task():
     kind = type(gymnasium.make("Hopper-v5").unwrapped)
     env = type("Taller", (kind,), {})()
     env.reset(seed=0)
-    assert state_of(env) is None
+    assert save_env_state(env) is None
 
 
 def test_another_kind_of_generator_offers_no_state():
     env = Drifting()
     env.reset(seed=0)
     env.np_random = np.random.Generator(np.random.Philox(0))
-    assert state_of(env) is None
+    assert save_env_state(env) is None
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_names_and_kinds_of_ones_own_are_checked(given):
     env.save_state = lambda: given
     env.reset(seed=0)
     with pytest.raises(ValueError, match="save_state of Drifting gives"):
-        state_of(env)
+        save_env_state(env)
 
 
 def other(name, change):
@@ -407,7 +407,7 @@ def test_what_does_not_fit_is_refused(name, change, humanoid):
     saved |= {} if changed is None else {name: changed}
     fresh.reset(seed=left.seed)
     with pytest.raises(ValueError, match="the saved state") as refused:
-        restore(fresh, saved)
+        restore_env_state(fresh, saved)
     assert "\n" not in str(refused.value)
     assert continued(fresh, left) == left.outcomes  # and nothing of it stays
 
@@ -416,7 +416,7 @@ def test_fields_that_hold_nonsense_move_nothing(humanoid):
     left, fresh = humanoid
     fresh.reset(seed=left.seed)
     derived = nan(left.saved["task/derived"])
-    restore(fresh, left.saved | {"task/derived": derived})
+    restore_env_state(fresh, left.saved | {"task/derived": derived})
     assert np.isfinite(fresh.unwrapped._env.physics.data.qpos).all()
 
 
@@ -425,7 +425,7 @@ def test_a_name_too_many_is_refused(name, humanoid):
     left, fresh = humanoid
     fresh.reset(seed=left.seed)
     with pytest.raises(ValueError, match="the saved state has"):
-        restore(fresh, left.saved | {name: np.zeros(1)})
+        restore_env_state(fresh, left.saved | {name: np.zeros(1)})
 
 
 def test_the_state_of_another_task_is_refused():
@@ -433,16 +433,16 @@ def test_the_state_of_another_task_is_refused():
     for env in (ant, hopper):
         env.reset(seed=0)
     with pytest.raises(ValueError, match="is of kind 'f' and shape"):
-        restore(hopper, state_of(ant))
+        restore_env_state(hopper, save_env_state(ant))
 
 
 def test_what_ones_own_load_state_raises_is_a_refusal():
     env = own(Drifting())
     env.reset(seed=0)
-    saved = state_of(env)
+    saved = save_env_state(env)
     del saved["task/obs"]
     with pytest.raises(ValueError, match="the saved state does not fit: 'obs'"):
-        restore(env, saved)
+        restore_env_state(env, saved)
 
 
 if __name__ == "__main__":

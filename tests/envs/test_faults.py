@@ -16,12 +16,12 @@ import scripted
 from gymnasium.error import ResetNeeded
 from test_pool import children, place
 
-from r2r2.envs.failure import EnvFailure, Fault
-from r2r2.envs.members import Member
-from r2r2.envs.own import Lent
-from r2r2.envs.pool import EnvPool
-from r2r2.envs.slots import NO_EPISODE
-from r2r2.envs.turns import Step, Turn
+from r2r2.envs.errors import EnvFailure, Fault
+from r2r2.envs.spec import Member
+from r2r2.envs.user_envs import BorrowedEnv
+from r2r2.envs.vector.pool import EnvPool
+from r2r2.envs.vector.shared_arrays import NO_EPISODE
+from r2r2.envs.vector.step_types import StepRequest, StepResult
 
 
 class Fails(scripted.Count):
@@ -57,10 +57,10 @@ def failing(way, seed=0, **more):
 
 
 def turn(slots, seed=NO_EPISODE):
-    return Turn(slots, np.zeros((len(slots), 2)), [seed] * len(slots))
+    return StepRequest(slots, np.zeros((len(slots), 2)), [seed] * len(slots))
 
 
-def well(step: Step, row: int, t: int) -> bool:
+def well(step: StepResult, row: int, t: int) -> bool:
     return bool(step.reward[row] == t * t and step.reached[row, 1] == t)
 
 
@@ -120,7 +120,7 @@ def test_an_environment_that_failed_is_closed_and_built_anew():
 
 def test_a_lent_environment_is_reset_again():
     mine = Fails("nan reward")
-    source = partial(Lent, mine)
+    source = partial(BorrowedEnv, mine)
     with EnvPool([place(Member("arm", 0), source=source)], workers=0) as pool:
         pool.reset([0], [0])
         while not pool.step(turn([0])).faults:
@@ -329,7 +329,7 @@ def test_states_are_saved_and_loaded_wherever_an_environment_lives():
 
 
 def test_a_state_finds_a_worker_that_looks_for_orders(monkeypatch):
-    monkeypatch.setattr("r2r2.envs.pool.looking_time", lambda *_: 0.5)
+    monkeypatch.setattr("r2r2.envs.vector.pool.looking_time", lambda *_: 0.5)
     small = place(Member("small", 0), source=partial(Vast, size=3))
     with EnvPool([small], workers=1) as pool:
         pool.reset([0], [0])
@@ -347,12 +347,16 @@ def test_physics_goes_on_from_a_worker_to_the_bit():
     with EnvPool(list(map(place, members)), 1) as pool:
         pool.reset([0, 1], seeds)
         for action in actions[:10]:
-            pool.step(Turn([0, 1], action, [9, 9]))
+            pool.step(StepRequest([0, 1], action, [9, 9]))
         states = pool.save([0, 1])
-        steps = [pool.step(Turn([0, 1], action, [9, 9])) for action in actions[10:]]
+        steps = [
+            pool.step(StepRequest([0, 1], action, [9, 9])) for action in actions[10:]
+        ]
     with EnvPool(list(map(place, members)), 0) as pool:
         assert pool.load([0, 1], seeds, states)[1] == ()
-        again = [pool.step(Turn([0, 1], action, [9, 9])) for action in actions[10:]]
+        again = [
+            pool.step(StepRequest([0, 1], action, [9, 9])) for action in actions[10:]
+        ]
     for first, second in zip(steps, again, strict=True):
         for mine, other in zip(first.columns, second.columns, strict=True):
             np.testing.assert_array_equal(mine, other)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scripted  # noqa: F401, registers its tasks
 
-from r2r2.config.refusal import Refusal
+from r2r2.config.errors import UserError
 from r2r2.envs.make import episode_seed, make_env, spec_of
-from r2r2.envs.members import Spec
+from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
 
 
@@ -110,7 +110,7 @@ BOUNDS = "supported are bounds of at most 1e+06, the low below the high"
 )
 def test_what_cannot_be_used_is_refused(task, sentence):
     task = f"scripted:{task}-v0"
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         make_env(task, 1)
     assert str(refusal.value) == f"env is {task!r}, {sentence}"
 
@@ -130,14 +130,14 @@ def test_what_cannot_be_used_is_refused(task, sentence):
     ],
 )
 def test_what_is_not_ours_is_refused(task, sentence):
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         make_env(task, 1)
     assert str(refusal.value) == f"env is {task!r}, {sentence}"
 
 
 def test_a_missing_dependency_of_gymnasium_is_named():
     with pytest.raises(
-        Refusal, match=r"^env is 'Hopper-v3', which cannot .*gymnasium-robotics"
+        UserError, match=r"^env is 'Hopper-v3', which cannot .*gymnasium-robotics"
     ):
         make_env("Hopper-v3", 1)
 
@@ -145,7 +145,7 @@ def test_a_missing_dependency_of_gymnasium_is_named():
 def test_a_module_that_fails_is_named(tmp_path, monkeypatch):
     (tmp_path / "bent_arm.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(Refusal, match=r"'bent_arm' failed \(ZeroDivisionError: "):
+    with pytest.raises(UserError, match=r"'bent_arm' failed \(ZeroDivisionError: "):
         make_env("bent_arm:Arm-v0", 1)
 
 

@@ -17,15 +17,15 @@ import pytest
 import scripted
 from gymnasium.error import ResetNeeded
 
-from r2r2.config.refusal import Refusal
-from r2r2.envs.failure import EnvFailure
+from r2r2.config.errors import UserError
+from r2r2.envs.errors import EnvFailure
 from r2r2.envs.make import make_env
-from r2r2.envs.members import Member, Spec
-from r2r2.envs.pool import EnvPool, crew_size
-from r2r2.envs.slots import NO_EPISODE
-from r2r2.envs.troupe import Recipe
-from r2r2.envs.turns import Place, Turn
-from r2r2.envs.waiting import LOOK, looking_time
+from r2r2.envs.spec import Member, Spec
+from r2r2.envs.vector.local_envs import EnvFactory
+from r2r2.envs.vector.pool import EnvPool, worker_count
+from r2r2.envs.vector.shared_arrays import NO_EPISODE
+from r2r2.envs.vector.spin_wait import LOOK, spin_seconds
+from r2r2.envs.vector.step_types import EnvSlot, StepRequest
 
 COUNT = Member("scripted:Count-v0", 0)
 TERMINATES = Member("scripted:Terminates-v0", 1)
@@ -34,7 +34,7 @@ NONE = [NO_EPISODE, NO_EPISODE]
 
 
 def place(member, repeat=1, source=None):
-    return Place(member, Recipe(member.task, repeat, source), "training")
+    return EnvSlot(member, EnvFactory(member.task, repeat, source), "training")
 
 
 # All here; all in workers, which sleep or look; the first here, the second in a worker.
@@ -49,7 +49,7 @@ PATHS = {
 @pytest.fixture(params=PATHS.values(), ids=PATHS)
 def pool(request, monkeypatch):
     workers, here, looking = request.param
-    monkeypatch.setattr("r2r2.envs.pool.looking_time", lambda *_: looking)
+    monkeypatch.setattr("r2r2.envs.vector.pool.looking_time", lambda *_: looking)
     places = [place(member, repeat=2) for member in (COUNT, TERMINATES)]
     with EnvPool(places, workers, here) as pool:
         pool.starts = pool.reset([0, 1], [5, 6])[:, 0]
@@ -68,7 +68,7 @@ def test_reset_gives_the_slots_own_start(pool):
 
 
 def test_a_step_of_all(pool):
-    step = pool.step(Turn([0, 1], np.array([[1.0, 1.0], [-1.0, -1.0]]), NONE))
+    step = pool.step(StepRequest([0, 1], np.array([[1.0, 1.0], [-1.0, -1.0]]), NONE))
     first, second = pool.starts
     np.testing.assert_allclose(step.reached, [[first, 2, 1, 10], [second, 2, -3, 0]])
     np.testing.assert_array_equal(step.obs, step.reached)
@@ -79,8 +79,8 @@ def test_a_step_of_all(pool):
 
 
 def test_an_end_shows_where_it_ended_and_where_the_next_episode_begins(pool):
-    pool.step(Turn([0, 1], ZEROS, [7, 8]))
-    step = pool.step(Turn([0, 1], ZEROS, [7, 8]))
+    pool.step(StepRequest([0, 1], ZEROS, [7, 8]))
+    step = pool.step(StepRequest([0, 1], ZEROS, [7, 8]))
     np.testing.assert_array_equal(step.reached[:, :2], np.c_[pool.starts, [4, 3]])
     np.testing.assert_array_equal(step.reward, [25, 9])
     np.testing.assert_array_equal(step.terminated, [False, True])
@@ -89,21 +89,21 @@ def test_an_end_shows_where_it_ended_and_where_the_next_episode_begins(pool):
     begun = make_env(TERMINATES.task, 2).reset(seed=8)[0]
     np.testing.assert_array_equal(step.obs[1], begun)
     # The new episode runs: its first step is number 2, of two repeats.
-    after = pool.step(Turn([1], ZEROS[:1], [9]))
+    after = pool.step(StepRequest([1], ZEROS[:1], [9]))
     np.testing.assert_array_equal(after.reached[:, :2], [[begun[0], 2]])
 
 
 def test_a_time_limit_is_no_termination(pool):
     for _ in range(4):
-        step = pool.step(Turn([0], ZEROS[:1], [NO_EPISODE]))
+        step = pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE]))
     np.testing.assert_array_equal(step.reached[:, 1], [7])
     np.testing.assert_array_equal(step.terminated, [False])
     np.testing.assert_array_equal(step.truncated, [True])
 
 
 def test_rows_follow_the_slots(pool):
-    pool.step(Turn([1], ZEROS[:1], [NO_EPISODE]))
-    step = pool.step(Turn([1, 0], np.array([[1.0, 1.0], [-1.0, -1.0]]), NONE))
+    pool.step(StepRequest([1], ZEROS[:1], [NO_EPISODE]))
+    step = pool.step(StepRequest([1, 0], np.array([[1.0, 1.0], [-1.0, -1.0]]), NONE))
     second_then_first = [[pool.starts[1], 3, 1, 10], [pool.starts[0], 2, -3, 0]]
     np.testing.assert_allclose(step.reached, second_then_first)
     np.testing.assert_array_equal(step.reward, [9, 5])
@@ -112,21 +112,21 @@ def test_rows_follow_the_slots(pool):
 
 def test_what_was_returned_does_not_change(pool):
     start = pool.reset([0], [5])
-    first = pool.step(Turn([0, 1], ZEROS, NONE))
+    first = pool.step(StepRequest([0, 1], ZEROS, NONE))
     kept = [column.copy() for column in first.columns]
-    pool.step(Turn([0, 1], np.ones((2, 2)), NONE))
+    pool.step(StepRequest([0, 1], np.ones((2, 2)), NONE))
     for column, copy in zip(first.columns, kept, strict=True):
         np.testing.assert_array_equal(column, copy)
     assert start[0, 1] == 0
 
 
 def test_no_slot_is_stepped_past_its_end(pool):
-    pool.step(Turn([0, 1], ZEROS, NONE))
-    pool.step(Turn([0, 1], ZEROS, NONE))
+    pool.step(StepRequest([0, 1], ZEROS, NONE))
+    pool.step(StepRequest([0, 1], ZEROS, NONE))
     with pytest.raises(ResetNeeded, match=r"\[1\]"):
-        pool.step(Turn([0, 1], ZEROS, NONE))
+        pool.step(StepRequest([0, 1], ZEROS, NONE))
     pool.reset([1], [6])
-    step = pool.step(Turn([0, 1], ZEROS, NONE))
+    step = pool.step(StepRequest([0, 1], ZEROS, NONE))
     # The refused step moved nobody: the first is at 6, the second at 2.
     np.testing.assert_array_equal(step.reached[:, 1], [6, 2])
 
@@ -136,12 +136,12 @@ def test_actions_of_another_shape(shape):
     with EnvPool([place(COUNT), place(TERMINATES)], workers=0) as pool:
         pool.reset([0, 1], [5, 6])
         with pytest.raises(ValueError, match=r"needed is \(2, 2\)"):
-            pool.step(Turn([0, 1], np.zeros(shape), NONE))
+            pool.step(StepRequest([0, 1], np.zeros(shape), NONE))
 
 
 def test_members_of_other_sizes_are_refused():
     members = [Member("Hopper-v5", 0), Member("Hopper-v5", 1), Member("Pendulum-v1", 0)]
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         EnvPool(list(map(place, members)), workers=2)
     assert str(refusal.value) == (
         "env is 'Hopper-v5' (observation 11, action 3) and 'Pendulum-v1'"
@@ -152,7 +152,7 @@ def test_members_of_other_sizes_are_refused():
 def test_single_precision_observations_become_double():
     with EnvPool([place(Member("Pendulum-v1", 0))], workers=0) as pool:
         assert pool.reset([0], [0]).dtype == np.float64
-        step = pool.step(Turn([0], np.zeros((1, 1)), [0]))
+        step = pool.step(StepRequest([0], np.zeros((1, 1)), [0]))
         assert step.reached.dtype == np.float64
 
 
@@ -171,7 +171,9 @@ def test_physics_is_the_same_in_a_worker_to_the_bit():
     for workers in (0, 2):
         with EnvPool(list(map(place, members)), workers) as pool:
             pool.reset(range(3), [1, 2, 3])
-            steps = [pool.step(Turn(range(3), a, [4, 5, 6])).columns for a in actions]
+            steps = [
+                pool.step(StepRequest(range(3), a, [4, 5, 6])).columns for a in actions
+            ]
         found.append([np.stack(column) for column in zip(*steps, strict=True)])
     for here, there in zip(*found, strict=True):
         np.testing.assert_array_equal(here, there)
@@ -180,10 +182,10 @@ def test_physics_is_the_same_in_a_worker_to_the_bit():
 
 def test_there_are_never_more_workers_than_cores_or_slots():
     cores = len(os.sched_getaffinity(0))
-    assert crew_size(None) == crew_size(10_000) == cores
-    assert crew_size(0) == 0
-    with pytest.raises(Refusal, match="workers is -1; allowed is a whole number"):
-        crew_size(-1)
+    assert worker_count(None) == worker_count(10_000) == cores
+    assert worker_count(0) == 0
+    with pytest.raises(UserError, match="workers is -1; allowed is a whole number"):
+        worker_count(-1)
     with EnvPool([place(COUNT)], workers=5) as pool:
         assert len(pool._company.workers) == 1
 
@@ -195,8 +197,8 @@ def test_a_class_no_pickle_can_name_goes_to_a_worker():
 
     with EnvPool([place(Member("mine", 0), source=Local)], workers=1) as pool:
         pool.reset([0], [0])
-        pool.step(Turn([0], ZEROS[:1], [NO_EPISODE]))
-        step = pool.step(Turn([0], ZEROS[:1], [NO_EPISODE]))
+        pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE]))
+        step = pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE]))
     assert step.terminated.all()
 
 
@@ -217,13 +219,13 @@ class Breaks(scripted.Count):
 
 @pytest.mark.parametrize(("workers", "looking"), [(0, 0), (1, 0), (1, LOOK)])
 def test_an_environment_that_raises_is_named(workers, looking, monkeypatch):
-    monkeypatch.setattr("r2r2.envs.pool.looking_time", lambda *_: looking)
+    monkeypatch.setattr("r2r2.envs.vector.pool.looking_time", lambda *_: looking)
     places = [place(COUNT), place(Member("arm", 7), source=Breaks)]
     with EnvPool(places, workers) as pool:
         pool.reset([0, 1], [0, 0])
         for _ in range(2):
-            pool.step(Turn([0, 1], ZEROS, NONE))
-        text = str(pool.failure(*pool.step(Turn([0, 1], ZEROS, NONE)).faults))
+            pool.step(StepRequest([0, 1], ZEROS, NONE))
+        text = str(pool.failure(*pool.step(StepRequest([0, 1], ZEROS, NONE)).faults))
     assert text.startswith("arm of member arm_s7 failed at its training step 3: Trace")
     assert text.endswith("RuntimeError: the arm fell off")
     assert "in step" in text
@@ -231,13 +233,13 @@ def test_an_environment_that_raises_is_named(workers, looking, monkeypatch):
 
 @pytest.mark.parametrize("looking", [0.0, LOOK])
 def test_a_worker_that_dies_is_named_with_its_slot(looking, monkeypatch):
-    monkeypatch.setattr("r2r2.envs.pool.looking_time", lambda *_: looking)
+    monkeypatch.setattr("r2r2.envs.vector.pool.looking_time", lambda *_: looking)
     deadly = place(Member("arm", 7), source=lambda: Breaks(deadly=True))
     with EnvPool([place(COUNT), deadly, place(TERMINATES)], workers=1) as pool:
         pool.reset([0, 1], [0, 0])
         for _ in range(2):
-            pool.step(Turn([0, 1], ZEROS, NONE))
-        faults = pool.step(Turn([0, 1], ZEROS, NONE)).faults
+            pool.step(StepRequest([0, 1], ZEROS, NONE))
+        faults = pool.step(StepRequest([0, 1], ZEROS, NONE)).faults
         with pytest.raises(EnvFailure) as failure:
             pool.raise_for(faults)
     assert str(failure.value) == (
@@ -270,7 +272,7 @@ def test_a_hundred_pools_leave_nothing_behind():
     for _ in range(100):
         with EnvPool([place(COUNT), place(TERMINATES)], workers=1) as pool:
             pool.reset([0, 1], [5, 6])
-            pool.step(Turn([0, 1], ZEROS, NONE))
+            pool.step(StepRequest([0, 1], ZEROS, NONE))
     del pool  # its memory lives as long as somebody can look at it
     assert held() == before
 
@@ -281,10 +283,10 @@ KILLED = """
 
     # A shell's background job has it ignored, and hands that on.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from r2r2.envs.members import Member
-    from r2r2.envs.pool import EnvPool
-    from r2r2.envs.turns import Place, Turn
-    from r2r2.envs.troupe import Recipe
+    from r2r2.envs.spec import Member
+    from r2r2.envs.vector.pool import EnvPool
+    from r2r2.envs.vector.step_types import Place, Turn
+    from r2r2.envs.vector.local_envs import Recipe
 
     member = Member("scripted:Count-v0", 0)
     places = [Place(member, Recipe(member.task, 1), "training")] * 2
@@ -329,8 +331,8 @@ def killed_with_its_workers(program, kind, workers):
 
 
 def test_a_gymnasium_environment_is_not_needed_to_be_registered():
-    recipe = Recipe("scripted:Count", 1)
-    with EnvPool([Place(Member("scripted:Count", 0), recipe, "training")], 0) as pool:
+    recipe = EnvFactory("scripted:Count", 1)
+    with EnvPool([EnvSlot(Member("scripted:Count", 0), recipe, "training")], 0) as pool:
         assert pool.reset([0], [3]).shape == (1, 4)
         assert isinstance(pool._company.troupe.env(0).unwrapped, gymnasium.Env)
 
@@ -348,11 +350,11 @@ def test_only_who_has_a_core_to_spare_looks(
     workers, cores, machine, looks, monkeypatch
 ):
     monkeypatch.setattr("platform.machine", lambda: machine)
-    assert bool(looking_time(workers, cores)) == looks
+    assert bool(spin_seconds(workers, cores)) == looks
 
 
 def test_only_workers_with_a_member_to_train_look(monkeypatch):
-    monkeypatch.setattr("r2r2.envs.pool.cores", lambda: 16)
+    monkeypatch.setattr("r2r2.envs.vector.pool.cores", lambda: 16)
     away = [place(COUNT)._replace(purpose="evaluation")] * 2
     with EnvPool([place(COUNT), *away], workers=3) as pool:
         looks = [bool(worker._looking) for worker in pool._company.workers]
@@ -370,7 +372,7 @@ def test_what_cannot_be_pickled_is_refused_and_nothing_is_left():
     before = children(), len(os.listdir("/proc/self/fd"))
     places = [place(COUNT), place(Member("mine", 0), source=locked)]
     with pytest.raises(
-        Refusal, match="env is 'mine', which cannot be sent to a worker"
+        UserError, match="env is 'mine', which cannot be sent to a worker"
     ):
         EnvPool(places, workers=2)
     gc.collect()
@@ -383,7 +385,7 @@ def test_a_worker_that_died_idle_is_named_with_a_slot_that_was_to_be_stepped():
         pool.reset([0, 1, 2], [0, 0, 0])
         pool._company.workers[0]._process.kill()
         pool._company.workers[0]._process.wait()
-        faults = pool.step(Turn([0], ZEROS[:1], [NO_EPISODE])).faults
+        faults = pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE])).faults
         assert "scripted.Count-v0_s0 failed" in str(pool.failure(faults[0]))
 
 
@@ -397,9 +399,9 @@ class Hangs(scripted.Count):
 HUNG = """
     import numpy as np
     from test_pool import Hangs, place
-    from r2r2.envs.members import Member
-    from r2r2.envs.pool import EnvPool
-    from r2r2.envs.turns import Turn
+    from r2r2.envs.spec import Member
+    from r2r2.envs.vector.pool import EnvPool
+    from r2r2.envs.vector.step_types import Turn
 
     with EnvPool([place(Member("hangs", 0), source=Hangs)], workers=1) as pool:
         pool.reset([0], [0])

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from r2r2.envs import render as subject
-from r2r2.envs.dmc import DMCEnv
+from r2r2.envs import rendering as subject
+from r2r2.envs.dm_control import DMCEnv
 from r2r2.envs.make import make_env
-from r2r2.envs.render import advice, backend, drawing, draws
+from r2r2.envs.rendering import advice, backend, drawing, draws
 
 
 @pytest.fixture
@@ -161,6 +161,6 @@ except ValueError as error:
     said = subprocess.run(command, capture_output=True, text=True, env=environ)
     assert said.stderr == ""
     assert said.stdout.startswith(
-        "Refusal MUJOCO_GL is 'wgl', with which dm_control cannot be imported ("
+        "UserError MUJOCO_GL is 'wgl', with which dm_control cannot be imported ("
     )
     assert said.stdout.endswith("); unset it, or install what it needs\n")

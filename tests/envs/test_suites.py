@@ -4,7 +4,7 @@ import sys
 import gymnasium
 import pytest
 
-from r2r2.config.refusal import Refusal
+from r2r2.config.errors import UserError
 from r2r2.envs.make import make_env
 from r2r2.envs.suites import (
     PAPER_TASKS,
@@ -60,7 +60,7 @@ LIST = "('r2r2 list envs' shows them)"
     ],
 )
 def test_an_unknown_task_is_refused_with_the_nearest_name(task, ending):
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(UserError) as refusal:
         suite_of(task)
     assert str(refusal.value) == f"env is {task!r}, {NEITHER}{ending}"
 

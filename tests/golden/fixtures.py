@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from r2r2.config.parts import Adam, Representation
+from r2r2.agents.td7 import TD7State, init
+from r2r2.config.common import Adam, Representation
 from r2r2.config.td7 import TD7Config
-from r2r2.envs.members import Spec
-from r2r2.interact import replay as ring
-from r2r2.learn.agents.td7 import TD7State, init
+from r2r2.envs.spec import Spec
+from r2r2.replay import buffer as ring
 
 FOLDER = Path(os.environ.get("R2R2_GOLDEN") or Path(__file__).parent / "data")
 
@@ -81,7 +81,7 @@ def spec(file: dict[str, np.ndarray]) -> Spec:
     return Spec(hyper(file, "obs_dim"), hyper(file, "act_dim"))
 
 
-def one_step_episodes(sizes: Spec, seen: ring.Experience) -> ring.Replay:
+def one_step_episodes(sizes: Spec, seen: ring.Transition) -> ring.Replay:
     """A replay of transitions [N, ...], each an episode of its own: two rows apiece.
 
     `seen.obs` holds the transitions' own observations.

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from fixtures import closed_form, golden, hyper, recordings
 
-from r2r2.config.parts import Representation
+from r2r2.agents.base import Batch
+from r2r2.agents.simbav2 import SimbaV2State, simbav2
+from r2r2.agents.simbav2_spl import simbav2_spl
+from r2r2.config.common import Representation
 from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
-from r2r2.core import Batch
-from r2r2.envs.members import Spec
-from r2r2.learn.agents.simbav2 import SimbaV2State, simbav2
-from r2r2.learn.agents.simbav2_spl import simbav2_spl
+from r2r2.envs.spec import Spec
 
 FILES = recordings(
     "simbav2_cdq1_wide",

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from fixtures import golden
 
-from r2r2.learn.losses.categorical import (
+from r2r2.agents.losses.categorical import (
     atoms,
+    bellman_atoms,
     cross_entropy,
-    moved_atoms,
-    projected,
+    project_distribution,
 )
-from r2r2.learn.losses.policy import tanh_gaussian
-from r2r2.learn.losses.representation import redundancy, variance_hinge
-from r2r2.learn.losses.value import lap_huber, lap_priority
-from r2r2.learn.networks.basic import avg_l1_norm
-from r2r2.learn.networks.fused import to_sphere
-from r2r2.learn.networks.sphere import UnitLinear, project
+from r2r2.agents.losses.policy import tanh_gaussian
+from r2r2.agents.losses.representation import redundancy, variance_hinge
+from r2r2.agents.losses.value import lap_huber, lap_priority
+from r2r2.agents.networks.hypersphere import UnitLinear, project
+from r2r2.agents.networks.layers import avg_l1_norm
+from r2r2.compute.fused import to_sphere
 
 CASES = sorted({k.split("/")[1] for k in golden("losses") if k.startswith("r2r2/")})
 TERMS = {
@@ -87,8 +87,8 @@ def test_categorical_loss(case, precision):
     reward, done, entropy = read(group, "reward", "done", "entropy")
     low, high, gamma = (float(x) for x in read(group, "min_v", "max_v", "gamma"))
     values = atoms(low, high, predicted.shape[-1])
-    places = moved_atoms(reward, done > 0, entropy, values, gamma)
-    probs = projected(jnp.exp(target), places, values)
+    places = bellman_atoms(reward, done > 0, entropy, values, gamma)
+    probs = project_distribution(jnp.exp(target), places, values)
     # A place is counted in gaps between atoms, whose rounding is ten times the value's.
     check(f"{group}/target_probs", probs, precision, atol=1e-5)
     value, gradient = jax.value_and_grad(cross_entropy)(predicted[None], probs)

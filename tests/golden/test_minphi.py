@@ -20,10 +20,10 @@ from fixtures import (
 )
 
 from one_update import update_once
+from r2r2.agents.minphi import minphi
+from r2r2.compute import update as updates
 from r2r2.config.minphi import MinPhiConfig
-from r2r2.interact.replay import Experience
-from r2r2.learn import update as updates
-from r2r2.learn.agents.minphi import minphi
+from r2r2.replay.buffer import Transition
 
 FILES = recordings("minimalist_phi", "minimalist_phi_phantom", "minimalist_phi_wide")
 NETWORKS = {
@@ -135,7 +135,7 @@ class Run:
         self.file, self.precision = golden(name), precision
         self.size = "wide" if name.endswith("wide") else "narrow"
         self.agent = minphi(config_of(self.file), spec(self.file), utd=1)
-        seen = Experience(
+        seen = Transition(
             action=jnp.asarray(self.file["buffer/action"]),
             reward=jnp.asarray(self.file["buffer/reward"]),
             terminated=jnp.asarray(self.file["buffer/terminal"]),

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from fixtures import golden
 
-from r2r2.core import Batch
-from r2r2.interact.normalise import Normaliser, first_statistics, normalised
+from r2r2.agents.base import Batch
+from r2r2.replay.normalizer import Normalizer, initial_statistics, normalize_batch
 
 SETTINGS = ("g5", "gmax0.5")
 INPUTS = ("obs32_rew64", "obs64_rew64", "obs32_rew32")
@@ -37,8 +37,8 @@ def test_statistics_and_what_they_do(inputs, setting):
     gamma, limit = (file[f"hp/{setting}/{name}"].item() for name in ("gamma", "g_max"))
     obs, reward = read("next_observation"), read("reward")
     done = read("terminated") | read("truncated")
-    statistics = first_statistics(1, obs.shape[-1])
-    normaliser = Normaliser(statistics, gamma, limit)
+    statistics = initial_statistics(1, obs.shape[-1])
+    normaliser = Normalizer(statistics, gamma, limit)
     checks = {int(step): at for at, step in enumerate(file["check_steps"])}
     for step in range(len(obs)):
         here = slice(step, step + 1)
@@ -65,7 +65,7 @@ def test_statistics_and_what_they_do(inputs, setting):
             check(group, shown | on_the_device(normaliser), checks[step + 1])
 
 
-def on_the_device(normaliser: Normaliser) -> dict[str, np.ndarray]:
+def on_the_device(normaliser: Normalizer) -> dict[str, np.ndarray]:
     """The recorded batch as the compiled update would see it."""
     raw = Batch(
         obs=jnp.asarray(read("batch_observation")),
@@ -75,7 +75,9 @@ def on_the_device(normaliser: Normaliser) -> dict[str, np.ndarray]:
         terminated=jnp.zeros(8, bool),
     )
     scales = normaliser.scales()
-    batch = normalised(raw, type(scales)(*(jnp.asarray(part[0]) for part in scales)))
+    batch = normalize_batch(
+        raw, type(scales)(*(jnp.asarray(part[0]) for part in scales))
+    )
     return {
         "batch_obs_normalized": np.asarray(batch.obs),
         "batch_next_obs_normalized": np.asarray(batch.next_obs),

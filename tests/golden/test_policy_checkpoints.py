@@ -3,8 +3,12 @@
 import pytest
 from fixtures import golden
 
-from r2r2.config.td7 import Assessment
-from r2r2.interact.assessment import Tracker, after_episode, after_updates
+from r2r2.config.td7 import AssessmentConfig
+from r2r2.training.policy_checkpointing import (
+    AssessmentState,
+    after_episode,
+    after_updates,
+)
 
 FILE = golden("td7")
 TRACES = sorted({key.split("/")[1] for key in FILE if key.startswith("ckpt/")})
@@ -13,11 +17,11 @@ TRACES = sorted({key.split("/")[1] for key in FILE if key.startswith("ckpt/")})
 @pytest.mark.parametrize("trace", TRACES)
 def test_trace(trace):
     recorded = {k.split("/")[2]: v for k, v in FILE.items() if f"ckpt/{trace}/" in k}
-    config = Assessment(
+    config = AssessmentConfig(
         switch=int(recorded["steps_before_checkpointing"]),
         late_episodes=int(recorded["max_eps_when_checkpointing"]),
     )
-    tracker, made = Tracker(config.early_episodes), 0
+    tracker, made = AssessmentState(config.early_episodes), 0
     for i, (length, score) in enumerate(
         zip(recorded["ep_timesteps"], recorded["ep_return"], strict=True)
     ):

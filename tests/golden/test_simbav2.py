@@ -10,15 +10,15 @@ import pytest
 from fixtures import digest, hyper
 from simbav2_fixtures import FILES, Recording, base_of
 
-from r2r2.learn.agents.simbav2_spl import latent_view
-from r2r2.learn.losses.categorical import atoms, expectation
-from r2r2.learn.losses.policy import tanh_gaussian
-from r2r2.learn.losses.representation import (
+from r2r2.agents.losses.categorical import atoms, expectation
+from r2r2.agents.losses.policy import tanh_gaussian
+from r2r2.agents.losses.representation import (
     redundancy,
     self_prediction,
     variance_hinge,
 )
-from r2r2.learn.networks.simbav2 import View
+from r2r2.agents.networks.simbav2 import View
+from r2r2.agents.simbav2_spl import latent_view
 
 # golden/README.md, section 1.4: [rtol, atol].
 SCALARS = {False: (2e-5, 1e-5), True: (1e-4, 2e-4)}

@@ -24,11 +24,11 @@ from fixtures import (
 )
 
 from one_update import update_once
-from r2r2.interact import replay as ring
-from r2r2.interact import sumtree
-from r2r2.learn import update as updates
-from r2r2.learn.agents.td7 import td7, value_target
-from r2r2.learn.networks.basic import twin_values
+from r2r2.agents.networks.layers import twin_values
+from r2r2.agents.td7 import td7, value_target
+from r2r2.compute import update as updates
+from r2r2.replay import buffer as ring
+from r2r2.replay import sum_tree as sumtree
 
 # golden/README.md, section 1.4: [rtol, atol].
 SCALARS = {"narrow": (2e-5, 1e-5), "wide": (1e-4, 2e-4)}
@@ -38,7 +38,7 @@ WEIGHTS = {"narrow": (5e-6, 1e-5), "wide": (5e-6, 1e-4)}  # after the first, the
 
 def recorded_replay(file) -> ring.Replay:
     """The recorded transitions; row 2 i is transition i."""
-    seen = ring.Experience(
+    seen = ring.Transition(
         action=jnp.asarray(file["buffer/action"]),
         reward=jnp.asarray(file["buffer/reward"][:, 0]),
         terminated=jnp.asarray(file["buffer/not_done"][:, 0] == 0),

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from r2r2.record.evaluations import Row
-from r2r2.report.paper import suite_of
-from r2r2.report.scores import ACTION_REPEAT, Method, Results
 from r2r2.report.study import MemberData, RunData, Series, Spectrum, Timing, study_of
+from r2r2.stats.paper import suite_of
+from r2r2.stats.scores import ACTION_REPEAT, Method, Results
+from r2r2.storage.evaluations import Row
 
 AGENTS = ("td7", "td7+r2r2", "minphi", "minphi+r2r2")
 TASKS = ("Hopper-v5", "dog-trot", "humanoid-run")

@@ -1,8 +1,8 @@
 """Studies of a few numbers, made without any folder."""
 
-from r2r2.record.evaluations import Row
-from r2r2.report.scores import Method, Results
 from r2r2.report.study import RunData, study_of
+from r2r2.stats.scores import Method, Results
+from r2r2.storage.evaluations import Row
 
 
 def run(method, scores, points=1, step=1000, status="finished", **known):

@@ -4,18 +4,16 @@ import numpy as np
 import pytest
 from given import Method, run, study, whole
 
-from r2r2.record.evaluations import Row
-from r2r2.report import paper
-from r2r2.report.aggregate_charts import aggregate_curves, profiles
-from r2r2.report.bar_charts import ablations
+from r2r2.report.all_charts import gallery_of
 from r2r2.report.charts import values_of
-from r2r2.report.curve_charts import task_curves
-from r2r2.report.drawing import draw_panel, hover_of
+from r2r2.report.curve_charts import aggregate_curves, profiles, task_curves
 from r2r2.report.figures import drawn
-from r2r2.report.gallery import gallery_of
-from r2r2.report.scores import Results
+from r2r2.report.score_charts import ablations, suites_by_utd, tasks_by_utd
 from r2r2.report.study import RunData, study_of
-from r2r2.report.utd_charts import suites_by_utd, tasks_by_utd
+from r2r2.report.svg_charts import draw_panel, hover_of
+from r2r2.stats import paper
+from r2r2.stats.scores import Results
+from r2r2.storage.evaluations import Row
 
 NAN = float("nan")
 TD7, BASE = Method("td7", 20), Method("td7", 1)

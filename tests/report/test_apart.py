@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from r2r2.config.refusal import Refusal
-from r2r2.record.evaluations import Row
-from r2r2.report.apart import nameless
-from r2r2.report.pair_tables import pairs_of
-from r2r2.report.scores import Method, Results
+from r2r2.config.errors import UserError
+from r2r2.report.comparison_tables import pairs_of
+from r2r2.report.labels import nameless
 from r2r2.report.study import RunData, study_of
+from r2r2.stats.scores import Method, Results
+from r2r2.storage.evaluations import Row
 
 TD7 = Method("td7", 1, ("steps is 9, not 10",))
 OURS = TD7._replace(agent="td7+r2r2")
@@ -78,5 +78,5 @@ def test_of_many_methods_runs_kept_apart_are_pairs_too():
 def test_a_run_that_contradicts_itself_is_refused():
     one = run("a", 1.0)
     rows = [*one.results.rows, *run("a", 2.0).results.rows]
-    with pytest.raises(Refusal, match="two returns at env_step 1000"):
+    with pytest.raises(UserError, match="two returns at env_step 1000"):
         study_of([one._replace(results=one.results._replace(rows=rows)), run("b", 5.0)])

@@ -10,9 +10,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from r2r2.config.refusal import Refusal
-from r2r2.record.evaluations import Row
-from r2r2.report.curve import curves_of, draw_curve
+from r2r2.config.errors import UserError
+from r2r2.report.learning_curve import curves_of, draw_curve
+from r2r2.storage.evaluations import Row
 
 
 def rows(env_name, seed, points, exp_name="demo", metric="return"):
@@ -183,7 +183,7 @@ def test_equal_rows_give_equal_pictures(tmp_path):
 
 @pytest.mark.parametrize("none", [[], rows("a", 0, {0: 1.0}, metric="effective_rank")])
 def test_without_returns_there_is_nothing_to_draw(tmp_path, none):
-    with pytest.raises(Refusal, match="nothing to draw: no evaluation of 'return'"):
+    with pytest.raises(UserError, match="nothing to draw: no evaluation of 'return'"):
         draw_curve(none, tmp_path / "curve.png", "title")
     assert not os.listdir(tmp_path)
 
@@ -204,8 +204,8 @@ def test_drawing_needs_no_pyplot(tmp_path):
     code = f"""
 import sys
 from pathlib import Path
-from r2r2.record.evaluations import Row
-from r2r2.report.curve import draw_curve
+from r2r2.storage.evaluations import Row
+from r2r2.report.learning_curve import draw_curve
 draw_curve([Row("a", "b", 0, "return", 0, 1.0)], Path({str(tmp_path)!r}, "a.png"), "")
 assert "matplotlib.pyplot" not in sys.modules
 """

@@ -3,9 +3,9 @@
 import pytest
 
 from r2r2.config.run import RunConfig
-from r2r2.record.evaluations import Row
-from r2r2.report.cut_logs import cut_logs
+from r2r2.report.load import cut_logs
 from r2r2.report.study import MemberData
+from r2r2.storage.evaluations import Row
 
 CONFIG = RunConfig(steps=450, eval_every=200, eval_average=2, action_repeat=2)
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from drawn import EVIL
 
+from r2r2.report.axis_scale import exact, inner_scale, scale_of, short
 from r2r2.report.charts import Axis, Chart, Line, Panel
-from r2r2.report.curve import COLOURS
-from r2r2.report.drawing import draw_panel, hover_of, plane_of
+from r2r2.report.learning_curve import COLOURS
 from r2r2.report.palette import AGENTS, DARK, Style, styles_of
-from r2r2.report.scores import Method
+from r2r2.report.svg_charts import draw_panel, hover_of, plane_of
 from r2r2.report.theme import DARK_GROUND, LIGHT_GROUND
-from r2r2.report.ticks import exact, inner_scale, scale_of, short
+from r2r2.stats.scores import Method
 
 
 def chart_of(*lines, rows=False):

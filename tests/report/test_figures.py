@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 from r2r2.report import figures
 from r2r2.report.charts import Axis, Chart, Line, Panel
-from r2r2.report.curve import COLOURS
 from r2r2.report.figures import drawn, write_figures
+from r2r2.report.learning_curve import COLOURS
 from r2r2.report.palette import Style
-from r2r2.report.scores import Method
 from r2r2.report.study import study_of
+from r2r2.stats.scores import Method
 
 MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-"}
 SVG = "{http://www.w3.org/2000/svg}svg"

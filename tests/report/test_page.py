@@ -7,13 +7,12 @@ from html.parser import HTMLParser
 import pytest
 from drawn import EVIL, drawn_run, drawn_study
 
+from r2r2.report.all_charts import Gallery, gallery_of
 from r2r2.report.all_tables import tables_of
 from r2r2.report.charts import values_of
-from r2r2.report.gallery import Gallery, gallery_of
-from r2r2.report.page import page_html, write_page
-from r2r2.report.page_head import lede
-from r2r2.report.scores import Method
+from r2r2.report.page import lede, page_html, write_page
 from r2r2.report.study import study_of
+from r2r2.stats.scores import Method
 
 VOID = {"meta", "link", "path", "circle", "rect", "br"}
 

@@ -3,7 +3,7 @@
 import pytest
 from given import Method, column, run, study, texts
 
-from r2r2.report.pair_tables import pair_table, pairs_of
+from r2r2.report.comparison_tables import pair_table, pairs_of
 
 TD7, OURS = Method("td7", 20), Method("td7+r2r2", 20)
 BASES = [run(m._replace(utd=1), {"Ant-v5": [100.0]}) for m in (TD7, OURS)]

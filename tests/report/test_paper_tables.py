@@ -3,14 +3,14 @@
 import pytest
 from given import Method, column, run, study, texts, whole
 
-from r2r2.report import paper
-from r2r2.report.paper_tables import (
+from r2r2.report.comparison_tables import (
     beside_aggregates_table,
     beside_normalised_table,
     beside_table,
     timing_table,
 )
 from r2r2.report.study import Timing
+from r2r2.stats import paper
 
 TD7 = Method("td7", 20)
 

@@ -5,16 +5,16 @@ import math
 
 import pytest
 
-from r2r2.config.refusal import Refusal
-from r2r2.record.events import EventLog, Steps
-from r2r2.report.reading import (
+from r2r2.config.errors import UserError
+from r2r2.report.load import (
     Event,
     events_of,
-    members_of,
+    read_members,
     rows_of,
     timing_of,
     versions_of,
 )
+from r2r2.storage.events import EventLog, Steps
 
 
 def log(path, *events):
@@ -26,7 +26,7 @@ def log(path, *events):
 
 
 def member(path, *events):
-    (found,) = members_of(["a_s0"], [("a", 0)], log(path, *events))
+    (found,) = read_members(["a_s0"], [("a", 0)], log(path, *events))
     return found
 
 
@@ -151,7 +151,9 @@ GOOD = {
 def test_an_event_that_holds_something_else_is_refused_with_its_line(tmp_path, changed):
     path = tmp_path / "events.jsonl"
     path.write_text(f"{json.dumps(GOOD)}\n{json.dumps(GOOD | changed)}\n")
-    with pytest.raises(Refusal, match=r"^line 2 of '.*events.jsonl' is damaged: it do"):
+    with pytest.raises(
+        UserError, match=r"^line 2 of '.*events.jsonl' is damaged: it do"
+    ):
         events_of(path)
 
 
@@ -159,5 +161,5 @@ def test_an_event_that_holds_something_else_is_refused_with_its_line(tmp_path, c
 def test_damaged_versions_are_refused(tmp_path, content):
     path = tmp_path / "versions.json"
     path.write_text(content)
-    with pytest.raises(Refusal, match=r"versions\.json"):
+    with pytest.raises(UserError, match=r"versions\.json"):
         versions_of(path)

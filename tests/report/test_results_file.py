@@ -5,10 +5,10 @@ import math
 import pytest
 
 from made import make_csv
-from r2r2.config.refusal import Refusal
-from r2r2.record.evaluations import HEADER, Row
-from r2r2.report.results_file import file_runs, read_results
-from r2r2.report.scores import Method
+from r2r2.config.errors import UserError
+from r2r2.report.load import file_runs, read_results
+from r2r2.stats.scores import Method
+from r2r2.storage.evaluations import HEADER, Row
 
 ROW = Row("a", "Ant-v5", 0, "return", 10, 1.5)
 LINE = "a,Ant-v5,0,return,10,1.5"
@@ -33,7 +33,7 @@ def test_a_files_names_are_methods_of_unknown_settings(tmp_path):
 
 def test_a_file_without_returns_is_refused(tmp_path):
     path = make_csv(tmp_path / "a.csv", {("x", "Ant-v5", 0): [1.0]}, metric="loss")
-    with pytest.raises(Refusal, match="holds no returns; allowed is a metric"):
+    with pytest.raises(UserError, match="holds no returns; allowed is a metric"):
         file_runs(path, "a.csv")
 
 
@@ -75,11 +75,11 @@ def test_a_value_that_is_not_finite_stays(tmp_path):
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_line(tmp_path, content, said):
-    with pytest.raises(Refusal, match=said):
+    with pytest.raises(UserError, match=said):
         read_results(file(tmp_path, content))
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xff\xfe")
-    with pytest.raises(Refusal, match="it is not UTF-8"):
+    with pytest.raises(UserError, match="it is not UTF-8"):
         read_results(tmp_path / "a.csv")

@@ -5,7 +5,6 @@ import math
 import pytest
 from given import Method, column, run, study, texts, whole
 
-from r2r2.report import paper
 from r2r2.report.all_tables import tables_of
 from r2r2.report.score_tables import (
     ablation_table,
@@ -13,6 +12,7 @@ from r2r2.report.score_tables import (
     main_table,
     score_tables,
 )
+from r2r2.stats import paper
 
 TD7, OURS = Method("td7", 1), Method("td7+r2r2", 20)
 FIVE = [90.0, 95.0, 100.0, 105.0, 110.0]  # mean 100, variance 250 / 4

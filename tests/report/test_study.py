@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from given import Method, run, study
 
-from r2r2.config.refusal import Refusal
-from r2r2.report import paper
+from r2r2.config.errors import UserError
 from r2r2.report.study import study_of
-from r2r2.report.suites import SAMPLES, suites_of
+from r2r2.stats import paper
+from r2r2.stats.suites import SAMPLES, suites_of
 
 TD7, OURS = Method("td7", 20), Method("td7+r2r2", 20)
 SMALL = "steps is 9, not 500000"
@@ -92,7 +92,7 @@ def test_curves_bring_seeds_of_several_runs_together():
 
 
 def test_nothing_is_refused():
-    with pytest.raises(Refusal, match="hold no evaluation and no member"):
+    with pytest.raises(UserError, match="hold no evaluation and no member"):
         study_of([])
 
 

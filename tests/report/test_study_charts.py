@@ -8,20 +8,23 @@ import pytest
 from drawn import drawn_run, drawn_study
 from given import column
 
-from r2r2.record.evaluations import Row
-from r2r2.report import paper
-from r2r2.report.aggregate_charts import aggregate_curves, profiles
-from r2r2.report.bar_charts import ablations, timing
+from r2r2.report.all_charts import gallery_of
 from r2r2.report.charts import chart_csv, legend_of
-from r2r2.report.curve_charts import rank_charts, task_curves
-from r2r2.report.drawing import hover_of
-from r2r2.report.gallery import gallery_of
-from r2r2.report.paper_tables import beside_aggregates_table
+from r2r2.report.comparison_tables import beside_aggregates_table
+from r2r2.report.curve_charts import (
+    aggregate_curves,
+    profiles,
+    rank_charts,
+    spectrum_chart,
+    task_curves,
+)
 from r2r2.report.run_tables import diagnostics_table
-from r2r2.report.scores import Method, Results
-from r2r2.report.spectrum_chart import spectrum_chart
+from r2r2.report.score_charts import ablations, suites_by_utd, tasks_by_utd, timing
 from r2r2.report.study import RunData, Spectrum, study_of
-from r2r2.report.utd_charts import suites_by_utd, tasks_by_utd
+from r2r2.report.svg_charts import hover_of
+from r2r2.stats import paper
+from r2r2.stats.scores import Method, Results
+from r2r2.storage.evaluations import Row
 
 TD7 = Method("td7", 1)
 RELATIVE = "UTD 1, relative to td7, UTD 1"

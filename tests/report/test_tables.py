@@ -9,9 +9,10 @@ import subprocess
 
 import pytest
 
-from r2r2.report.escapes import latex_text, markdown_text
 from r2r2.report.tables import (
     Entry,
+    latex_text,
+    markdown_text,
     table_of,
     to_csv,
     to_latex,

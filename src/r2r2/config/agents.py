@@ -4,9 +4,9 @@ Defaults are those of the paper (R2R2) and of the base algorithms' releases; the
 of a field says where it is otherwise.
 """
 
+from r2r2.config.common import R2R2
+from r2r2.config.errors import UserError, did_you_mean
 from r2r2.config.minphi import MinPhiConfig
-from r2r2.config.parts import R2R2
-from r2r2.config.refusal import Refusal, did_you_mean
 from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
 from r2r2.config.td7 import TD7Config
 
@@ -60,19 +60,19 @@ def agent_config(name: str) -> AgentConfig:
     """The defaults of a named agent.
 
     Raises:
-        Refusal: There is no agent of that name.
+        UserError: There is no agent of that name.
 
     Example:
         >>> agent_config("td7+r2r2").representation == R2R2
         True
     """
     if name == "simbav2+r2r2":
-        raise Refusal(
+        raise UserError(
             f"agent is {name!r}; SimbaV2 has no encoder that R2R2 could act on, but "
             "simbav2-spl+r2r2 has one"
         )
     if name not in AGENTS:
-        raise Refusal(
+        raise UserError(
             f"agent is {name!r}; allowed are {', '.join(AGENTS)}"
             + did_you_mean(name, AGENTS)
         )

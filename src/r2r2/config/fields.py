@@ -6,11 +6,79 @@ mean the same in both, and a refusal reads the same.
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from r2r2.config.options import ANY, Range
-from r2r2.config.refusal import Refusal, did_you_mean
+from r2r2.config.errors import UserError, did_you_mean
+
+T = TypeVar("T")
+
+LARGEST = 2**31 - 1
+WIDEST = 2**20  # of a layer or a batch: products of a few such fit into integers
+HUGE = 1e18  # the product of two fits into single precision
+
+
+class Range(NamedTuple):
+    """What a field allows, as a phrase for people and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def at_least(least: int) -> Range:
+    """Whole numbers from `least` on, as far as the device's integers go."""
+    words = f"a whole number from {least} to {LARGEST}"
+    return Range(words, lambda x: least <= x <= LARGEST)
+
+
+def between(low: float, high: float) -> Range:
+    """Numbers from `low` to `high`, both allowed."""
+    return Range(f"a number from {low:g} to {high:g}", lambda x: low <= x <= high)
+
+
+def between_whole(low: int, high: int) -> Range:
+    """Whole numbers from `low` to `high`, both allowed."""
+    words = f"a whole number from {low} to {high}"
+    return Range(words, lambda x: low <= x <= high)
+
+
+def size(least: int) -> Range:
+    """How many features, units or transitions there may be."""
+    return between_whole(least, WIDEST)
+
+
+def fraction_below(high: float) -> Range:
+    """Numbers from 0 on that stay below `high`."""
+    return Range(f"a number from 0 to below {high:g}", lambda x: 0 <= x < high)
+
+
+def one_of(*values: str) -> Range:
+    """One of a few words."""
+    return Range("one of " + ", ".join(values), lambda x: x in values)
+
+
+FINITE = between(-HUGE, HUGE)
+NON_NEGATIVE = between(0, HUGE)
+POSITIVE = Range(f"a number above 0, up to {HUGE:g}", lambda x: 0 < x <= HUGE)
+# All of an evaluation's episodes are laid out before the first.
+EPISODES = between_whole(1, 100_000)
+ANY = Range("any value", lambda _: True)
+
+
+def option(default: T, text: str, allowed: Range = ANY) -> T:
+    """A dataclass field that carries its help and what it allows.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Example:
+        ...     utd: int = option(1, "updates per decision step", at_least(1))
+        >>> Example().utd
+        1
+    """
+    return dataclasses.field(
+        default=default, metadata={"help": text, "allowed": allowed}
+    )
+
 
 Config = TypeVar("Config")
 
@@ -27,7 +95,7 @@ KINDS = {
 }
 
 
-class Leaf(NamedTuple):
+class FieldSpec(NamedTuple):
     """One field: its dotted name, type, present value, help and range."""
 
     path: str
@@ -37,28 +105,28 @@ class Leaf(NamedTuple):
     allowed: Range
 
 
-def leaves(config: Any, prefix: str = "") -> dict[str, Leaf]:
+def flatten_config(config: Any, prefix: str = "") -> dict[str, FieldSpec]:
     """Every field of a config and of the configs inside it, by dotted name.
 
     Example:
         >>> from r2r2.config.run import RunConfig
-        >>> leaves(RunConfig())["agent.width"].value
+        >>> flatten_config(RunConfig())["agent.width"].value
         256
     """
     kinds = typing.get_type_hints(type(config))
-    found: dict[str, Leaf] = {}
+    found: dict[str, FieldSpec] = {}
     for field in dataclasses.fields(config):
         path, value = prefix + field.name, getattr(config, field.name)
         if dataclasses.is_dataclass(value):
-            found |= leaves(value, path + ".")
+            found |= flatten_config(value, path + ".")
         else:
             text = field.metadata.get("help", "")
             allowed = field.metadata.get("allowed", ANY)
-            found[path] = Leaf(path, kinds[field.name], value, text, allowed)
+            found[path] = FieldSpec(path, kinds[field.name], value, text, allowed)
     return found
 
 
-def replace_leaves(config: Config, values: Mapping[str, Any]) -> Config:
+def replace_fields(config: Config, values: Mapping[str, Any]) -> Config:
     """The config with the named fields replaced; values are typed already."""
     own: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {}
@@ -69,16 +137,16 @@ def replace_leaves(config: Config, values: Mapping[str, Any]) -> Config:
         else:
             own[head] = value
     for head, part in inner.items():
-        own[head] = replace_leaves(getattr(config, head), part)
+        own[head] = replace_fields(getattr(config, head), part)
     return typing.cast(Config, dataclasses.replace(typing.cast(Any, config), **own))
 
 
-def find_leaf(table: Mapping[str, Leaf], name: str) -> Leaf:
+def find_field(table: Mapping[str, FieldSpec], name: str) -> FieldSpec:
     """The field of that name; an inner field may be named by its end if it is unique.
 
     Example:
         >>> from r2r2.config.run import RunConfig
-        >>> find_leaf(leaves(RunConfig()), "lambda-rr").path
+        >>> find_field(flatten_config(RunConfig()), "lambda-rr").path
         'agent.representation.lambda_rr'
     """
     wanted = name.replace("-", "_")
@@ -88,24 +156,26 @@ def find_leaf(table: Mapping[str, Leaf], name: str) -> Leaf:
     if len(ends) == 1:
         return table[ends[0]]
     if ends:
-        raise Refusal(f"{name!r} could be any of {', '.join(ends)}; write one of these")
+        raise UserError(
+            f"{name!r} could be any of {', '.join(ends)}; write one of these"
+        )
     near = did_you_mean(_end(wanted), [_end(path) for path in table])
-    raise Refusal(f"{name!r} is not a field{near or '; see --help'}")
+    raise UserError(f"{name!r} is not a field{near or '; see --help'}")
 
 
 def _end(path: str) -> str:
     return path.rpartition(".")[2]
 
 
-def parse(leaf: Leaf, value: Any) -> Any:
+def parse_value(leaf: FieldSpec, value: Any) -> Any:
     """A value from the command line (text) or from TOML, as the field's type."""
     try:
         typed = _typed(leaf.kind, value)
     except (TypeError, ValueError, OverflowError):
         words = KINDS[leaf.kind] if leaf.allowed is ANY else leaf.allowed.words
-        raise Refusal(f"{leaf.path} is {value!r}; allowed is {words}") from None
+        raise UserError(f"{leaf.path} is {value!r}; allowed is {words}") from None
     if not leaf.allowed.holds(typed):
-        raise Refusal(f"{leaf.path} is {value!r}; allowed is {leaf.allowed.words}")
+        raise UserError(f"{leaf.path} is {value!r}; allowed is {leaf.allowed.words}")
     return typed
 
 

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-from r2r2.config.options import NON_NEGATIVE, POSITIVE, at_least, between, option, size
-from r2r2.config.parts import ADAM, SPL, Adam, EveryStep, Representation
+from r2r2.config.common import ADAM, SPL, Adam, LockstepConfig, Representation
+from r2r2.config.fields import NON_NEGATIVE, POSITIVE, at_least, between, option, size
 
 
 @dataclasses.dataclass(frozen=True)
-class MinPhiConfig(EveryStep):
+class MinPhiConfig(LockstepConfig):
     """Minimalist phi (Ni et al., 2024), plain or with R2R2 on its encoder.
 
     Example:

@@ -59,17 +59,17 @@ SMALL: dict[type[AgentConfig], dict[str, Any]] = {
         "agent.encoder_last_rate": 5e-4,
     },
 }
-QUICK_BAR = 500
+QUICK_TARGET = 500
 
 
-def quick(agent: str = DEFAULT_AGENT) -> dict[str, Any]:
+def quick_config(agent: str = DEFAULT_AGENT) -> dict[str, Any]:
     """A small real task for an agent at a small size: minutes on two cores.
 
     Example:
-        >>> quick("simbav2")["agent.critic_width"]
+        >>> quick_config("simbav2")["agent.critic_width"]
         64
     """
     return {"agent": agent, **TASK, **SMALL[type(agent_config(agent))]}
 
 
-QUICK = quick()
+QUICK = quick_config()

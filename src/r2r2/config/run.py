@@ -3,9 +3,9 @@
 import dataclasses
 
 from r2r2.config.agents import AgentConfig
-from r2r2.config.fields import LONGEST
-from r2r2.config.options import (
+from r2r2.config.fields import (
     EPISODES,
+    LONGEST,
     POSITIVE,
     Range,
     at_least,

@@ -6,7 +6,8 @@ Defaults are those of the releases (SimbaV2; R2R2 for SPL).
 import dataclasses
 from typing import NamedTuple
 
-from r2r2.config.options import (
+from r2r2.config.common import ADAM, SPL, Adam, LockstepConfig, Representation
+from r2r2.config.fields import (
     FINITE,
     NON_NEGATIVE,
     POSITIVE,
@@ -16,10 +17,9 @@ from r2r2.config.options import (
     option,
     size,
 )
-from r2r2.config.parts import ADAM, SPL, Adam, EveryStep, Representation
 
 
-class Tower(NamedTuple):
+class NetworkSizes(NamedTuple):
     """The sizes of a network on the sphere."""
 
     width: int
@@ -45,12 +45,12 @@ def discount_for(length: int) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class SimbaV2Config(EveryStep):
+class SimbaV2Config(LockstepConfig):
     """SimbaV2 (Lee et al., 2025): SAC on the sphere with a categorical critic.
 
     Example:
         >>> SimbaV2Config(critic_width=64).critic_tower
-        Tower(width=64, blocks=2, expansion=4, shift=3.0)
+        NetworkSizes(width=64, blocks=2, expansion=4, shift=3.0)
     """
 
     name: str = "simbav2"
@@ -100,14 +100,18 @@ class SimbaV2Config(EveryStep):
     adam: Adam = ADAM
 
     @property
-    def actor_tower(self) -> Tower:
+    def actor_tower(self) -> NetworkSizes:
         """The actor's sizes."""
-        return Tower(self.actor_width, self.actor_blocks, self.expansion, self.shift)
+        return NetworkSizes(
+            self.actor_width, self.actor_blocks, self.expansion, self.shift
+        )
 
     @property
-    def critic_tower(self) -> Tower:
+    def critic_tower(self) -> NetworkSizes:
         """A critic's sizes."""
-        return Tower(self.critic_width, self.critic_blocks, self.expansion, self.shift)
+        return NetworkSizes(
+            self.critic_width, self.critic_blocks, self.expansion, self.shift
+        )
 
 
 @dataclasses.dataclass(frozen=True)

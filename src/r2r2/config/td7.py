@@ -3,7 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
-from r2r2.config.options import (
+from r2r2.config.common import ADAM, SPL, Adam, Representation
+from r2r2.config.fields import (
     NON_NEGATIVE,
     POSITIVE,
     at_least,
@@ -12,11 +13,10 @@ from r2r2.config.options import (
     option,
     size,
 )
-from r2r2.config.parts import ADAM, SPL, Adam, Representation
 
 
 @dataclasses.dataclass(frozen=True)
-class Assessment:
+class AssessmentConfig:
     """How long TD7 assesses its acting policy before it trains again."""
 
     early_episodes: int = option(
@@ -83,4 +83,4 @@ class TD7Config:
         "assess the policy over whole episodes and train in between; without, train "
         "after every step",
     )
-    assessment: Assessment = Assessment()
+    assessment: AssessmentConfig = AssessmentConfig()

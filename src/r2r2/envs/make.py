@@ -14,15 +14,14 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 from gymnasium.wrappers import RescaleAction
 
-from r2r2.config.refusal import Refusal, did_you_mean
-from r2r2.envs.dmc import DMCEnv
-from r2r2.envs.members import Spec
-from r2r2.envs.quiet import quiet
+from r2r2.config.errors import UserError, did_you_mean
+from r2r2.envs.dm_control import DMCEnv
+from r2r2.envs.spec import Spec
 from r2r2.envs.suites import dmc_parts, suite_of
-from r2r2.envs.wrappers import ActionRepeat
+from r2r2.envs.wrappers import ActionRepeat, suppress_warnings
 
 Env = gymnasium.Env[Any, Any]
-Source = Callable[..., Env]  # an environment's class, or a function that builds one
+EnvBuilder = Callable[..., Env]  # an environment's class, or a function that builds one
 
 # Beyond this a bound stands for "none": lqr's 1e10, or the largest float32.
 LARGEST_BOUND = 1e6
@@ -40,7 +39,7 @@ def make_env(task: str, action_repeat: int, render: bool = False) -> Env:
         render: whether `render` is to give pictures.
 
     Raises:
-        Refusal: The task is unknown, cannot be built, or has no flat observation or
+        UserError: The task is unknown, cannot be built, or has no flat observation or
             no bounded continuous action.
 
     Example:
@@ -48,19 +47,19 @@ def make_env(task: str, action_repeat: int, render: bool = False) -> Env:
         Spec(obs_dim=3, action_dim=1)
     """
     if suite_of(task) == "dmc":
-        return adapted(task, DMCEnv(*dmc_parts(task), render=render), action_repeat)
+        return adapt_env(task, DMCEnv(*dmc_parts(task), render=render), action_repeat)
     keywords = {"render_mode": "rgb_array"} if render else {}
-    return adapted(task, _make_gymnasium(task, keywords), action_repeat)
+    return adapt_env(task, _make_gymnasium(task, keywords), action_repeat)
 
 
-def adapted(task: str, env: Any, action_repeat: int) -> Env:
+def adapt_env(task: str, env: Any, action_repeat: int) -> Env:
     """An environment as the agents see it, if it can be used; task is its name.
 
     Raises:
-        Refusal: It has no flat observation or no bounded continuous action.
+        UserError: It has no flat observation or no bounded continuous action.
     """
     if not isinstance(env, gymnasium.Env):
-        raise Refusal(f"env is {task!r}, which is {env!r} and no gymnasium.Env")
+        raise UserError(f"env is {task!r}, which is {env!r} and no gymnasium.Env")
     _check_action(task, env.action_space)
     _check_observation(task, env.observation_space)
     # Bounds of another type than the space's own would draw a warning.
@@ -68,7 +67,7 @@ def adapted(task: str, env: Any, action_repeat: int) -> Env:
     return RescaleAction(ActionRepeat(env, action_repeat), -one, one)
 
 
-def step_limit(task: str, source: Source | None = None) -> int | None:
+def step_limit(task: str, source: EnvBuilder | None = None) -> int | None:
     """Environment steps after which a task cuts an episode off; None if it never does.
 
     Only the environment knows, so that one is built.
@@ -126,43 +125,43 @@ def episode_seed(seed: int, purpose: str, index: int) -> int:
 def _make_gymnasium(task: str, keywords: dict[str, str]) -> Any:
     module, colon, name = task.rpartition(":")
     if not colon:
-        build: Source = partial(gymnasium.make, name, disable_env_checker=True)
+        build: EnvBuilder = partial(gymnasium.make, name, disable_env_checker=True)
     else:
         build = _found(task, module, name)
     # What a user's own package says while it is built is for the user to hear.
-    silence = contextlib.nullcontext() if colon else quiet()
+    silence = contextlib.nullcontext() if colon else suppress_warnings()
     try:
         with silence:
             return build(**keywords)
     except (ImportError, TypeError, gymnasium.error.Error) as error:
         reason = " ".join(str(error).split())
-        raise Refusal(f"env is {task!r}, which cannot be built: {reason}") from error
+        raise UserError(f"env is {task!r}, which cannot be built: {reason}") from error
 
 
-def _found(task: str, module: str, name: str) -> Source:
+def _found(task: str, module: str, name: str) -> EnvBuilder:
     """A registered id of a module or, where there is none, its class or function."""
     try:
         found = importlib.import_module(module)
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
-        raise Refusal(
+        raise UserError(
             f"env is {task!r}, but importing {module!r} failed"
             f" ({type(error).__name__}: {reason})"
         ) from error
     if name in gymnasium.registry:
         return partial(gymnasium.make, name, disable_env_checker=True)
     if callable(source := getattr(found, name, None)):
-        return cast(Source, source)
+        return cast(EnvBuilder, source)
     own = [key for key, spec in gymnasium.registry.items() if module in str(spec)]
     near = did_you_mean(name, own, most=1)
-    raise Refusal(
+    raise UserError(
         f"env is {task!r}, but {module!r} has no task, class or function {name!r}{near}"
     )
 
 
 def _check_action(task: str, space: Space[Any]) -> None:
     if not _is_vector(space) or not np.issubdtype(space.dtype, np.floating):
-        raise Refusal(
+        raise UserError(
             f"env is {task!r}, whose actions are {_described(space)}; supported is"
             " a bounded 1-D Box of floats"
         )
@@ -170,7 +169,7 @@ def _check_action(task: str, space: Space[Any]) -> None:
     farthest = np.maximum(np.abs(box.low), np.abs(box.high))
     usable = (box.low < box.high) & (farthest <= LARGEST_BOUND)
     for index in np.flatnonzero(~usable):
-        raise Refusal(
+        raise UserError(
             f"env is {task!r}, whose action {index} goes from {box.low[index]:g} to"
             f" {box.high[index]:g}; supported are bounds of at most"
             f" {LARGEST_BOUND:g}, the low below the high"
@@ -179,7 +178,7 @@ def _check_action(task: str, space: Space[Any]) -> None:
 
 def _check_observation(task: str, space: Space[Any]) -> None:
     if not _is_vector(space):
-        raise Refusal(
+        raise UserError(
             f"env is {task!r}, whose observations are {_described(space)}; supported"
             " is a flat vector, a 1-D Box (gymnasium.wrappers.FlattenObservation"
             " makes one)"

@@ -5,8 +5,8 @@ from typing import Literal, NamedTuple
 
 import gymnasium
 
-from r2r2.config.refusal import Refusal, did_you_mean
-from r2r2.envs.dm_suite import dm_suite
+from r2r2.config.errors import UserError, did_you_mean
+from r2r2.envs.dm_control import dm_suite
 
 Suite = Literal["gymnasium", "dmc"]
 
@@ -71,7 +71,7 @@ def suite_of(task: str) -> Suite:
     run can be reported where its environment's package is missing.
 
     Raises:
-        Refusal: No suite has the task.
+        UserError: No suite has the task.
 
     Example:
         >>> suite_of("Hopper-v5"), suite_of("ball_in_cup-catch")
@@ -85,7 +85,7 @@ def suite_of(task: str) -> Suite:
         return "dmc"
     names = [name for names in known_tasks().values() for name in names]
     near = did_you_mean(task, [*gymnasium.registry, *names], most=1)
-    raise Refusal(
+    raise UserError(
         f"env is {task!r}, which is neither a Gymnasium id nor a DMC domain-task"
         f"{near} ('r2r2 list envs' shows them)"
     )

@@ -1,6 +1,10 @@
-"""What stands between a task and the agent besides Gymnasium's own wrappers."""
+"""Silence while a task is built, and at no other time."""
 
-from typing import Any, SupportsFloat
+import contextlib
+import importlib
+import warnings
+from collections.abc import Callable, Generator
+from typing import Any, Protocol, SupportsFloat, cast
 
 import gymnasium
 
@@ -30,3 +34,36 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
             steps += 1
             if terminated or truncated or steps >= self._times:
                 return obs, total, terminated, truncated, info
+
+
+Handler = Callable[[str], None]
+
+
+class MuJoCo(Protocol):
+    """The part of the untyped module `mujoco` that is used here."""
+
+    def get_mju_user_warning(self) -> Handler | None:
+        """Who hears MuJoCo's warnings; None for a log file and stderr."""
+        ...
+
+    def set_mju_user_warning(self, handler: Handler | None) -> None:
+        """Chooses who hears MuJoCo's warnings."""
+        ...
+
+
+@contextlib.contextmanager
+def suppress_warnings() -> Generator[None]:
+    """Drops what libraries say about the tasks they ship, which no user can mend.
+
+    MuJoCo's compiler, besides warning, leaves a `MUJOCO_LOG.TXT` in the working
+    folder. Its warnings about a simulation come later, outside, and are heard.
+    """
+    mujoco = cast(MuJoCo, importlib.import_module("mujoco"))
+    handler = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        mujoco.set_mju_user_warning(handler)

@@ -1,1 +1,1 @@
-"""What it shows: NumPy and matplotlib only, never JAX."""
+"""Reports: tables, figures and one HTML page."""

@@ -1,10 +1,10 @@
 """All tables of a report, in the order in which it shows them."""
 
-from r2r2.report.pair_tables import pair_table
-from r2r2.report.paper_tables import (
+from r2r2.report.comparison_tables import (
     beside_aggregates_table,
     beside_normalised_table,
     beside_table,
+    pair_table,
     timing_table,
 )
 from r2r2.report.run_tables import diagnostics_table, lacks_table, runs_table
@@ -22,8 +22,8 @@ def tables_of(study: Study) -> list[Table]:
     """Every table that the runs give something to put in.
 
     Example:
-        >>> from r2r2.record.evaluations import Row
-        >>> from r2r2.report.scores import Method, Results
+        >>> from r2r2.storage.evaluations import Row
+        >>> from r2r2.stats.scores import Method, Results
         >>> from r2r2.report.study import RunData, study_of
         >>> rows = [Row("x", "Hopper-v5", 0, "return", 1000, 12.5)]
         >>> run = RunData("a", "runs/a", "finished", Results(Method("td7", 1), rows))

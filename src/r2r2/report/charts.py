@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from r2r2.report.palette import Style
-from r2r2.report.samples import Floats
+from r2r2.stats.samples import Floats
 
 Mark = Literal["none", "full", "hollow"]
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from r2r2.report.scores import Method
 from r2r2.report.study import MemberData, Study
+from r2r2.stats.scores import Method
 
 Member = tuple[Method, str, int]  # method, task and seed
 

@@ -7,8 +7,8 @@ told apart by colour-blind readers too, the first six of them being Okabe and It
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from r2r2.report.paper import BASES
-from r2r2.report.scores import Method
+from r2r2.stats.paper import BASES
+from r2r2.stats.scores import Method
 
 Dash = Literal["solid", "dashed", "dotted"]
 

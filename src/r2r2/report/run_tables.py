@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from r2r2.report.completeness import brief, seed_list
 from r2r2.report.members import members_by_seed
 from r2r2.report.score_tables import utd_text
-from r2r2.report.shortfalls import brief, seed_list
 from r2r2.report.study import MemberData, RunData, Study
 from r2r2.report.summary import score_entry
 from r2r2.report.tables import Cells, Entry, Table, table_of

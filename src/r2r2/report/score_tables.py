@@ -3,12 +3,9 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from r2r2.report import paper
-from r2r2.report.relative_to import UNLIKE, base_label, bases_differ, bases_note
-from r2r2.report.scores import LAST, Method
-from r2r2.report.shortfalls import brief_suite, unsaid
+from r2r2.report.baselines import UNLIKE, base_label, bases_differ, bases_note
+from r2r2.report.completeness import brief_suite, unsaid
 from r2r2.report.study import Study
-from r2r2.report.suites import STATISTICS, SuiteResult
 from r2r2.report.summary import (
     INTERVALS,
     NONE,
@@ -18,6 +15,9 @@ from r2r2.report.summary import (
     score_entry,
 )
 from r2r2.report.tables import Cells, Entry, Table, table_of
+from r2r2.stats import paper
+from r2r2.stats.scores import LAST, Method
+from r2r2.stats.suites import STATISTICS, SuiteResult
 
 SUITE_TITLES = {
     "gym-mujoco": "Gymnasium MuJoCo",

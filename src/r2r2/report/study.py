@@ -9,14 +9,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from r2r2.config.refusal import Refusal
-from r2r2.report import paper
-from r2r2.report.apart import nameless, told_apart
-from r2r2.report.labels import labels_of
-from r2r2.report.normalised import Normalised, normalised, usual_base
-from r2r2.report.samples import Floats
-from r2r2.report.scores import ACTION_REPEAT, METRIC, Cell, Method, Results, cells_of
-from r2r2.report.suites import SuiteResult, ordered_tasks, suite_results
+from r2r2.config.errors import UserError
+from r2r2.report.labels import labels_of, nameless, told_apart
+from r2r2.stats import paper
+from r2r2.stats.normalization import Normalised, normalised, usual_base
+from r2r2.stats.samples import Floats
+from r2r2.stats.scores import ACTION_REPEAT, METRIC, Cell, Method, Results, cells_of
+from r2r2.stats.suites import SuiteResult, ordered_tasks, suite_results
 
 # How departures begin that the paper's ablations consist of.
 ABLATED = "representation."
@@ -158,10 +157,10 @@ def study_of(runs: Sequence[RunData]) -> Study:
     Where two of one method disagree on a seed, its runs are kept apart by their names.
 
     Raises:
-        Refusal: There are none, or one contradicts itself.
+        UserError: There are none, or one contradicts itself.
 
     Example:
-        >>> from r2r2.record.evaluations import Row
+        >>> from r2r2.storage.evaluations import Row
         >>> rows = [Row("x", "Hopper-v5", 0, "return", 1000, 12.5)]
         >>> run = RunData("a", "runs/a", "finished", Results(Method("td7", 1), rows))
         >>> study = study_of([run])
@@ -172,7 +171,7 @@ def study_of(runs: Sequence[RunData]) -> Study:
     whole = [run._replace(results=x) for run, x in zip(runs, found, strict=True)]
     cells = cells_of(found)
     if not cells:
-        raise Refusal("runs hold no evaluation and no member; allowed is one or more")
+        raise UserError("runs hold no evaluation and no member; allowed is one or more")
     base_of = _bases(list(dict.fromkeys(cell.method for cell in cells)))
     cells = _ordered(cells)
     relative = normalised(cells, base_of)

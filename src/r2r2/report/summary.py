@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from r2r2.report.bootstrap import Interval
-from r2r2.report.samples import Floats
-from r2r2.report.shortfalls import brief
-from r2r2.report.statistics import mean_score
-from r2r2.report.suites import SAMPLES, SEED, interval_of
+from r2r2.report.completeness import brief
 from r2r2.report.tables import Entry
+from r2r2.stats.aggregates import mean_score
+from r2r2.stats.bootstrap import Interval
+from r2r2.stats.samples import Floats
+from r2r2.stats.suites import SAMPLES, SEED, interval_of
 
 NONE = Entry("-")
 

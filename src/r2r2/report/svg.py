@@ -4,8 +4,8 @@ import html
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from r2r2.report.axis_scale import Scale, exact
 from r2r2.report.charts import Line, Point
-from r2r2.report.ticks import Scale, exact
 
 
 class Frame(NamedTuple):

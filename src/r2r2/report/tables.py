@@ -6,12 +6,65 @@ texts, with notes below the table; CSV has a column for every number, to calcula
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from r2r2.record.files import write_whole
-from r2r2.report.escapes import latex_text, markdown_text
+from r2r2.storage.files import atomic_write
+
+
+def markdown_text(text: str) -> str:
+    r"""Text that Markdown, and the HTML in it, leave as it is.
+
+    Example:
+        >>> print(markdown_text("a|b_c <script>"))
+        a\|b\_c &lt;script&gt;
+    """
+    plain = one_line(text).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", plain.replace(">", "&gt;"))
+
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after the end of a row it would begin an option, and so would a star
+    "*": "{*}",
+    "±": r"$\pm$",
+    "µ": r"$\mu$",
+    **{character: "\\" + character for character in "#$%&_"},
+}
+
+
+def latex_text(text: str) -> str:
+    r"""Text that any LaTeX sets as it is; what it has no letter for, by its number.
+
+    Example:
+        >>> print(latex_text("50 % of a_b & 3 ± 1"))
+        50 \% of a\_b \& 3 $\pm$ 1
+    """
+    return "".join(
+        LATEX.get(c, c if c.isascii() else f"{{[}}U+{ord(c):04X}]")
+        for c in one_line(text)
+    )
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks and what else cannot be printed.
+
+    Example:
+        >>> one_line("a" + chr(10) + "b" + chr(27))
+        'a b?'
+    """
+    spaced = re.sub(r"\s+", " ", text)
+    return "".join(c if c.isprintable() else "?" for c in spaced)
+
 
 LINE = 40  # letters, beyond which LaTeX breaks a text into lines
 WIDE = 85  # letters, beyond which it makes a table smaller
@@ -72,7 +125,7 @@ def write_tables(tables: Iterable[Table], folder: Path) -> list[Path]:
     for table in tables:
         for ending, write in writers.items():
             found.append(folder / f"{table.name}.{ending}")
-            write_whole(found[-1], write(table))
+            atomic_write(found[-1], write(table))
     return found
 
 

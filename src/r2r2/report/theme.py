@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from r2r2.report.curve import COLOURS
+from r2r2.report.learning_curve import COLOURS
 from r2r2.report.palette import DARK
 
 LIGHT_GROUND = {

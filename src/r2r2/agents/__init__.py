@@ -1,0 +1,1 @@
+"""Agents: algorithms as pure functions of a state of arrays."""

@@ -1,0 +1,174 @@
+"""R2R2's terms, which keep a self-predictive encoder from collapsing (ICML 2026).
+
+Z = phi(s) is the online encoder's output on the update's batch, [N, d]. The terms act
+on it as it is, without a projector, and their gradients reach the encoder only through
+it. They can be used alone, on any encoder:
+
+    >>> import jax.numpy as jnp
+    >>> from r2r2 import redundancy, variance_hinge
+    >>> z = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> float(redundancy(z)), float(variance_hinge(z))
+    (484.0, 0.0)
+"""
+
+import jax
+import jax.numpy as jnp
+
+from r2r2.agents.base import Array
+from r2r2.config.common import Representation
+from r2r2.config.errors import UserError
+
+
+def self_prediction(predicted: Array, target: Array) -> Array:
+    r"""L_SPL as TD7 and SimbaV2-SPL reduce it: the mean over batch and features.
+
+    $$\frac{1}{Nd} \sum_{n,j} (T(\phi(s), a) - \mathrm{sg}(\phi(s')))_{nj}^2$$
+
+    Args:
+        predicted: the latent model's prediction, [N, d].
+        target: the latent of the next observation, [N, d]; no gradient reaches it.
+
+    Example:
+        >>> float(self_prediction(jnp.array([[1.0, 2.0]]), jnp.zeros((1, 2))))
+        2.5
+    """
+    return jnp.mean((predicted - jax.lax.stop_gradient(target)) ** 2)
+
+
+def summed_self_prediction(predicted: Array, target: Array) -> Array:
+    r"""L_SPL as Minimalist phi reduces it: the mean over the batch of feature sums.
+
+    $$\frac{1}{N} \sum_{n,j} (T(\phi(s), a) - \mathrm{sg}(\phi(s')))_{nj}^2$$
+
+    Predictions and targets are [N, d]; no gradient reaches the targets.
+
+    Example:
+        >>> float(summed_self_prediction(jnp.array([[1.0, 2.0]]), jnp.zeros((1, 2))))
+        5.0
+    """
+    return self_prediction(predicted, target) * predicted.shape[-1]
+
+
+def redundancy(z: Array, zero_centred: bool = False) -> Array:
+    r"""L_RR: the mean squared off-diagonal of the second moment.
+
+    $$\frac{1}{d(d-1)} \sum_{i \neq j} C_{ij}^2, \qquad C = Z^\top Z / (N - 1)$$
+
+    Not centred on purpose: centring erases the constant mode of the dynamics, which
+    the optimal self-predictive representation contains.
+
+    Args:
+        z: latents, [N, d].
+        zero_centred: the paper's ablation; subtracts the batch mean first.
+
+    Example:
+        >>> z = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        >>> float(redundancy(z)), float(redundancy(z, zero_centred=True))
+        (484.0, 16.0)
+    """
+    _, dim = _sizes(z)
+    return _correlation(_centred(z) if zero_centred else z) / (dim * (dim - 1))
+
+
+@jax.custom_jvp
+def _correlation(z: Array) -> Array:
+    """The sum of the squared off-diagonal of the second moment.
+
+    With the derivative 4 Z C / (N - 1), C without its diagonal: JAX, which does not
+    know that C is symmetric, would take two products where one does.
+    """
+    return jnp.sum(_off_diagonal(z) ** 2)
+
+
+def _off_diagonal(z: Array) -> Array:
+    batch, dim = z.shape
+    moment = z.T @ z / (batch - 1)
+    return jnp.where(jnp.eye(dim, dtype=bool), 0, moment)
+
+
+@_correlation.defjvp
+def _correlation_slope(at: tuple[Array], along: tuple[Array]) -> tuple[Array, Array]:
+    (z,), (dz,) = at, along
+    moment = _off_diagonal(z)
+    slope = 4 / (len(z) - 1) * (z @ moment)
+    return jnp.sum(moment**2), jnp.sum(slope * dz)
+
+
+def variance_hinge(z: Array, threshold: float = 1.0) -> Array:
+    r"""L_Var: the mean shortfall of each feature's deviation below a threshold.
+
+    $$\frac{1}{d} \sum_j \max(0, v_{th} - \mathrm{std}_j)$$
+
+    Args:
+        z: latents, [N, d].
+        threshold: v_th; on the unit sphere the hinge never closes at 1.
+
+    A feature that is constant over the batch counts in full but has no gradient.
+
+    Example:
+        >>> float(variance_hinge(jnp.array([[0.0, 5.0], [4.0, 5.0]])))
+        0.5
+    """
+    return jnp.mean(jax.nn.relu(threshold - deviation(z)))
+
+
+def deviation(z: Array) -> Array:
+    """Unbiased standard deviation over the batch, [d]; no gradient where it is zero.
+
+    The root's derivative is infinite at zero, and 0 x inf is NaN. Deviations are taken
+    from the first row, not from the mean, which would have to be known before: one pass
+    does, and a constant feature has a variance of exactly zero. Where the first row
+    lies far off, the relative error is up to about N times that of one operation.
+    """
+    batch, _ = _sizes(z)
+    apart = z - jnp.broadcast_to(jax.lax.stop_gradient(z[:1]), z.shape)
+    squares = jnp.sum(apart**2, axis=0) - jnp.sum(apart, axis=0) ** 2 / batch
+    variance = squares / (batch - 1)
+    moves = variance > 0
+    return jnp.where(moves, jnp.sqrt(jnp.where(moves, variance, 1)), 0)
+
+
+def representation_loss(
+    weights: Representation, z: Array, prediction: Array
+) -> tuple[Array, dict[str, Array]]:
+    """The encoder's whole loss, and its terms unweighted.
+
+    A weight of 0 removes its term from the program: such an agent is its base.
+
+    Args:
+        weights: the lambdas and the ablations; static.
+        z: latents of the batch's observations, [N, d], with gradient.
+        prediction: L_SPL in the host agent's own reduction.
+
+    Example:
+        >>> z = jnp.array([[0.0, 5.0], [4.0, 5.0]])
+        >>> weights = Representation(lambda_var=0.1)
+        >>> total, terms = representation_loss(weights, z, jnp.asarray(2.0))
+        >>> round(float(total), 3), sorted(terms)
+        (2.05, ['spl', 'variance'])
+    """
+    total, terms = jnp.zeros_like(prediction), dict[str, Array]()
+    if weights.lambda_spl:
+        terms["spl"] = prediction
+        total = weights.lambda_spl * prediction
+    if weights.lambda_rr:
+        terms["redundancy"] = redundancy(z, weights.zero_centred)
+        total = total + weights.lambda_rr * terms["redundancy"]
+    if weights.lambda_var:
+        terms["variance"] = variance_hinge(z, weights.variance_threshold)
+        total = total + weights.lambda_var * terms["variance"]
+    return total, terms
+
+
+def _centred(z: Array) -> Array:
+    return z - jnp.broadcast_to(jnp.mean(z, axis=0, keepdims=True), z.shape)
+
+
+def _sizes(z: Array) -> tuple[int, int]:
+    if z.ndim != 2 or min(z.shape) < 2:
+        raise UserError(
+            f"z has shape {z.shape}; R2R2's terms need [N, d] with a batch of at "
+            "least 2 latents of at least 2 features"
+        )
+    batch, dim = z.shape
+    return batch, dim

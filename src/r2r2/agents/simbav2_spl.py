@@ -1,0 +1,143 @@
+"""SimbaV2-SPL: SimbaV2 beside a self-predictive encoder, plain or with R2R2.
+
+As in R2R2's release, actor and critics learn from the target encoder's latents but act
+on the online encoder's; the actor learns through the latent model of before this
+update's step, the critics through the target model.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+from r2r2.agents import simbav2 as base
+from r2r2.agents.base import Agent, Array, Batch, Update, as_metrics
+from r2r2.agents.losses.representation import representation_loss, self_prediction
+from r2r2.agents.networks.hypersphere import Embed, draw_weights
+from r2r2.agents.networks.simbav2 import LatentModel, LatentPolicy, View, Views
+from r2r2.agents.optimizer import Optimizer, adam_step, linear_schedule
+from r2r2.agents.simbav2 import SimbaV2State
+from r2r2.agents.tree_ops import polyak
+from r2r2.compute.matmul import barrier
+from r2r2.config.simbav2 import SimbaV2SPLConfig
+from r2r2.envs.spec import Spec
+
+
+class SPLState(NamedTuple):
+    """Everything an update reads and writes."""
+
+    encoder: Embed
+    encoder_target: Embed
+    model: LatentModel
+    model_target: LatentModel
+    encoder_adam: Any  # of encoder and model together
+    base: SimbaV2State
+
+
+def simbav2_spl(config: SimbaV2SPLConfig, spec: Spec) -> Agent:
+    """SimbaV2's record with another state.
+
+    Example:
+        >>> config = SimbaV2SPLConfig(critics=1, discount=0.99, critic_width=16)
+        >>> agent = simbav2_spl(config, Spec(obs_dim=5, action_dim=2))
+        >>> key, updates = jax.random.key(0), jax.numpy.asarray(10)
+        >>> jax.eval_shape(agent.init, key, updates).encoder.linear.kernel.shape
+        (6, 128)
+    """
+    plain = base.simbav2(config, spec)
+    return plain._replace(
+        init=partial(init, config, spec),
+        acting=acting,
+        evaluated=acting,
+        update=partial(update, config),
+        value=partial(value, config),
+        latents=lambda state, obs: state.encoder(obs),
+        enter=lambda state: state._replace(base=plain.enter(state.base)),
+        leave=lambda state: state._replace(base=plain.leave(state.base)),
+    )
+
+
+def init(config: SimbaV2SPLConfig, spec: Spec, key: Array, horizon: Array) -> SPLState:
+    """New networks; the targets equal them."""
+    k_encoder, k_model, k_base = jax.random.split(key, 3)
+    blank = Embed(spec.obs_dim, config.latent, config.shift)
+    encoder = draw_weights(blank, k_encoder)
+    sizes = config.latent, spec.action_dim, config.model_width
+    model = draw_weights(LatentModel(*sizes), k_model)
+    return SPLState(
+        encoder=encoder,
+        encoder_target=encoder,
+        model=model,
+        model_target=model,
+        encoder_adam=_optimiser(config, horizon).init((encoder, model)),
+        base=base.init(config, spec, k_base, horizon, config.latent),
+    )
+
+
+def acting(state: SPLState) -> LatentPolicy:
+    """The policy that collects experience, and is evaluated."""
+    return LatentPolicy(state.base.actor, state.encoder)
+
+
+def update(
+    config: SimbaV2SPLConfig, state: SPLState, batch: Batch, noise: Array, _: Array
+) -> tuple[SPLState, Update]:
+    """One update: the encoder and its model first, then SimbaV2's, then the targets."""
+    z, next_z = map(state.encoder_target, (batch.obs, batch.next_obs))
+    # Behind barriers, or XLA makes one product of a model's passes here and where it
+    # learns or judges, and whichever could go first waits for the other.
+    views = Views(
+        actor=latent_view(batch.obs, z, barrier(state.model)),
+        target=latent_view(batch.next_obs, next_z, barrier(state.model_target)),
+        critic=latent_view(batch.obs, z, state.model_target),
+    )
+    state, metrics = update_encoder(config, state, batch)
+    control, more = base.actor_critic(config, state.base, batch, noise, views)
+    towards = partial(polyak, config.target_rate)
+    state = state._replace(
+        base=control,
+        encoder_target=towards(state.encoder, state.encoder_target),
+        model_target=towards(state.model, state.model_target),
+    )
+    return state, Update(None, as_metrics(metrics | more))
+
+
+def latent_view(obs: Array, z: Array, model: LatentModel) -> View:
+    """Observations with their latents and, for an action, the latent after it."""
+    return View(obs, (z,), lambda action: (model(z, action),))
+
+
+def value(
+    config: SimbaV2SPLConfig, state: SPLState, obs: Array, action: Array
+) -> Array:
+    """As SimbaV2's, on the targets' latents, on which the critics are trained."""
+    view = latent_view(obs, state.encoder_target(obs), state.model_target)
+    return base.value(config, state.base, view, action)
+
+
+def update_encoder(
+    config: SimbaV2SPLConfig, state: SPLState, batch: Batch
+) -> tuple[SPLState, dict[str, Array]]:
+    """Trains encoder and model to predict the next latent, with R2R2's terms."""
+    target = state.encoder(batch.next_obs)
+
+    def loss(networks: tuple[Embed, LatentModel]) -> tuple[Array, dict[str, Array]]:
+        encoder, model = networks
+        z = encoder(batch.obs)
+        prediction = self_prediction(model(z, batch.action), target)
+        return representation_loss(config.representation, z, prediction)
+
+    pair, optimiser = (
+        (state.encoder, state.model),
+        _optimiser(config, state.base.horizon),
+    )
+    (total, terms), grads = jax.value_and_grad(loss, has_aux=True)(pair)
+    (encoder, model), moments = adam_step(optimiser, grads, state.encoder_adam, pair)
+    state = state._replace(encoder=encoder, model=model, encoder_adam=moments)
+    named = {f"representation/{name}": term for name, term in terms.items()}
+    return state, named | {"loss/encoder": total}
+
+
+def _optimiser(config: SimbaV2SPLConfig, horizon: Array) -> Any:
+    rates = config.encoder_first_rate, config.encoder_last_rate
+    return Optimizer(config.adam, linear_schedule(*rates, horizon))

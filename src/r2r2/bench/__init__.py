@@ -1,0 +1,1 @@
+"""Benchmarks: what `r2r2 bench` measures."""

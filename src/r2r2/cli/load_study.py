@@ -1,0 +1,158 @@
+"""Runs and files, as people name them, read into one study."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from r2r2.config.errors import UserError
+from r2r2.config.fields import flatten_config, replace_fields
+from r2r2.config.resolve import default_config
+from r2r2.config.run import RunConfig
+from r2r2.envs.suites import default_action_repeat
+from r2r2.report.load import (
+    cut_logs,
+    events_of,
+    file_runs,
+    read_members,
+    rows_of,
+    timing_of,
+    versions_of,
+)
+from r2r2.report.study import RunData, Study, study_of
+from r2r2.stats.scores import results_of
+from r2r2.storage.disk_usage import runs_below
+from r2r2.storage.manifest import NAME, read_manifest
+from r2r2.storage.run_folder import open_run
+from r2r2.training.load_run import load_config
+from r2r2.training.task_defaults import task_default_config
+
+VERSIONS = "versions.json"
+
+# What 0 leaves to the task to decide.
+BY_TASK = ("action_repeat", "agent.critics", "agent.discount")
+
+
+class Source(NamedTuple):
+    """A run's folder or a file of results, and what a report calls it."""
+
+    path: Path
+    name: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file in the long CSV format."""
+        return self.path.is_file()
+
+
+def sources_of(paths: Sequence[Path]) -> list[Source]:
+    """The runs and files in what was named, each once.
+
+    Args:
+        paths: folders of runs, folders with runs anywhere below them, CSV files.
+
+    Raises:
+        UserError: One holds no run, or does not exist.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_file():
+            found.append(path)
+        else:
+            below = runs_below(path)
+            if not below:
+                _refuse(path)
+            found += below
+    once = list({path.resolve(): path for path in found}.values())
+    names = [path.resolve().name for path in once]
+    return [
+        Source(path, name if names.count(name) == 1 else str(path))
+        for path, name in zip(once, names, strict=True)
+    ]
+
+
+def study_sources(
+    sources: Sequence[Source], watch: Callable[[str], None] = lambda _: None
+) -> Study:
+    """Reads runs and files, and works out what follows from them.
+
+    Args:
+        sources: what to read.
+        watch: called with the name of what is read next.
+
+    Raises:
+        UserError: One is damaged, or contradicts itself.
+    """
+    runs: list[RunData] = []
+    for source in sources:
+        watch(source.name)
+        if source.is_file:
+            runs += map(_with_repeats, file_runs(source.path, source.name))
+        else:
+            runs.append(_run(source))
+    watch("statistics")
+    return study_of(runs)
+
+
+def _run(source: Source) -> RunData:
+    folder = open_run(source.path)
+    config = load_config(folder)
+    results = results_of(config, usual(config), rows_of(folder.evaluations))
+    known = set(results.members)
+    if any((row.env_name, row.seed) not in known for row in results.rows):
+        raise UserError(
+            f"run is '{source.path}', whose evaluations.csv is of other members than "
+            "its manifest.json"
+        )
+    events = events_of(folder.events)
+    manifest = read_manifest(source.path)
+    over = manifest is not None and manifest.status == "finished"
+    members = read_members(folder.members, results.members, events)
+    lacks = cut_logs(config, results.rows, members) if over else {}
+    return RunData(
+        source.name,
+        str(source.path),
+        "finished" if over else "unfinished",
+        results._replace(lacks=lacks),
+        members,
+        timing_of(events),
+        versions_of(source.path / VERSIONS),
+        dict.fromkeys(config.env, config.action_repeat),
+    )
+
+
+def _with_repeats(run: RunData) -> RunData:
+    """Results of a file, whose tasks have the action repeat of their suites."""
+    known: dict[str, int] = {}
+    for task in run.tasks:
+        with contextlib.suppress(UserError):  # it is nobody's that is known here
+            known[task] = default_action_repeat(task)
+    return run._replace(repeats=known)
+
+
+def usual(config: RunConfig) -> RunConfig:
+    """The defaults of a run's agent on its task, without building anybody's own.
+
+    What only an environment of one's own could tell is taken as the run has it.
+
+    Example:
+        >>> from r2r2.config.resolve import resolve
+        >>> usual(resolve({"env": "my:Arm", "action_repeat": 3})).action_repeat
+        3
+    """
+    own = ":" in config.env[0]
+    default = default_config(config.agent.name) if own else task_default_config(config)
+    held, open_ = flatten_config(config), flatten_config(default)
+    left = [p for p in BY_TASK if p in open_ and not open_[p].value]
+    return replace_fields(default, {path: held[path].value for path in left})
+
+
+def _refuse(path: Path) -> None:
+    """Says why a folder holds no runs."""
+    with contextlib.suppress(OSError):  # of which `open_run` tells
+        if path.is_dir() and not (path / NAME).exists():
+            raise UserError(
+                f"run is '{path}', which holds no run, nor does any folder in it"
+            )
+    open_run(path)
+    raise UserError(f"run is '{path}', which has changed meanwhile")

@@ -1,0 +1,1 @@
+"""Many updates of many members as one fast compiled program."""

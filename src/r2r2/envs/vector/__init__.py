@@ -1,0 +1,1 @@
+"""A pool of environments in worker processes."""

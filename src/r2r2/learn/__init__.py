@@ -1,1 +1,0 @@
-"""The mathematics: losses, networks, agents, and the compiled update."""

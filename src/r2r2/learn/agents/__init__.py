@@ -1,1 +1,0 @@
-"""Agents as records of pure functions."""

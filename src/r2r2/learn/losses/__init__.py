@@ -1,1 +1,0 @@
-"""Losses as functions of arrays, one formula each."""

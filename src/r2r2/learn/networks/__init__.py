@@ -1,1 +1,0 @@
-"""Networks as Equinox modules that act on the last axis."""

@@ -1,1 +1,0 @@
-"""How good: evaluation of what was learnt."""

@@ -1,1 +1,0 @@
-"""Memory of a run: its folder, events, evaluations and weights."""

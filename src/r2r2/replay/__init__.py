@@ -1,0 +1,1 @@
+"""Replay: ring buffers on the device, prioritised sampling, normalisation."""

@@ -1,1 +1,0 @@
-"""The program: training as one page."""

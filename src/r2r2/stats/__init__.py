@@ -1,0 +1,1 @@
+"""Statistics of scores, and the paper's numbers."""

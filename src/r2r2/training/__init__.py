@@ -1,0 +1,1 @@
+"""Training: the loop of a run and everything that it consists of."""

@@ -1,1 +1,0 @@
-"""How people use it: the command line."""

@@ -1,0 +1,454 @@
+"""A file of any kind, damaged or hostile, is read or refused in one sentence."""
+
+import json
+import os
+import shutil
+import signal
+import tracemalloc
+import zipfile
+import zlib
+
+import jax
+import numpy as np
+import pytest
+from forgery import (
+    ALONE,
+    CONFIG,
+    forged_arrays,
+    forged_notes,
+    interrupted,
+    mutations,
+    seal,
+)
+
+from r2r2 import resolve
+from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.api import make_pool
+from r2r2.config.errors import UserError
+from r2r2.config.interval import Interval
+from r2r2.config.toml_io import read_toml
+from r2r2.envs.make import make_env, spec_of
+from r2r2.report.learning_curve import curves_of
+from r2r2.storage.arrays import read_arrays, write_arrays
+from r2r2.storage.checkpoints import newest_good
+from r2r2.storage.disk_usage import spare_checkpoints, usage_of
+from r2r2.storage.evaluations import Row, append_evaluations, read_evaluations
+from r2r2.storage.events import read_events
+from r2r2.storage.lock import hold, holder, is_held
+from r2r2.storage.run_folder import open_run, reopen_run
+from r2r2.storage.weights import load_weights, save_weights
+from r2r2.training.checkpointer import CheckpointWriter
+from r2r2.training.load_run import load_config
+from r2r2.training.loop import Training, fleet_members
+from r2r2.training.resume_plan import plan_resume
+from r2r2.training.run_log import RunLog
+from r2r2.training.snapshot import COUNTS, LEVELS, grown
+
+SPEC = spec_of(make_env("Pendulum-v1", 1))
+SHAPES = state_shapes(make_agent(CONFIG.agent, SPEC, CONFIG.utd))
+NAMES = [member.name for member in fleet_members(CONFIG)]
+WEIGHTS = f"{NAMES[0]}/weights.npz"
+PATIENCE = 20  # seconds for one case
+
+MANY = pytest.mark.parametrize("many", [1, pytest.param(5, marks=pytest.mark.slow)])
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """A run that was interrupted, with everything in it that is ever read."""
+    run = interrupted(tmp_path_factory.mktemp("left") / "run")
+    folder = open_run(run)
+    append_evaluations(folder.evaluations, [Row("e", "Pendulum-v1", 0, "return", 9, 1)])
+    save_weights(folder.weights(NAMES[0]), jax.tree.map(zeros, SHAPES))
+    (run / "lock").write_text("1234567")
+    return run
+
+
+@pytest.fixture
+def run(left, tmp_path):
+    """A copy of it, with a neighbour that nobody may touch."""
+    (tmp_path / "precious").write_text("precious")
+    yield shutil.copytree(left, tmp_path / "run")
+    assert sorted(os.listdir(tmp_path)) == ["precious", "run"]
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+@pytest.fixture(autouse=True)
+def watched(monkeypatch):
+    """What takes too long is found; nothing waits for the disk."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    before = signal.signal(signal.SIGALRM, _late)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def _late(*_):
+    raise AssertionError("it hangs")
+
+
+def zeros(shape):
+    return np.zeros(shape.shape, shape.dtype)
+
+
+def planned(run):
+    """Goes on from the second checkpoint or not at all."""
+    (run / "checkpoints" / "00000001.json").unlink(missing_ok=True)
+    return plan_resume(run, CONFIG, lambda _: None)
+
+
+def held(run):
+    with hold(run):
+        return holder(run), is_held(run)
+
+
+READERS = {
+    "--config": ("config.toml", lambda run: resolve(read_toml(run / "config.toml"))),
+    "config": ("config.toml", lambda run: load_config(open_run(run))),
+    "manifest": ("manifest.json", open_run),
+    "usage": ("manifest.json", lambda run: spare_checkpoints(usage_of(run))),
+    "events": ("events.jsonl", lambda run: read_events(run / "events.jsonl")),
+    "evaluations": (
+        "evaluations.csv",
+        lambda run: curves_of(read_evaluations(run / "evaluations.csv")),
+    ),
+    "weights": (WEIGHTS, lambda run: load_weights(run / WEIGHTS, SHAPES)),
+    "lock": ("lock", held),
+    "checkpoint": ("checkpoints/00000002.json", planned),
+    "arrays": (
+        "checkpoints/00000002.npz",
+        lambda run: read_arrays(run / "checkpoints/00000002.npz"),
+    ),
+    "worlds": (
+        "checkpoints/00000002.worlds.npz",
+        lambda run: read_arrays(run / "checkpoints/00000002.worlds.npz"),
+    ),
+    "replay": (
+        "checkpoints/00000002.replay.npz",
+        lambda run: read_arrays(run / "checkpoints/00000002.replay.npz"),
+    ),
+}
+
+
+def told(read, *arguments):
+    """The sentence in which something is refused, or None where it is read."""
+    signal.alarm(PATIENCE)
+    try:
+        read(*arguments)
+    except UserError as refusal:
+        sentence = str(refusal)
+        assert sentence
+        assert "\n" not in sentence
+        return sentence
+    finally:
+        signal.alarm(0)
+    return None
+
+
+@MANY
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("kind", READERS)
+def test_a_file_that_chance_has_changed_is_read_or_refused(run, kind, many):
+    name, read = READERS[kind]
+    path = run / name
+    whole = path.read_bytes()
+    assert told(read, run) is None
+    sentences = []
+    for content in mutations(whole, 150 * many, seed=zlib.crc32(kind.encode())):
+        path.write_bytes(content)
+        sentences.append(told(read, run))
+    assert kind == "lock" or any(sentences)
+    for sentence in filter(None, sentences):
+        # What a config says is refused by the field's name.
+        assert kind == "--config" or str(run) in sentence
+
+
+@pytest.fixture(scope="module")
+def fresh(left, tmp_path_factory):
+    """What a process that goes on with the run has built before it reads arrays."""
+    run = shutil.copytree(left, tmp_path_factory.mktemp("fresh") / "run")
+    members, folder = fleet_members(CONFIG), open_run(run)
+    with (
+        make_pool(CONFIG, how=ALONE) as pool,
+        RunLog(CONFIG, folder, members, "name") as journal,
+    ):
+        saver = CheckpointWriter(folder.checkpoints, Interval(), 2)
+        yield Training(CONFIG, pool, journal, saver)
+        saver.close()
+
+
+def gone_on(run, training):
+    training.go_on(planned(run).checkpoint)
+
+
+def test_a_checkpoint_as_it_was_written_is_gone_on_from(run, fresh):
+    seal(run / "checkpoints", 2)
+    gone_on(run, fresh)
+
+
+@MANY
+def test_notes_with_a_right_checksum_that_cannot_be_are_refused(run, fresh, many):
+    folder = run / "checkpoints"
+    (notes, path), sentences = notes_of(folder), []
+    for forged in forged_notes(notes, 300 * many, seed=5):
+        seal(folder, 2, lambda manifest, new=forged: manifest.update(notes=new))
+        sentences.append(told(planned, run))
+        if sentences[-1] is not None:
+            assert str(path) in sentences[-1] or "events.jsonl" in sentences[-1]
+        elif sentences.count(None) <= 10 * many:
+            told(gone_on, run, fresh)
+    assert sum(map(bool, sentences)) > 100 * many
+
+
+CONTRADICTIONS = {
+    "points.counts": lambda points: points["counts"].pop(),
+    "points.returns": lambda points: points["returns"].append(points["returns"][0]),
+    "points.first": lambda points: points["first"].pop(),
+    "points.playing": lambda points: points["playing"][0].__setitem__(1, 5),
+    "points.begun": lambda points: points["begun"].__setitem__(0, 0),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_notes_that_contradict_each_other_are_refused(run, name):
+    change = CONTRADICTIONS[name]
+    seal(run / "checkpoints", 2, lambda manifest: change(manifest["notes"]["points"]))
+    assert f"its notes of '{name}' are missing or cannot be" in told(planned, run)
+
+
+def with_arrays(run, change):
+    """The run with other arrays in its newest checkpoint; gives the file."""
+    path = run / "checkpoints" / "00000002.npz"
+    arrays = read_arrays(path)
+    change(arrays)
+    with path.open("wb") as file:
+        write_arrays(file, arrays.items())
+    seal(path.parent, 2)
+    return path
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_fewer_than_none_are_refused(run, fresh, name):
+    def change(arrays):
+        shape = (3, 2) if "waiting" in name else arrays[name].shape
+        arrays[name] = np.full(shape, -1, arrays[name].dtype)
+
+    path = with_arrays(run, change)
+    why = f"the checkpoint holds '{name}' with a number below 0"
+    assert told(gone_on, run, fresh) == f"'{path}' cannot be used: {why}"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("obs", "'obs' has 0 rows instead of 4"),
+        (
+            "fleet/waiting/members",
+            "the checkpoint holds steps of several counts in 'fleet/waiting/'",
+        ),
+    ],
+)
+def test_arrays_of_other_lengths_are_refused(run, fresh, name, why):
+    def change(arrays):
+        length = 0 if name == "obs" else len(arrays[name]) + 1
+        shape = length, *arrays[name].shape[1:]
+        arrays[name] = np.zeros(shape, arrays[name].dtype)
+
+    path = with_arrays(run, change)
+    assert told(gone_on, run, fresh) == f"'{path}' cannot be used: {why}"
+
+
+def notes_of(folder):
+    found, _ = newest_good(folder)
+    return found.notes, found.arrays.with_suffix(".json")
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@MANY
+@pytest.mark.parametrize("suffix", ["npz", "worlds.npz", "replay.npz"])
+def test_arrays_with_a_right_checksum_that_do_not_fit_are_refused(
+    run, fresh, suffix, many
+):
+    folder = run / "checkpoints"
+    path, sentences = folder / f"00000002.{suffix}", []
+    for _ in forged_arrays(path, 15 * many, seed=len(suffix)):
+        seal(folder, 2)
+        sentences.append(told(gone_on, run, fresh))
+        assert sentences[-1] is None or str(path) in sentences[-1]
+    assert any(sentences)
+
+
+@MANY
+@pytest.mark.parametrize("suffix", ["npz", "worlds.npz", "replay.npz"])
+def test_bytes_with_a_right_checksum_that_are_no_arrays_are_refused(
+    run, fresh, suffix, many
+):
+    folder = run / "checkpoints"
+    path = folder / f"00000002.{suffix}"
+    for content in mutations(path.read_bytes(), 8 * many, seed=len(suffix)):
+        path.write_bytes(content)
+        seal(folder, 2)
+        sentence = told(gone_on, run, fresh)
+        assert sentence is None or str(path) in sentence
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        {},
+        {"0": np.zeros(())},
+        {"0": np.zeros((0, 1, 8))},
+        {"0": np.zeros((2, 9))},
+        {"0": np.zeros((2, 1, 7)), "1": np.zeros((2, 1, 1))},
+    ],
+)
+def test_rows_that_are_not_there_are_not_gone_on_with(levels):
+    arrays = {LEVELS + number: level for number, level in levels.items()}
+    assert "the checkpoint holds" in told(grown, arrays, 8, 20)
+
+
+def link(path, target):
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def folder(path, _):
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def pipe(path, _):
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def absent(path, _):
+    path.unlink()
+
+
+def nothing(path, _):
+    path.write_bytes(b"")
+
+
+def unreadable(path, _):
+    path.chmod(0)
+
+
+NOT_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+
+
+@pytest.mark.parametrize(
+    "put",
+    [link, folder, pipe, absent, nothing, pytest.param(unreadable, marks=NOT_ROOT)],
+)
+@pytest.mark.parametrize("kind", [kind for kind in READERS if kind != "lock"])
+def test_what_is_no_file_is_refused_and_left_alone(run, kind, put, tmp_path):
+    name, read = READERS[kind]
+    if kind == "--config" and put is pipe:
+        pytest.skip("a pipe is one's own to name: --config <(command)")
+    put(run / name, tmp_path / "precious")
+    sentence = told(read, run)
+    # A log may have no events yet, a run no checkpoints.
+    fine = kind == "events" and put is nothing, kind == "checkpoint" and put is absent
+    assert bool(sentence) != any(fine)
+
+
+@pytest.mark.parametrize("place", ["events.jsonl", "evaluations.csv", NAMES[0], "lock"])
+@pytest.mark.parametrize("put", [link, pipe])
+def test_a_run_whose_files_lie_elsewhere_does_not_go_on(run, place, put, tmp_path):
+    if (run / place).is_dir():
+        shutil.rmtree(run / place)
+    put(run / place, tmp_path / "precious")
+    before = (run / "manifest.json").read_bytes()
+    sentence = told(reopen_run, run, "steps = 9")
+    what = "is a link" if put is link else "is no file"
+    assert sentence == f"run is '{run}', which cannot go on: '{run / place}' {what}"
+    assert (run / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("place", ["events.jsonl", "evaluations.csv"])
+def test_a_run_with_a_folder_for_a_log_does_not_go_on(run, place):
+    folder(run / place, None)
+    why = f"cannot go on: '{run / place}' is a folder"
+    assert told(reopen_run, run, "") == f"run is '{run}', which {why}"
+
+
+def test_a_run_without_the_folder_of_a_member_goes_on(run):
+    (run / WEIGHTS).unlink()
+    (run / NAMES[0]).rmdir()
+    reopen_run(run, "")
+    assert (run / NAMES[0]).is_dir()
+
+
+def test_a_log_that_is_shorter_than_its_checkpoint_says_is_refused(run):
+    (run / "events.jsonl").write_text("")
+    sentence = told(planned, run)
+    start = f"run is '{run}', whose '{run / 'events.jsonl'}' has 0 bytes; "
+    assert sentence.startswith(f"{start}the checkpoint was taken when it had ")
+
+
+def test_a_table_that_is_damaged_is_refused_before_the_run_goes_on(run):
+    with (run / "evaluations.csv").open("a") as file:
+        file.write("e,Pendulum-v1,0,return,9e9,1\n")
+    sentence = told(planned, run)
+    assert sentence.startswith(f"line 3 of '{run / 'evaluations.csv'}' is damaged")
+
+
+HOSTILE = {
+    "config": ["a" + ".a" * 60_000 + " = 1", "a = " + "[" * 60_000, "x = 1\n" * 30_000],
+    "--config": ["a" + ".a" * 60_000 + " = 1", "a = " + "{a=" * 40_000, "#" * 2**18],
+    "manifest": [
+        "[" * 200_000,
+        json.dumps({"kind": "r2r2 run", "format": 10**400}),
+        *(
+            json.dumps(
+                {"kind": "r2r2 run", "format": 1, "status": "finished", "members": x}
+            )
+            for x in (["../.."], ["/etc"], ["a\0b"], ["\ud800"], [[]], {}, 3, ["a/b"])
+        ),
+    ],
+    "events": ["[" * 200_000 + "\n", "9" * 5000 + "\n", '{"event": NaN}\n'],
+    "evaluations": [
+        "exp_name,env_name,seed,metric,env_step,value\n" + row + "\n"
+        for row in (
+            *("a,b,0,return," + "9" * 4000 + ",1", "a,b,-1,return,0,1"),
+            *('"' * 99_999, "a,b,0,return,0", "a,b,0,return,0,one", "," * 200_000),
+        )
+    ],
+    "checkpoint": [
+        "[" * 200_000,
+        '{"kind": "r2r2 checkpoint", "format": 1, "blake2b": "\\ud800"}',
+        '{"kind": "r2r2 checkpoint", "format": [1], "blake2b": {}}',
+        '{"kind": "r2r2 checkpoint", "format": 1, "step": ' + "9" * 5000 + "}",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [(kind, content) for kind, contents in HOSTILE.items() for content in contents],
+    ids=lambda x: x[:9],
+)
+def test_a_hostile_text_is_refused_at_once(run, kind, content):
+    name, read = READERS[kind]
+    (run / name).write_text(content)
+    assert told(read, run)
+
+
+BOMB = bytes(60_000_000)
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+@pytest.mark.parametrize("kind", ["weights", "arrays", "worlds", "replay"])
+def test_what_is_packed_is_not_unpacked_without_bound(run, kind, packing):
+    name, read = READERS[kind]
+    inside = zipfile.ZipFile(run / name).namelist()
+    with zipfile.ZipFile(run / name, "w", packing) as archive:
+        for entry in inside:
+            archive.writestr(entry, BOMB if entry == inside[0] else b"")
+    del archive
+    tracemalloc.start()
+    try:
+        assert told(read, run)
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from r2r2.compute.update_grouping import (
+    UpdateCall,
+    choose_stride,
+    group_size,
+    next_update_call,
+    pad_members,
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(1, 30),
+)
+def test_every_update_owed_is_made_once_and_in_phase(members, phase, most):
+    made = np.array([m for m, _ in members])
+    owed = np.array([o for _, o in members])
+    expected = made + owed
+    calls = 0
+    while owed.any():
+        call = next_update_call(made, owed, phase, most)
+        who = list(call.members)
+        assert len({int(made[m]) % phase for m in who}) == 1
+        assert 1 <= call.updates <= min(most, owed[who].min())
+        assert len(set(who)) == len(who)
+        made[who] += call.updates
+        owed[who] -= call.updates
+        calls += 1
+    np.testing.assert_array_equal(made, expected)
+
+
+def test_members_in_step_train_together_to_the_end():
+    assert next_update_call(np.full(3, 10), np.full(3, 200), 2, 250) == UpdateCall(
+        (0, 1, 2), 200
+    )
+
+
+def test_calls_are_of_whole_phases_and_what_is_left_comes_last():
+    assert next_update_call(np.zeros(1, int), np.array([201]), 2, 250).updates == 200
+    assert next_update_call(np.array([200]), np.array([1]), 2, 250).updates == 1
+
+
+def test_who_is_late_makes_no_more_than_is_asked_for():
+    assert next_update_call(np.array([1]), np.array([2]), 3, 1).updates == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "updates", "stride"),
+    [([2, 4], 4, 2), ([2, 4], 3, 1), ([1, 3], 4, 1), ([2, 3], 4, 2)],
+)
+def test_strides_need_whole_phases_of_the_members_of_a_call(made, updates, stride):
+    members = (0,) if stride == 2 else (0, 1)
+    assert choose_stride(UpdateCall(members, updates), np.array(made), 2) == stride
+
+
+def test_members_out_of_phase_come_into_it_first():
+    assert next_update_call(np.array([3, 4]), np.array([9, 9]), 2, 250) == UpdateCall(
+        (0,), 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("members", "fleet", "growth", "size"),
+    [
+        (1, 5, 2, 1),
+        (2, 5, 2, 2),
+        (4, 5, 2, 5),
+        (5, 5, 2, 5),
+        (1, 8, 4, 2),
+        (3, 8, 4, 8),
+        (5, 64, 4, 16),
+    ],
+)
+def test_groups_come_in_few_sizes(members, fleet, growth, size):
+    assert group_size(members, fleet, growth) == size
+    assert pad_members(tuple(range(7, 7 + members)), size).tolist()[:members] == list(
+        range(7, 7 + members)
+    )
+    assert set(pad_members((7, 9), 4)) == {7, 9}

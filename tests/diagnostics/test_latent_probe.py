@@ -1,0 +1,217 @@
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from r2r2.agents.losses.representation import redundancy, variance_hinge
+from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.compute.update import Data
+from r2r2.config.agents import agent_config
+from r2r2.config.common import Representation
+from r2r2.diagnostics.latent_probe import SPAN, LatentProbe, fixed_rows, present
+from r2r2.envs.spec import Spec
+from r2r2.replay.buffer import Rows
+from r2r2.replay.normalizer import Scales
+
+SPEC, MEMBERS, RING = Spec(obs_dim=5, action_dim=2), 2, 90
+SIZES = {"width": 12, "model_width": 12, "latent": 8, "actor_width": 8}
+SIZES |= {"critic_width": 8, "bins": 11, "critics": 2, "discount": 0.97}
+ENCODERS = ["td7", "minphi", "simbav2-spl"]
+
+
+def small(name: str):
+    config = agent_config(name)
+    own = {field.name for field in dataclasses.fields(config)}
+    sizes = {field: size for field, size in SIZES.items() if field in own}
+    return dataclasses.replace(config, **sizes)
+
+
+@functools.cache
+def fleet(name: str):
+    """An agent, two members' states whose networks all differ, and their data."""
+    agent = make_agent(small(name), SPEC, 1)
+    rng = np.random.default_rng(0)
+    states = jax.tree.map(
+        lambda x: rng.normal(0.1, 0.3, (MEMBERS, *x.shape)).astype(x.dtype),
+        state_shapes(agent),
+    )
+    shape = MEMBERS, RING
+    rows = Rows(
+        obs=jnp.asarray(rng.normal(2, 1, (*shape, SPEC.obs_dim))),
+        action=jnp.zeros((*shape, SPEC.action_dim)),
+        reward=jnp.zeros(shape),
+        terminated=jnp.zeros(shape, bool),
+    )
+    scales = Scales(
+        mean=jnp.asarray(rng.normal(2, 1, (MEMBERS, SPEC.obs_dim))),
+        deviation=jnp.asarray(rng.uniform(0.5, 2, (MEMBERS, SPEC.obs_dim))),
+        reward=jnp.ones(MEMBERS),
+    )
+    return agent, states, Data(rows, scales if agent.normalises else None)
+
+
+def one(tree, member: int):
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[member], tree)
+
+
+def examiner(name: str, weights: Representation, count: int = 64) -> LatentProbe:
+    return LatentProbe(fleet(name)[0], weights, [4, 7], count)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_member_is_diagnosed_on_its_own_rows_by_its_own_encoder(name):
+    agent, states, data = fleet(name)
+    weights = Representation(zero_centred=True, variance_threshold=0.4)
+    found, numbers = examiner(name, weights).diagnose(1, data, states, opened=RING - 1)
+    obs = data.rows.obs[1, present(fixed_rows(7, 64), RING)]
+    if data.scales is not None:
+        mean, deviation = (jnp.broadcast_to(x[1], obs.shape) for x in data.scales[:2])
+        obs = (obs - mean) / deviation
+    z = jax.jit(agent.latents)(one(states, 1), obs)
+    expected = np.linalg.svd(np.asarray(z, np.float64), compute_uv=False)
+    np.testing.assert_allclose(
+        found.singular_values, expected, rtol=1e-5, atol=1e-6 * expected[0]
+    )
+    assert numbers["redundancy"] == pytest.approx(float(redundancy(z, True)), rel=1e-4)
+    assert numbers["variance_hinge"] == pytest.approx(
+        float(variance_hinge(z, 0.4)), rel=1e-4
+    )
+    assert numbers["effective_rank"] == found.effective_rank
+
+
+def test_one_program_serves_every_member_and_every_length_of_replay():
+    _, states, data = fleet("td7")
+    looking = examiner("td7", Representation())
+    for member, opened in ((0, 3), (1, 3), (0, 50), (1, RING + 7)):
+        looking.diagnose(member, data, states, opened)
+    assert looking._look._cache_size() == 1
+
+
+def test_the_batch_stays_the_same_once_its_rows_exist():
+    rows = fixed_rows(seed=4, count=500)
+    assert len(set(rows.tolist())) == 500
+    assert 0 <= rows.min() < rows.max() < SPAN
+    np.testing.assert_array_equal(rows, fixed_rows(seed=4, count=500))
+    assert (rows != fixed_rows(seed=5, count=500)).any()
+    for there in (SPAN, 10**6):
+        np.testing.assert_array_equal(present(rows, there), rows)
+
+
+def test_before_that_the_batch_is_spread_over_the_rows_that_exist():
+    rows = fixed_rows(seed=4, count=500)
+    early = present(rows, there=100)
+    assert early.max() == 99
+    assert len(set(early.tolist())) > 90
+    there = rows <= 20_000
+    np.testing.assert_array_equal(present(rows, there=20_001)[there], rows[there])
+
+
+def test_a_replay_that_has_come_round_is_looked_at_where_it_is():
+    """Rows are numbered from the run's first; beyond the ring's end there are none."""
+    _, states, data = fleet("td7")
+    looking, asked = examiner("td7", Representation(), count=500), []
+    looking._look = lambda *given: asked.append(given[-1]) or (np.eye(2), {})
+    for opened in (RING - 1, RING, 10 * RING):
+        looking.diagnose(0, data, states, opened)
+    for rows in asked:
+        assert set(np.asarray(rows).tolist()) == set(range(RING))
+        np.testing.assert_array_equal(rows, asked[0])
+
+
+def test_an_agent_without_an_encoder_is_not_looked_into():
+    agent = make_agent(small("simbav2"), SPEC, 1)
+    assert agent.latents is None
+    with pytest.raises(ValueError, match="without an encoder"):
+        LatentProbe(agent, Representation(), [0])
+
+
+def changed(state, path: str):
+    """The state with other numbers in one of its networks."""
+    first, _, rest = path.partition("/")
+    part = getattr(state, first)
+    new = changed(part, rest) if rest else jax.tree.map(lambda x: x * 1.5 + 0.1, part)
+    return state._replace(**{first: new})
+
+
+VALUES_OF = {
+    "td7": {"fixed_encoder", "critic"},
+    "minphi": {"encoder", "critic"},
+    "simbav2": {"critic"},
+    "simbav2-spl": {"encoder_target", "model_target", "base/critic"},
+}
+
+
+def networks(state, prefix: str = ""):
+    for name in state._fields:
+        part = getattr(state, name)
+        if name == "base":
+            yield from networks(part, "base/")
+        elif not name.endswith("_adam") and name not in ("updates", "horizon"):
+            yield prefix + name
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_latents_are_of_the_encoder_that_is_trained(name):
+    agent, states, data = fleet(name)
+    state, obs = one(states, 0), data.rows.obs[0, :6]
+    latents = jax.jit(agent.latents)
+    z = latents(state, obs)
+    assert z.shape == (6, SIZES["latent"])
+    moved = {
+        network
+        for network in networks(state)
+        if not np.array_equal(z, latents(changed(state, network), obs))
+    }
+    assert moved == {"encoder"}
+
+
+@pytest.mark.parametrize("name", VALUES_OF)
+def test_values_are_of_the_critics_and_of_the_latents_they_are_trained_on(name):
+    agent, states, data = fleet(name)
+    state, obs = one(states, 0), data.rows.obs[0, :6]
+    action = jnp.full((6, 2), 0.3)
+    value = jax.jit(agent.value)
+    q = value(state, obs, action)
+    assert q.shape == (6,)
+    moved = {
+        network
+        for network in networks(state)
+        if not np.array_equal(q, value(changed(state, network), obs, action))
+    }
+    assert moved == VALUES_OF[name]
+
+
+@pytest.mark.parametrize("name", VALUES_OF)
+def test_the_lesser_critic_counts(name):
+    agent, states, data = fleet(name)
+    state, obs = one(states, 0), data.rows.obs[0, :40]
+    action = jnp.full((40, 2), 0.3)
+    inner = state.base if name == "simbav2-spl" else state
+
+    def with_twin(which: int):
+        both = jax.tree.map(lambda x: jnp.stack([x[which], x[which]]), inner.critic)
+        new = inner._replace(critic=both)
+        return state._replace(base=new) if name == "simbav2-spl" else new
+
+    value = jax.jit(agent.value)
+    twins = [value(with_twin(which), obs, action) for which in (0, 1)]
+    assert (twins[0] != twins[1]).all()
+    np.testing.assert_allclose(
+        value(state, obs, action), np.minimum(*twins), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_expectations_are_of_the_evaluated_policy():
+    agent, states, data = fleet("td7")
+    obs = data.rows.obs[1, :6]
+    found = examiner("td7", Representation()).values(1, states, obs)
+    state, value = one(states, 1), jax.jit(agent.value)
+
+    def of(policy):
+        return value(state, obs, jax.jit(agent.greedy)(policy, obs))
+
+    np.testing.assert_allclose(found, of(agent.evaluated(state)), rtol=1e-5)
+    assert (np.abs(found - of(agent.acting(state))) > 1e-4).all()

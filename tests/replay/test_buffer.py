@@ -1,0 +1,175 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from r2r2.envs.spec import Spec
+from r2r2.replay import buffer as ring
+from r2r2.replay import sum_tree as sumtree
+
+SPEC = Spec(obs_dim=2, action_dim=1)
+ADD = jax.jit(ring.add)
+
+
+class Teller:
+    """Episodes whose every number tells where it belongs.
+
+    Observation t of episode e is (e, t), its action t + 0.5, its reward 100 e + t.
+    """
+
+    def __init__(self, size: int, fanout: int = 4):
+        self.episode, self.t = 0, 0
+        self.replay = ring.init(size, SPEC, jnp.zeros((1, 2)), fanout)
+        self.seen: list[tuple] = []
+
+    def step(self, ended: bool, terminated: bool = False) -> None:
+        e, t = self.episode, self.t
+        after = (e, t + 1)
+        self.episode, self.t = (e + 1, 0) if ended else after
+        step = ring.Transition(
+            action=jnp.array([[t + 0.5]]),
+            reward=jnp.array([100.0 * e + t]),
+            terminated=jnp.array([terminated]),
+            ended=jnp.array([ended]),
+            next_obs=jnp.array([after], float),
+            obs=jnp.array([(self.episode, self.t)], float),
+            lost=jnp.array([False]),
+        )
+        self.replay = ADD(self.replay, jnp.zeros(1, int), step)
+        self.seen.append(((e, t), t + 0.5, 100.0 * e + t, after, terminated))
+
+    def lose(self) -> None:
+        """The step under way fails: the next episode begins."""
+        self.episode, self.t = self.episode + 1, 0
+        first = jnp.array([(self.episode, 0)], float)
+        no = jnp.array([False])
+        nothing = jnp.zeros((1, 1)), jnp.zeros(1), no, no, first, first, ~no
+        lost = ring.Transition(*nothing)
+        self.replay = ADD(self.replay, jnp.zeros(1, int), lost)
+
+    def live(self) -> list[tuple]:
+        """Every live row as a transition, in the order of the rows."""
+        weights = self.replay.priorities.tree.weights[0, : self.size]
+        index = jnp.flatnonzero(weights)
+        batch = ring.fetch(self.replay.rows, 0, index)
+        return [
+            (tuple(s.tolist()), float(a[0]), float(r), tuple(n.tolist()), bool(d))
+            for s, a, r, n, d in zip(*map(np.asarray, batch), strict=True)
+        ]
+
+    @property
+    def size(self) -> int:
+        return self.replay.rows.reward.shape[1]
+
+
+def test_an_episode_takes_one_row_more_than_its_steps():
+    teller = Teller(20)
+    for ended in (False, False, True, False, True):
+        teller.step(ended)
+    assert int(teller.replay.newest[0]) == 5 + 2
+    assert teller.live() == teller.seen
+
+
+def test_the_newest_row_is_dead_until_its_successor_exists():
+    teller = Teller(10)
+    assert teller.live() == []
+    teller.step(ended=False)
+    assert teller.live() == teller.seen[:1]
+    assert teller.replay.priorities.tree.weights[0, 1] == 0
+
+
+def test_the_final_observation_is_the_true_one_not_the_resets():
+    teller = Teller(10)
+    teller.step(ended=False)
+    teller.step(ended=True, terminated=True)
+    teller.step(ended=False)
+    final = teller.live()[1]
+    assert final[3] == (0, 2)
+    assert final[4] is True
+    assert teller.live()[2][0] == (1, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([4, 5, 7, 13]), st.lists(st.sampled_from("-tel"), max_size=60))
+def test_live_rows_are_the_newest_transitions_whole(size, story):
+    """Whatever was overwritten, no live row has a successor of another story."""
+    teller = Teller(size)
+    steps = sum(kind != "l" for kind in story)
+    for kind in story:
+        if kind == "l":
+            teller.lose()
+        else:
+            teller.step(ended=kind in "te", terminated=kind == "t")
+    live = sorted(teller.live(), key=teller.seen.index)
+    assert live == teller.seen[len(teller.seen) - len(live) :]
+    # A ring of N rows loses one to the newest and one to each ending it holds; a step
+    # that was lost took a row too.
+    endings = sum(kind in "tel" for kind in story[-size:])
+    assert len(live) >= min(steps, size - 2 - endings)
+
+
+def test_what_was_acted_on_when_a_step_was_lost_ends_a_transition_and_begins_none():
+    teller = Teller(10)
+    teller.step(ended=False)
+    teller.lose()
+    teller.lose()
+    teller.step(ended=False)
+    assert teller.live() == teller.seen
+    assert [row[0] for row in teller.live()] == [(0, 0), (2, 0)]
+    assert teller.live()[0][3] == (0, 1)
+    assert teller.replay.priorities.tree.weights[0, :5].tolist() == [1, 0, 0, 1, 0]
+
+
+def test_new_rows_get_the_highest_priority():
+    teller = Teller(10)
+    teller.step(ended=False)
+    replay = teller.replay
+    priorities = replay.priorities._replace(highest=jnp.array([7.0]))
+    teller.replay = replay._replace(priorities=priorities)
+    teller.step(ended=False)
+    assert teller.replay.priorities.tree.weights[0, :3].tolist() == [1, 7, 0]
+
+
+def test_reprioritise_raises_the_highest_and_refresh_lowers_it():
+    tree = sumtree.assign(sumtree.init(8, 4), jnp.arange(4), jnp.ones(4))
+    priorities = ring.Priorities(tree, jnp.ones(()))
+    priorities = ring.update_priorities(
+        priorities, jnp.array([1, 2]), jnp.array([5.0, 2.0])
+    )
+    assert priorities.highest == 5
+    priorities = ring.update_priorities(priorities, jnp.array([1]), jnp.array([1.5]))
+    assert priorities.highest == 5
+    assert ring.refresh_max_priority(priorities).highest == 2
+
+
+def test_members_do_not_share_rows():
+    replay = ring.init(8, SPEC, jnp.zeros((3, 2)), 4)
+    step = ring.Transition(
+        action=jnp.ones((2, 1)),
+        reward=jnp.array([5.0, 6.0]),
+        terminated=jnp.array([False, True]),
+        ended=jnp.array([False, True]),
+        next_obs=jnp.ones((2, 2)),
+        obs=jnp.ones((2, 2)),
+        lost=jnp.array([False, False]),
+    )
+    # Member 2 stands twice, as a group that was filled up has it.
+    thrice = jax.tree.map(lambda x: x[jnp.array([0, 1, 0])], step)
+    replay = ADD(replay, jnp.array([2, 0, 2]), thrice)
+    assert replay.newest.tolist() == [2, 0, 1]
+    assert replay.rows.reward[:, 0].tolist() == [6, 0, 5]
+    assert replay.priorities.tree.levels[0][:, 0, 0].tolist() == [1, 0, 1]
+
+
+def test_uniform_and_lap_alike_never_draw_a_dead_row():
+    teller = Teller(40, fanout=4)
+    for t in range(70):
+        teller.step(ended=t % 3 == 2)
+    tree = jax.tree.map(lambda x: x[0], teller.replay.priorities.tree)
+    uniforms = ring.draw_uniforms(jax.random.key(0), 5_000, tree)
+    assert uniforms.min() > 0
+    index = sumtree.draw(tree, uniforms)
+    batch = ring.fetch(teller.replay.rows, 0, index)
+    np.testing.assert_array_equal(batch.next_obs[:, 0], batch.obs[:, 0])
+    np.testing.assert_array_equal(batch.next_obs[:, 1], batch.obs[:, 1] + 1)

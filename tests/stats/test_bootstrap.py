@@ -1,0 +1,195 @@
+"""Intervals: exact where every resample can be listed, else close to theory."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+
+from r2r2.config.errors import UserError
+from r2r2.stats import bootstrap
+from r2r2.stats.aggregates import (
+    iqm,
+    mean_score,
+    median_score,
+    performance_profile,
+    probability_of_improvement,
+)
+from r2r2.stats.bootstrap import comparison_interval, interval
+from r2r2.stats.samples import Sample
+
+SCORES = np.random.default_rng(7).normal(1, 0.3, (5, 11)) + np.arange(11.0) / 5
+UNEVEN = {"a": [1.0, 2.0, 4.0], "b": [8.0, 16.0]}
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def levels_of(draws):
+    """Of which levels these draws' quantiles are, by their distinct values."""
+    values, counts = np.unique(draws, return_counts=True)
+    return dict(zip(np.round(values, 9), counts / len(draws), strict=True))
+
+
+def drawn(scores, resampling, statistic=mean_score, samples=40_000):
+    """The resamples' statistics themselves."""
+    seen = []
+
+    def watched(sample):
+        seen.append(statistic(sample))
+        return seen[-1]
+
+    interval(watched, scores, rng(), resampling, samples)
+    return np.concatenate(seen)
+
+
+def test_stratified_resamples_have_the_probabilities_of_all_that_there_are():
+    # 27 draws of a with 4 of b each.
+    pairs = itertools.product(
+        itertools.product(UNEVEN["a"], repeat=3),
+        itertools.product(UNEVEN["b"], repeat=2),
+    )
+    every = [(np.mean(a) + np.mean(b)) / 2 for a, b in pairs]
+    expected, found = levels_of(every), levels_of(drawn(UNEVEN, "stratified"))
+    assert found.keys() == expected.keys()
+    for value, share in expected.items():
+        assert found[value] == pytest.approx(share, abs=0.01)
+
+
+def test_pooled_resamples_draw_a_task_and_then_a_run():
+    scores = {"a": [1.0, 3.0], "b": [10.0]}
+    # A draw is 1 or 3 with probability 1/4 each and 10 with 1/2; the mean is of three.
+    expected = {}
+    chances = {1.0: 1 / 4, 3.0: 1 / 4, 10.0: 1 / 2}
+    for draw in itertools.product(chances, repeat=3):
+        value = round(float(np.mean(draw)), 9)
+        chance = np.prod([chances[x] for x in draw])
+        expected[value] = expected.get(value, 0) + chance
+    found = levels_of(drawn(scores, "pooled"))
+    assert found.keys() == expected.keys()
+    for value, share in expected.items():
+        assert found[value] == pytest.approx(share, abs=0.01)
+
+
+def test_an_interval_is_of_the_quantiles_at_its_level():
+    draws = drawn(SCORES, "stratified", iqm, samples=999)
+    found = interval(iqm, SCORES, rng(), samples=999, level=0.8)
+    np.testing.assert_array_equal(found, np.quantile(draws, [0.1, 0.9]))
+
+
+def test_pooled_intervals_are_wider_where_tasks_differ():
+    # Variance of a mean of 55: of all scores over 55, against that within tasks.
+    within, all_of_it = SCORES.var(axis=0).mean(), SCORES.var()
+    for resampling, variance in (("stratified", within), ("pooled", all_of_it)):
+        low, high = interval(mean_score, SCORES, rng(), resampling)
+        expected = 2 * 1.959964 * np.sqrt(variance / 55)
+        assert high - low == pytest.approx(expected, rel=0.02)
+        assert low < mean_score(SCORES) < high
+
+
+@pytest.mark.parametrize("resampling", ["stratified", "pooled"])
+def test_the_same_generator_gives_the_same_interval(monkeypatch, resampling):
+    def found(seed):
+        return interval(iqm, SCORES, rng(seed), resampling, samples=3000)
+
+    first = found(3)
+    np.testing.assert_array_equal(found(3), first)
+    assert not np.array_equal(found(4), first)
+    # However little is drawn at once, it is about the same.
+    monkeypatch.setattr(bootstrap, "AT_ONCE", 55 * 70)
+    np.testing.assert_allclose(found(3), first, atol=0.1 * (first.high - first.low))
+
+
+def test_memory_is_bounded_by_what_is_drawn_at_once(monkeypatch):
+    monkeypatch.setattr(bootstrap, "AT_ONCE", 55 * 100)
+    rows = []
+
+    def watched(sample):
+        rows.append(len(sample.values))
+        return mean_score(sample)
+
+    interval(watched, SCORES, rng(), samples=250)
+    assert rows == [100, 100, 50]
+
+
+@pytest.mark.parametrize(("runs", "expected"), [(2, 0.807), (5, 0.913)])
+def test_a_stratified_interval_holds_the_truth_as_often_as_theory_says(runs, expected):
+    # The share of Student's t with 11 (N - 1) degrees within 1.96 sqrt((N - 1) / N).
+    generator, held, trials = rng(1), 0, 600
+    for _ in range(trials):
+        scores = generator.normal(3.0, 1.0, (runs, 11))
+        low, high = interval(mean_score, scores, generator, samples=300)
+        held += bool(low <= 3.0 <= high)
+    deviation = np.sqrt(expected * (1 - expected) / trials)
+    assert held / trials == pytest.approx(expected, abs=3 * deviation)
+
+
+def test_a_profile_has_an_interval_at_each_threshold():
+    levels = np.array([-5.0, 2.0, 9.0])
+    profile = functools.partial(performance_profile, thresholds=levels)
+    low, high = interval(profile, SCORES, rng(), samples=2000)
+    middle = performance_profile(SCORES, levels)
+    assert low.shape == high.shape == (3,)
+    assert low[0] == high[0] == pytest.approx(1)
+    assert low[1] < middle[1] < high[1]
+    assert low[2] == high[2] == 0
+
+
+def test_two_sets_of_scores_are_resampled_independently():
+    better = SCORES + 0.1
+    low, high = comparison_interval(
+        probability_of_improvement, better, SCORES, rng(), samples=4000
+    )
+    assert low < probability_of_improvement(better, SCORES) < high
+    # Resampled alike, the same scores would always come to 1/2.
+    low, high = comparison_interval(
+        probability_of_improvement, SCORES, SCORES, rng(), samples=4000
+    )
+    assert low < 0.45
+    assert high > 0.55
+
+
+def test_sets_with_different_numbers_of_runs_are_compared():
+    low, high = comparison_interval(
+        probability_of_improvement, SCORES[:3] + 9, SCORES, rng(), samples=100
+    )
+    assert low == high == 1
+
+
+def test_one_run_gives_no_interval_within_its_task():
+    scores = {"a": [1.0, 2.0], "b": [3.0]}
+    with pytest.raises(UserError, match="scores of b are of one run"):
+        interval(mean_score, scores, rng())
+    low, high = interval(mean_score, scores, rng(), "pooled", samples=500)
+    assert low < high
+
+
+def test_a_median_over_tasks_has_no_pooled_interval():
+    with pytest.raises(UserError, match=r"resampling is 'pooled'.*allowed is"):
+        interval(median_score, SCORES, rng(), "pooled")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"resampling": "both"}, "resampling is 'both'; allowed are"),
+        ({"samples": 0}, "samples is 0; allowed is"),
+        ({"level": 95}, "level is 95; allowed is a number between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(arguments, said):
+    with pytest.raises(UserError, match=said):
+        interval(mean_score, SCORES, rng(), **arguments)
+
+
+@pytest.mark.parametrize("resampling", ["stratified", "pooled"])
+def test_each_step_of_a_curve_has_the_interval_that_it_has_alone(resampling):
+    values = np.random.default_rng(1).normal(size=(3, 7))  # [steps, runs]
+    whole = Sample(("a", "b"), (4, 3), values)
+    found = interval(iqm, whole, rng(), resampling, 200)
+    assert found.low.shape == found.high.shape == (3,)
+    for step in range(3):
+        alone = Sample(("a", "b"), (4, 3), values[step])
+        one = interval(iqm, alone, rng(), resampling, 200)
+        assert (one.low, one.high) == (found.low[step], found.high[step])

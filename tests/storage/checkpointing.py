@@ -1,0 +1,57 @@
+"""Contents of checkpoints that tests write, also from a process that is killed."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from r2r2.storage.arrays import read_arrays
+from r2r2.storage.checkpoint_manifest import SEGMENT, name_of
+from r2r2.storage.checkpoints import Content, newest_good, write_checkpoint
+
+
+def content(step, needs=(), size=50):
+    """What differs in every part from that of another step."""
+    arrays = {"actor/kernel": np.full((2, size), step, np.float32)}
+    arrays["key"] = np.arange(4, dtype=np.uint32) + step
+    worlds = {"0/qpos": np.full(3, step / 3), "0/done": np.array(step % 2 == 0)}
+    segment = {
+        "reward": np.full((3, size), step, np.float32),
+        "empty": np.zeros((0, 2)),
+    }
+    notes = {"step": step, "points": [[1.5, None], []], "word": "é"}
+    return Content(step, notes, arrays, worlds, segment, tuple(needs))
+
+
+def assert_whole(found, size=50, segments=None):
+    """A checkpoint holds what `content` gave for its step, in every part."""
+    wanted = content(found.step, size=size)
+    assert found.notes == wanted.notes
+    assert_same(read_arrays(found.arrays), wanted.arrays)
+    assert_same(read_arrays(found.worlds), wanted.worlds)
+    for path in found.segments:
+        step = int(path.name[:8]) if segments is None else segments[path.name]
+        assert_same(read_arrays(path), content(step, size=size).segment)
+
+
+def assert_same(found, wanted):
+    assert list(found) == list(wanted)
+    for name, array in wanted.items():
+        assert found[name].dtype == array.dtype, name
+        np.testing.assert_array_equal(found[name], array, strict=True)
+
+
+def write_for_ever(folder, size):
+    """Checkpoints whose step is their number, each with the two segments before it."""
+    newest, _ = newest_good(folder)
+    while True:
+        before = [] if newest is None else [path.name for path in newest.segments[-2:]]
+        taken = [int(path.name[:8]) for path in folder.glob("[0-9]*")]
+        number = max([0, *taken]) + 1
+        newest = write_checkpoint(folder, content(number, before, size), keep=2)
+        assert newest.segments[-1].name == name_of(number, SEGMENT)
+        print(number, flush=True)
+
+
+if __name__ == "__main__":
+    write_for_ever(Path(sys.argv[1]), int(sys.argv[2]))

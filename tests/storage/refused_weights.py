@@ -1,0 +1,15 @@
+"""How a file of weights is refused."""
+
+import pytest
+
+from r2r2.config.errors import UserError
+from r2r2.storage.weights import load_weights
+
+
+def refusal_of(path, like):
+    """Why loading is refused: the sentence without its beginning."""
+    with pytest.raises(UserError) as refusal:
+        load_weights(path, like)
+    start = f"weights are '{path}', which "
+    assert str(refusal.value).startswith(start)
+    return str(refusal.value).removeprefix(start)

@@ -1,0 +1,213 @@
+import io
+import os
+import pickle
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+from test_weights_hostile import HOSTILE, Bomb, header, npy
+
+from r2r2.config.errors import UserError
+from r2r2.storage.arrays import PIECE, read_arrays, write_arrays
+
+HELD = {"a/b": np.arange(6.0).reshape(2, 3), "c": np.array(True)}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file.npz"
+
+
+def written(path, arrays):
+    with path.open("wb") as file:
+        write_arrays(file, arrays.items())
+    return path.read_bytes()
+
+
+def refusal_of(path):
+    """Why reading is refused: the sentence without its beginning."""
+    with pytest.raises(UserError) as refusal:
+        read_arrays(path)
+    start = f"file is '{path}', which "
+    assert str(refusal.value).startswith(start)
+    return str(refusal.value).removeprefix(start)
+
+
+@settings(max_examples=30)
+@given(
+    st.dictionaries(
+        st.text("ab0_/.", max_size=4),
+        st.one_of(
+            arrays_of.arrays(dtype, arrays_of.array_shapes(min_dims=0, min_side=0))
+            for dtype in (np.bool_, np.uint8, np.int64, np.float32, ">f8", np.float16)
+        ),
+    )
+)
+def test_any_arrays_come_back_bit_for_bit(tmp_path_factory, arrays):
+    path = tmp_path_factory.mktemp("arrays") / "file.npz"
+    written(path, arrays)
+    found = read_arrays(path)
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
+        assert found[name].tobytes() == array.tobytes()
+        assert found[name].flags.writeable
+
+
+def test_an_array_of_many_pieces_comes_back(path):
+    array = np.arange(PIECE // 4 + 3, dtype=np.int64)
+    written(path, {"a": array, "b": array[:2]})
+    np.testing.assert_array_equal(read_arrays(path)["a"], array)
+
+
+def test_numpy_reads_what_was_written_to_what_cannot_go_back(path):
+    class Pipe(io.RawIOBase):
+        def write(self, data):
+            return file.write(data)
+
+    with path.open("wb") as file:
+        write_arrays(Pipe(), HELD.items())
+    with np.load(path, allow_pickle=False) as archive:
+        np.testing.assert_array_equal(archive["a/b"], HELD["a/b"])
+    np.testing.assert_array_equal(read_arrays(path)["a/b"], HELD["a/b"])
+
+
+def test_neither_writing_nor_reading_takes_a_second_copy(path):
+    array = np.zeros(2**25)
+    tracemalloc.start()
+    written_bytes = 0
+
+    class Counting(io.RawIOBase):
+        def write(self, data):
+            nonlocal written_bytes
+            written_bytes += len(data)
+            return len(data)
+
+    try:
+        write_arrays(Counting(), [("a", array)])
+        most = tracemalloc.get_traced_memory()[1]
+        assert written_bytes > array.nbytes
+        assert most < array.nbytes / 4
+        del array
+        with path.open("wb") as file:
+            write_arrays(file, [("a", np.zeros(2**23))])
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        read_arrays(path)
+        assert tracemalloc.get_traced_memory()[1] - before < 1.3 * 2**26
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_array_that_numpy_wrote_by_column_is_read(path):
+    np.savez(path, a=np.asfortranarray(HELD["a/b"]))
+    np.testing.assert_array_equal(read_arrays(path)["a"], HELD["a/b"])
+
+
+@pytest.mark.parametrize("value", [np.array([object()]), np.array(["text"])])
+def test_what_is_not_a_number_is_not_written(path, value):
+    with pytest.raises(TypeError, match=r"a is of .*, which is not recorded"):
+        written(path, {"a": value})
+
+
+def test_a_file_torn_at_any_byte_is_refused(path):
+    whole = written(path, HELD)
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert refusal_of(path) == "is damaged or not an npz file"
+
+
+def test_a_file_with_any_byte_changed_is_right_or_refused(path):
+    whole = written(path, HELD)
+    refused = 0
+    for place in range(len(whole)):
+        torn = bytearray(whole)
+        torn[place] ^= (0x01, 0x80)[place % 2]
+        path.write_bytes(torn)
+        try:
+            found = read_arrays(path)
+        except UserError:
+            refused += 1
+        else:
+            # Which names there are is not guarded by the file itself.
+            for name in set(found) & set(HELD):
+                np.testing.assert_array_equal(found[name], HELD[name])
+    assert refused > len(whole) / 2
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_hostile_array_is_refused_and_never_run(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    for content in HOSTILE.values():
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.npy", content)
+        assert refusal_of(path) == "is damaged or not an npz file"
+    assert os.listdir(path.parent) == ["file.npz"]
+
+
+@pytest.mark.parametrize("descr", ["'|O'", "'<U2'", "'<M8[s]'", "[('a', '<i8')]"])
+def test_what_is_not_a_number_is_not_read(path, descr):
+    told = header(f"{{'descr':{descr},'fortran_order':False,'shape':(1,)}}")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", told + bytes(8))
+    assert refusal_of(path) == "is damaged or not an npz file"
+
+
+def test_no_room_is_made_for_what_is_only_promised(path):
+    told = header("{'descr':'|u1','fortran_order':False,'shape':(50_000_000,)}")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", told)
+    tracemalloc.start()
+    try:
+        assert refusal_of(path) == "is damaged or not an npz file"
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pickle_is_refused_and_never_run(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    path.write_bytes(pickle.dumps(Bomb()))
+    assert refusal_of(path) == "is damaged or not an npz file"
+    assert os.listdir(path.parent) == ["file.npz"]
+
+
+def test_a_packed_file_is_not_unpacked(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", npy(np.zeros(1_000_000)))
+    assert refusal_of(path) == "holds more than it is long"
+    np.savez_compressed(path, a=np.random.default_rng(0).normal(size=100))
+    assert refusal_of(path) == "is damaged or not an npz file"
+
+
+def test_names_that_share_bytes_are_refused(path):
+    written(path, {"a": np.zeros(1000), "b": np.zeros(1)})
+    with zipfile.ZipFile(path, "a") as archive:
+        first, second = archive.infolist()
+        for field in ("header_offset", "CRC", "compress_size", "file_size"):
+            setattr(second, field, getattr(first, field))
+        archive._didModify = True
+    assert refusal_of(path) == "holds more than it is long"
+
+
+def test_two_arrays_of_one_name_are_refused(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", npy(np.zeros(1)))
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("a.npy", npy(np.ones(1)))
+    assert refusal_of(path) == "holds two arrays of one name"
+
+
+def test_what_is_no_file_is_refused_at_once(path, tmp_path):
+    assert refusal_of(path) == "does not exist"
+    assert refusal_of(tmp_path) == "is damaged or not an npz file"
+    os.mkfifo(path)
+    assert refusal_of(path) == "is damaged or not an npz file"
+    path.unlink()
+    written(tmp_path / "other.npz", HELD)
+    path.symlink_to("other.npz")
+    assert refusal_of(path) == "is damaged or not an npz file"

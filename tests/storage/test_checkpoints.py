@@ -1,0 +1,424 @@
+import errno
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import checkpointing
+import numpy as np
+import pytest
+from checkpointing import assert_whole, content
+
+from r2r2.storage import checkpoint_manifest as inventory
+from r2r2.storage import checkpoints as shelf
+from r2r2.storage import checkpoints as subject
+from r2r2.storage.checkpoints import newest_good, superfluous, write_checkpoint
+from r2r2.storage.files import StorageError
+
+NOTHING = (None, [])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "x" / "checkpoints"
+
+
+@pytest.fixture(autouse=True)
+def run(folder, monkeypatch):
+    """A run to write to; no test but the last waits for the disk."""
+    folder.parent.mkdir()
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+def write(folder, step, needs=(), keep=2, size=1):
+    return write_checkpoint(folder, content(step, needs, size), keep)
+
+
+def names(folder):
+    return sorted(os.listdir(folder))
+
+
+def parts(*numbers):
+    ends = ("json", "npz", "replay.npz", "worlds.npz")
+    return [f"{number:08}.{end}" for number in numbers for end in ends]
+
+
+def test_without_any_there_is_none(folder):
+    assert newest_good(folder) == NOTHING
+    folder.mkdir()
+    assert newest_good(folder) == NOTHING
+
+
+def test_a_checkpoint_comes_back_whole(folder):
+    written = write(folder, 1, size=50)
+    assert names(folder) == parts(1)
+    assert newest_good(folder) == (written, [])
+    assert (written.number, written.step) == (1, 1)
+    assert written.segments == (folder / "00000001.replay.npz",)
+    assert_whole(written)
+
+
+def test_numpy_can_read_its_files(folder):
+    with np.load(write(folder, 7).arrays, allow_pickle=False) as archive:
+        np.testing.assert_array_equal(archive["key"], [7, 8, 9, 10])
+
+
+def test_files_of_format_1_keep_loading(folder):
+    """They were written when the format was new; nothing may make them new again."""
+    held = Path(__file__).parent / "format_1" / "checkpoints"
+    found, said = newest_good(held)
+    assert (found.number, said) == (2, [])
+    assert [path.name[:8] for path in found.segments] == ["00000001", "00000002"]
+    assert_whole(found, size=2)
+
+
+def test_numbers_that_are_not_finite_stay_in_the_notes(folder):
+    notes = {"best": float("-inf"), "big": 2**60}
+    write_checkpoint(folder, content(1)._replace(notes=notes), keep=1)
+    assert newest_good(folder)[0].notes == notes
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_the_newest_are_kept_and_numbers_go_up(folder, keep):
+    for step in range(1, 6):
+        assert write(folder, step, keep=keep).number == step
+    assert names(folder) == parts(*range(6 - keep, 6))
+
+
+def test_segments_stay_for_as_long_as_a_kept_checkpoint_needs_them(folder):
+    last = ()
+    for step in range(1, 6):
+        found = write(folder, step, needs=last[-2:])
+        last = [path.name for path in found.segments]
+    assert last == [f"0000000{n}.replay.npz" for n in (3, 4, 5)]
+    extra = ["00000002.replay.npz", "00000003.replay.npz"]
+    assert names(folder) == sorted([*extra, *parts(4, 5)])
+    assert newest_good(folder) == (found, [])
+    assert_whole(found, size=1)
+
+
+def test_files_of_others_are_left_alone(folder):
+    folder.mkdir()
+    mine = ["notes.txt", "00000001.txt", "1.npz", ".00000001.json.tmp", "a00000001.npz"]
+    for name in mine:
+        (folder / name).write_text("mine")
+    for step in range(1, 4):
+        write(folder, step, keep=1)
+    assert names(folder) == sorted([*mine, *parts(3)])
+
+
+def test_leftovers_of_a_killed_writer_are_removed_and_their_number_not_used(folder):
+    write(folder, 1)
+    for name in ("00000002.npz", "00000002.replay.npz", ".00000002.json.0a1b2c3d.tmp"):
+        (folder / name).write_text("torn")
+    assert newest_good(folder)[1] == []
+    assert write(folder, 2).number == 3
+    assert names(folder) == parts(1, 3)
+
+
+def test_a_damaged_one_is_not_counted_among_those_kept(folder):
+    first, second = write(folder, 1, keep=3), write(folder, 2, keep=3)
+    damage(second.worlds)
+    third = write(folder, 3)
+    assert names(folder) == parts(1, 3)
+    damage(third.arrays)
+    assert newest_good(folder)[0] == first
+
+
+def test_a_file_is_not_read_for_keeping_more_than_once(folder, monkeypatch):
+    read = []
+    digest = shelf.digest_of
+    monkeypatch.setattr(shelf, "digest_of", lambda p: read.append(p.name) or digest(p))
+    segments = []
+    for step in range(1, 6):
+        found = write(folder, step, needs=segments, keep=2)
+        segments = [path.name for path in found.segments]
+    assert len(read) == len(set(read)) == 4 * 3
+
+
+def damage(path):
+    """Changes a byte in the middle, whatever the file is."""
+    held = bytearray(path.read_bytes())
+    held[len(held) // 2] ^= 1
+    path.write_bytes(held)
+
+
+def test_the_one_before_a_damaged_one_is_used_with_a_sentence(folder):
+    first, second = write(folder, 8000), write(folder, 9000)
+    damage(second.arrays)
+    why = "is damaged (00000002.npz has another checksum)"
+    start = f"checkpoint 2 in '{folder.parent}' {why}; "
+    used = "the one before it, of step 8000, is used"
+    assert newest_good(folder) == (first, [start + used])
+    damage(first.segments[0])
+    assert newest_good(folder) == (
+        None,
+        [
+            f"{start}the one before it is damaged too",
+            f"checkpoint 1 in '{folder.parent}' is damaged (00000001.replay.npz has "
+            "another checksum); there is none before it",
+        ],
+    )
+
+
+def test_a_segment_that_is_damaged_damages_all_that_need_it(folder):
+    first = write(folder, 1)
+    second = write(folder, 2, ["00000001.replay.npz"])
+    write(folder, 3, ["00000002.replay.npz"], keep=3)
+    damage(first.segments[0])
+    found, said = newest_good(folder)
+    assert (found.number, said) == (3, [])
+    damage(second.segments[1])
+    assert newest_good(folder)[0] is None
+
+
+def why_damaged(folder):
+    """What the one sentence says about checkpoint 2 of two."""
+    found, (said,) = newest_good(folder)
+    assert found.number == 1
+    start, _, rest = said.partition(" is damaged (")
+    assert start == f"checkpoint 2 in '{folder.parent}'"
+    why, _, end = rest.rpartition("); ")
+    assert end == "the one before it, of step 1, is used"
+    return why
+
+
+@pytest.mark.parametrize("name", parts(2))
+def test_damage_of_any_file_at_any_byte_is_seen(folder, name):
+    write(folder, 1)
+    write(folder, 2)
+    path = folder / name
+    whole = path.read_bytes()
+    stride = 3 if path.suffix == ".json" else 13
+    for place in range(0, len(whole), stride):
+        path.write_bytes(whole[:place])
+        assert name in why_damaged(folder)
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        assert name in why_damaged(folder)
+    path.write_bytes(whole + b"\0")
+    assert name in why_damaged(folder)
+
+
+@pytest.mark.parametrize("name", parts(2)[1:])
+def test_a_file_that_is_gone_or_none_is_damage(folder, name):
+    write(folder, 1)
+    write(folder, 2)
+    path, length = folder / name, (folder / name).stat().st_size
+    path.rename(folder / "aside")
+    assert why_damaged(folder) == f"{name} is missing"
+    path.symlink_to("aside")
+    assert why_damaged(folder) == f"{name} cannot be read: it is a link"
+    path.unlink()
+    path.mkdir()
+    assert why_damaged(folder) == f"{name} cannot be read: it is not a file"
+    path.rmdir()
+    os.mkfifo(path)
+    assert why_damaged(folder) == f"{name} cannot be read: it is not a file"
+    path.unlink()
+    path.touch()
+    assert why_damaged(folder) == f"{name} has 0 bytes instead of {length}"
+
+
+def test_a_manifest_that_is_a_link_or_no_file_is_damage(folder):
+    write(folder, 1)
+    write(folder, 2)
+    path = folder / "00000002.json"
+    path.rename(folder / "aside")
+    path.symlink_to("aside")
+    assert why_damaged(folder) == "00000002.json cannot be read: it is a link"
+    path.unlink()
+    path.mkdir()
+    assert why_damaged(folder) == "00000002.json cannot be read: it is not a file"
+    assert write(folder, 3).number == 3
+
+
+def test_a_folder_that_cannot_be_listed_is_refused(folder):
+    folder.write_text("")
+    with pytest.raises(subject.UserError) as refusal:
+        newest_good(folder)
+    assert str(refusal.value) == f"'{folder}' cannot be read: Not a directory"
+
+
+def test_what_the_newest_good_one_does_without_is_superfluous(folder):
+    folder.mkdir()
+    assert superfluous(folder) == []
+    write(folder, 1)
+    last = write(folder, 2, ["00000001.replay.npz"])
+    (folder / "00000009.npz").touch()
+    (folder / "mine").touch()
+    needed = "00000001.replay.npz"
+    others = [name for name in parts(1) if name != needed] + ["00000009.npz"]
+    assert [path.name for path in superfluous(folder)] == others
+    damage(last.arrays)
+    (folder / "00000001.npz").unlink()
+    assert superfluous(folder) == []
+
+
+def test_a_manifest_is_there_only_after_its_files_are_on_the_disk(folder, monkeypatch):
+    synced = []
+
+    def fsync(number):
+        what = Path(os.readlink(f"/proc/self/fd/{number}")).name
+        synced.append((what, (folder / "00000001.json").exists()))
+
+    monkeypatch.setattr("os.fsync", fsync)
+    write(folder, 1)
+    assert synced[:4] == [
+        ("00000001.npz", False),
+        ("00000001.worlds.npz", False),
+        ("00000001.replay.npz", False),
+        ("checkpoints", False),
+    ]
+    assert synced[4][0].startswith(".00000001.json.")
+    assert synced[4][1] is False
+    assert synced[5] == ("checkpoints", True)
+
+
+@pytest.mark.parametrize("count", range(7))
+def test_a_failure_at_any_moment_leaves_the_earlier_ones(folder, monkeypatch, count):
+    first = write(folder, 8000)
+    left = count
+
+    def fsync(_):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fsync)
+        if count < 6:
+            with pytest.raises(StorageError) as failure:
+                write(folder, 9000)
+            assert str(failure.value) == (
+                f"'{folder}' cannot be written: No space left on device; the "
+                "checkpoint of step 8000 is intact"
+            )
+        else:
+            first = write(folder, 9000, keep=1)
+    assert newest_good(folder) == (first, [])
+    assert names(folder) == parts(first.number)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()])
+def test_an_interruption_leaves_nothing_of_the_new_one(folder, monkeypatch, error):
+    def stop(*_):
+        raise error
+
+    write(folder, 1)
+    monkeypatch.setattr(subject, "write_whole", stop)
+    with pytest.raises(type(error)):
+        write(folder, 2)
+    assert names(folder) == parts(1)
+
+
+def test_a_first_one_that_fails_is_told_alone(folder, monkeypatch):
+    folder.write_text("a file")
+    with pytest.raises(StorageError) as failure:
+        write(folder, 1)
+    assert str(failure.value) == (
+        f"'{folder}' cannot be written: File exists; there is no earlier checkpoint"
+    )
+
+
+@pytest.mark.parametrize(
+    ("needed", "why"),
+    [
+        ("00000007.replay.npz", "it needs 00000007.replay.npz, which no checkpoint"),
+        ("00000001.npz", "it needs 00000001.npz, which no checkpoint there holds"),
+        ("../secret.replay.npz", "it needs ../secret.replay.npz, which no checkpoint"),
+    ],
+)
+def test_a_segment_that_is_not_there_cannot_be_needed(folder, needed, why):
+    write(folder, 8000)
+    with pytest.raises(StorageError) as failure:
+        write(folder, 9000, [needed])
+    said = str(failure.value)
+    assert said.startswith(f"'{folder}' cannot be written: {why}")
+    assert said.endswith("; the checkpoint of step 8000 is intact")
+    assert names(folder) == parts(1)
+
+
+def test_a_segment_that_is_gone_cannot_be_needed(folder):
+    (segment,) = write(folder, 8000).segments
+    segment.unlink()
+    with pytest.raises(StorageError) as failure:
+        write(folder, 9000, [segment.name])
+    assert str(failure.value) == (
+        f"'{folder}' cannot be written: {segment.name} is missing; there is no earlier "
+        "checkpoint"
+    )
+
+
+def test_notes_that_are_no_json_or_far_too_long_leave_nothing(folder, monkeypatch):
+    with pytest.raises(TypeError):
+        write_checkpoint(folder, content(1)._replace(notes={"a": object()}), 1)
+    monkeypatch.setattr(inventory, "LONGEST", 300)
+    with pytest.raises(ValueError, match="the notes of a checkpoint take"):
+        write(folder, 1)
+    assert names(folder) == []
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from checkpointing import content
+from r2r2.storage.checkpoints import write_checkpoint
+from r2r2.storage.files import StorageError
+write_checkpoint(Path(sys.argv[1]), content(8000), 2)
+limit = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    write_checkpoint(Path(sys.argv[1]), content(9000, size=100_000), 2)
+except StorageError as failure:
+    print(failure)
+"""
+
+
+def python(*arguments, **options):
+    paths = os.pathsep.join([str(Path(checkpointing.__file__).parent), *sys.path])
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.Popen(
+        command,
+        env=os.environ | {"PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("limit", [0, 600, 500_000])
+def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_one(folder, limit):
+    with python("-c", FULL, folder, limit) as process:
+        said = process.communicate()[0]
+    assert said == (
+        f"'{folder}' cannot be written: File too large; the checkpoint of step 8000 "
+        "is intact\n"
+    )
+    assert process.returncode == 0
+    assert names(folder) == parts(1)
+    assert newest_good(folder)[0].step == 8000
+
+
+def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(folder):
+    moments = random.Random(time.time_ns())
+    size, last, torn = 30_000, 0, 0
+    for _ in range(10):
+        with python(checkpointing.__file__, folder, size) as process:
+            last = int(process.stdout.readline())
+            time.sleep(moments.uniform(0, 0.06))
+            process.kill()
+            last = max([last, *map(int, process.stdout.read().split())])
+        found, said = newest_good(folder)
+        assert said == []
+        assert found.number >= last
+        assert_whole(found, size=size)
+        torn += len(names(folder)) > len(parts(1, 2)) + 2  # two segments before
+    final = write(folder, 10**6)
+    assert names(folder)[-8:] == parts(found.number, final.number)
+    assert len(names(folder)) <= 8 + 2
+    assert torn, "no kill came while one was written"

@@ -1,0 +1,255 @@
+import json
+import os
+
+import pytest
+
+from r2r2.config.errors import UserError
+from r2r2.storage import run_folder as subject
+from r2r2.storage.run_folder import create_run, is_finished, open_run
+
+CONFIG = 'agent = "td7"\r\n# é\n'
+MEMBERS = ["Hopper-v5_s0", "Hopper-v5_s1"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "runs" / "one"
+
+
+def tree(path):
+    """Every file below a folder with its content, and every folder."""
+    return {
+        str(p.relative_to(path)): p.read_bytes() if p.is_file() else None
+        for p in path.rglob("*")
+    }
+
+
+def finished(path, config=CONFIG, members=MEMBERS):
+    run = create_run(path, config, members, overwrite=False)
+    (path / "extra").mkdir()
+    (path / "extra" / "deep").write_text("old")
+    run.events.write_text("old")
+    run.finish()
+    return run
+
+
+def test_a_new_run_has_a_config_a_manifest_and_a_folder_per_member(path):
+    create_run(path, CONFIG, MEMBERS, overwrite=False)
+    assert sorted(os.listdir(path)) == sorted(
+        [*MEMBERS, "config.toml", "manifest.json"]
+    )
+    assert (path / "config.toml").read_bytes() == CONFIG.encode()
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert manifest["status"] == "running"
+    assert manifest["members"] == MEMBERS
+
+
+def test_every_path_lies_in_the_run(path):
+    run = create_run(path, CONFIG, MEMBERS, overwrite=False)
+    assert run.events == path / "events.jsonl"
+    assert run.evaluations == path / "evaluations.csv"
+    assert run.curve == path / "curve.png"
+    assert run.weights("Hopper-v5_s1") == path / "Hopper-v5_s1" / "weights.npz"
+    with pytest.raises(ValueError, match="not a member"):
+        run.weights("../../Hopper-v5_s1")
+
+
+def test_versions_are_kept(path):
+    run = create_run(path, CONFIG, MEMBERS, overwrite=False)
+    run.write_versions({"jax": "0.10"})
+    assert json.loads((path / "versions.json").read_text()) == {"jax": "0.10"}
+
+
+def test_a_run_is_finished_only_when_it_says_so_and_its_config_is_the_same(path):
+    assert not is_finished(path, CONFIG)
+    run = create_run(path, CONFIG, MEMBERS, overwrite=False)
+    assert not is_finished(path, CONFIG)
+    run.finish()
+    assert is_finished(path, CONFIG)
+    assert not is_finished(path, CONFIG + "\n")
+    (path / "config.toml").unlink()
+    assert not is_finished(path, CONFIG)
+
+
+def test_an_empty_folder_is_used(path):
+    path.mkdir(parents=True)
+    create_run(path, CONFIG, MEMBERS, overwrite=False)
+    assert (path / "config.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "finish", "why"),
+    [
+        (CONFIG, True, "a finished run of this config"),
+        ("other", True, "a finished run of another config"),
+        (CONFIG, False, "an unfinished run of this config"),
+    ],
+)
+def test_a_run_is_not_overwritten_unasked(path, config, finish, why):
+    run = create_run(path, config, MEMBERS, overwrite=False)
+    if finish:
+        run.finish()
+    before = tree(path)
+    with pytest.raises(UserError) as refusal:
+        create_run(path, CONFIG, ["other_s0"], overwrite=False)
+    sentence = (
+        f"out is '{path}', which holds {why}; give another folder with --out, or "
+        "--overwrite to delete it"
+    )
+    assert str(refusal.value) == sentence
+    assert tree(path) == before
+
+
+def test_overwriting_leaves_nothing_of_the_old_run(path):
+    finished(path, "other", ["old_s0"])
+    run = create_run(path, CONFIG, MEMBERS, overwrite=True)
+    assert sorted(os.listdir(path)) == sorted(
+        [*MEMBERS, "config.toml", "manifest.json"]
+    )
+    assert open_run(path) == run
+    assert not is_finished(path, CONFIG)
+
+
+def test_a_run_of_a_newer_version_is_a_run_too(path):
+    finished(path)
+    (path / "manifest.json").write_text('{"kind": "r2r2 run", "format": 2}')
+    with pytest.raises(
+        UserError, match=r"a run of another version of r2r2; .*overwrite"
+    ):
+        create_run(path, CONFIG, MEMBERS, overwrite=False)
+    create_run(path, CONFIG, MEMBERS, overwrite=True)
+    assert not (path / "extra").exists()
+
+
+def test_overwriting_deletes_links_but_not_what_they_lead_to(path, tmp_path):
+    finished(path)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("kept")
+    (path / "link").symlink_to(tmp_path / "precious")
+    create_run(path, CONFIG, MEMBERS, overwrite=True)
+    assert not (path / "link").is_symlink()
+    assert (tmp_path / "precious" / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("manifest", [None, "{", '{"name": "a web page"}'])
+def test_a_folder_that_is_not_a_run_is_never_touched(path, overwrite, manifest):
+    path.mkdir(parents=True)
+    (path / "thesis.tex").write_text("precious")
+    if manifest is not None:
+        (path / "manifest.json").write_text(manifest)
+    before = tree(path)
+    with pytest.raises(
+        UserError, match=r"not the folder of a run, so not .*--overwrite"
+    ):
+        create_run(path, CONFIG, MEMBERS, overwrite)
+    assert tree(path) == before
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_file_in_the_place_of_the_folder_is_refused(path, overwrite):
+    path.parent.mkdir()
+    path.write_text("precious")
+    with pytest.raises(UserError, match=f"out is '{path}', which is a file"):
+        create_run(path, CONFIG, MEMBERS, overwrite)
+    assert path.read_text() == "precious"
+
+
+def test_a_place_that_cannot_be_written_is_refused(path, monkeypatch):
+    (path.parent).write_text("a file where a folder is needed")
+    with pytest.raises(
+        UserError, match=f"out is '{path}', which cannot be written: Not a directory"
+    ):
+        create_run(path, CONFIG, MEMBERS, overwrite=False)
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    path.parent.unlink()
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    with pytest.raises(
+        UserError, match=f"out is '{path}', which cannot be written: Permission denied"
+    ):
+        create_run(path, CONFIG, MEMBERS, overwrite=False)
+
+
+@pytest.mark.parametrize("members", [["../../evil"], ["a_s0", "a_s0"]])
+def test_members_are_checked_before_anything_is_written(path, members):
+    finished(path)
+    before = tree(path)
+    with pytest.raises(UserError, match="member is"):
+        create_run(path, CONFIG, members, overwrite=True)
+    assert tree(path) == before
+
+
+@pytest.mark.parametrize("step", ["_empty", "write_whole"])
+def test_a_crash_while_overwriting_leaves_an_unfinished_run(path, monkeypatch, step):
+    finished(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(subject, step, lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            create_run(path, CONFIG, MEMBERS, overwrite=True)
+    assert not is_finished(path, CONFIG)
+    create_run(path, CONFIG, MEMBERS, overwrite=True)
+
+
+def test_a_run_is_opened_with_its_members_and_config(path):
+    made = finished(path)
+    opened = open_run(path)
+    assert opened == made
+    assert opened.config_text() == CONFIG
+
+
+def test_an_unfinished_run_is_opened_too(path):
+    made = create_run(path, CONFIG, MEMBERS, overwrite=False)
+    assert open_run(path) == made
+
+
+def test_a_failure_to_finish_leaves_the_run_unfinished(path, monkeypatch):
+    run = create_run(path, CONFIG, MEMBERS, overwrite=False)
+    monkeypatch.setattr("os.fsync", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run.finish()
+    assert open_run(path) == run
+    assert not is_finished(path, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "is not the folder of a run: it has no manifest.json"),
+        ("", "has a manifest.json that is damaged or no run's"),
+        (
+            '{"kind": "r2r2 run", "format": 2}',
+            "has a manifest.json of format 2; this version of r2r2 reads 1",
+        ),
+    ],
+)
+def test_what_cannot_be_opened_is_refused(path, content, why):
+    path.mkdir(parents=True)
+    if content is not None:
+        (path / "manifest.json").write_text(content)
+    with pytest.raises(UserError) as refusal:
+        open_run(path)
+    assert str(refusal.value) == f"run is '{path}', which {why}"
+
+
+def test_a_run_that_is_not_there_is_refused(path):
+    with pytest.raises(UserError, match=f"run is '{path}', which does not exist"):
+        open_run(path)
+    path.parent.mkdir()
+    path.write_text("")
+    with pytest.raises(UserError, match="which is not the folder of a run"):
+        open_run(path)
+    with pytest.raises(UserError, match="which cannot be read"):
+        open_run(path.parent / ("x" * 10_000))
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"])
+def test_a_config_that_cannot_be_read_is_refused(path, content):
+    run = create_run(path, CONFIG, MEMBERS, overwrite=False)
+    (path / "config.toml").unlink()
+    if content is not None:
+        (path / "config.toml").write_bytes(content)
+    with pytest.raises(UserError, match=r"which has no readable config.toml"):
+        run.config_text()

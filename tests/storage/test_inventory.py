@@ -1,0 +1,204 @@
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from r2r2.storage import checkpoint_manifest as subject
+from r2r2.storage.checkpoint_manifest import (
+    CheckpointManifest,
+    Damage,
+    Entry,
+    check_sizes,
+    checksum,
+    number_of,
+    read_inventory,
+    to_text,
+)
+
+ENTRY = Entry(3, "ab")
+FILES = {
+    "00000003.replay.npz": ENTRY,
+    "00000007.npz": ENTRY,
+    "00000007.replay.npz": ENTRY,
+    "00000007.worlds.npz": ENTRY,
+}
+WHOLE = CheckpointManifest(7, 4000, FILES, {"a": [1.5, None]})
+FIELDS = {
+    "kind": "r2r2 checkpoint",
+    "format": 1,
+    "number": 7,
+    "step": 4000,
+    "files": {name: {"bytes": 3, "blake2b": "ab"} for name in FILES},
+    "notes": {"a": [1.5, None]},
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+def forged(folder, rest):
+    """A manifest with a right checksum, as whoever wants to harm us can write it."""
+    start = f'{{"blake2b": "{checksum(rest.encode()).hexdigest()}", '
+    (folder / "00000007.json").write_text(start + rest)
+
+
+def forged_fields(folder, **changes):
+    fields = {name: x for name, x in (FIELDS | changes).items() if x is not ...}
+    forged(folder, json.dumps(fields)[1:])
+
+
+def why(folder):
+    with pytest.raises(Damage) as damage:
+        read_inventory(folder, 7)
+    return str(damage.value)
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    (tmp_path / "00000007.json").write_text(to_text(WHOLE))
+    assert read_inventory(tmp_path, 7) == WHOLE
+    assert WHOLE.segments == ("00000003.replay.npz", "00000007.replay.npz")
+    assert json.loads(to_text(WHOLE)).items() >= FIELDS.items()
+
+
+def test_what_is_forged_below_is_whole_but_for_what_is_changed(tmp_path):
+    forged_fields(tmp_path)
+    assert read_inventory(tmp_path, 7) == WHOLE
+
+
+def files_with(*removed, **added):
+    entries = {name: x for name, x in FIELDS["files"].items() if name not in removed}
+    return entries | added
+
+
+GOOD = {"bytes": 3, "blake2b": "ab"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"number": 8},
+        {"number": "7"},
+        {"step": -1},
+        {"step": 1.5},
+        {"step": True},
+        {"step": 10**4000},
+        {"step": ...},
+        {"notes": ...},
+        {"notes": []},
+        {"notes": None},
+        {"files": ...},
+        {"files": []},
+        {"files": {}},
+        {"files": files_with("00000007.npz")},
+        {"files": files_with("00000007.worlds.npz")},
+        {"files": files_with("00000007.replay.npz")},
+        {"files": files_with("00000007.replay.npz") | {"00000007.replay.npz": None}},
+        {"files": files_with(**{"00000008.replay.npz": GOOD})},
+        {"files": files_with(**{"00000001.replay.npz": GOOD})},
+        {"files": files_with(**{"00000006.npz": GOOD})},
+        {"files": {"00000005.replay.npz": GOOD} | files_with()},
+        *(
+            {"files": {name: GOOD} | files_with()}
+            for name in (
+                "../00000001.replay.npz",
+                "/etc/00000001.replay.npz",
+                "00000001.replay.npz\n",
+                "0000000\u0661.replay.npz",
+                "000000001.replay.npz",
+                "00000001.replay.npz/../../secret",
+                "..",
+                "",
+                "\0",
+            )
+        ),
+        *(
+            {"files": files_with(**{"00000007.npz": entry})}
+            for entry in (
+                None,
+                3,
+                {},
+                {"bytes": 3},
+                GOOD | {"bytes": -3},
+                GOOD | {"bytes": 2**63},
+                GOOD | {"bytes": 3.0},
+                GOOD | {"bytes": "3"},
+                GOOD | {"blake2b": 3},
+                GOOD | {"path": "/etc/passwd"},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_a_manifest_with_a_right_checksum_and_wrong_content_is_damage(
+    tmp_path, changes
+):
+    forged_fields(tmp_path, **changes)
+    assert why(tmp_path) == "00000007.json does not hold what a manifest holds"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('{"a":' * 100_000, "is not JSON"),
+        ('{"step": ' + "9" * 5000 + "}", "is not JSON"),
+        ("\udcff", "is not JSON"),
+        ("3", "is not the manifest of a checkpoint"),
+        ("[]", "is not the manifest of a checkpoint"),
+        ('{"kind": "r2r2 run", "format": 1}', "is not the manifest of a checkpoint"),
+        (
+            '{"kind": "r2r2 checkpoint", "format": 2}',
+            "has format 2; this version of r2r2 reads 1",
+        ),
+        (
+            '{"kind": "r2r2 checkpoint"}',
+            "has format None; this version of r2r2 reads 1",
+        ),
+        ('{"kind": "r2r2 checkpoint", "format": 1}', "has another checksum"),
+        (
+            '{"kind": "r2r2 checkpoint", "format": 1, "blake2b": [{}]}',
+            "has another checksum",
+        ),
+    ],
+)
+def test_what_is_no_manifest_of_ours_is_damage(tmp_path, content, said):
+    path = tmp_path / "00000007.json"
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    assert why(tmp_path) == f"00000007.json {said}"
+
+
+def test_a_manifest_that_is_too_long_is_not_read(tmp_path, monkeypatch):
+    (tmp_path / "00000007.json").write_text(to_text(WHOLE))
+    monkeypatch.setattr(subject, "LONGEST", 200)
+    assert why(tmp_path) == "00000007.json is not JSON"
+
+
+@given(st.sampled_from(["number", "step", "files", "notes", "format", "kind"]), JSON)
+def test_any_value_in_any_place_is_read_or_damage(tmp_path_factory, name, value):
+    folder = tmp_path_factory.mktemp("forged")
+    forged_fields(folder, **{name: value})
+    with pytest.raises(Damage, match=r"^0000000\d\.[^\n]{,200}$"):
+        check_sizes(folder, read_inventory(folder, 7))
+
+
+@given(st.text())
+def test_a_name_with_a_number_lies_in_the_folder(name):
+    if number_of(name) is not None:
+        assert os.path.basename(name) == name
+        assert name.strip(".")
+
+
+def test_a_file_that_claims_to_be_vast_is_not_made_room_for(tmp_path):
+    forged_fields(
+        tmp_path, files=files_with() | {"00000007.npz": GOOD | {"bytes": 2**62}}
+    )
+    for name in FILES:
+        (tmp_path / name).write_bytes(b"abc")
+    found = read_inventory(tmp_path, 7)
+    with pytest.raises(Damage, match=f"00000007.npz has 3 bytes instead of {2**62}"):
+        check_sizes(tmp_path, found)

@@ -1,0 +1,98 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from r2r2.config.errors import UserError
+from r2r2.envs.spec import Member
+from r2r2.storage.manifest import (
+    FORMAT,
+    Manifest,
+    check_members,
+    is_member_name,
+    read_manifest,
+    write_manifest,
+)
+
+
+def test_a_manifest_says_what_it_was_given(tmp_path):
+    write_manifest(tmp_path, ["Hopper-v5_s0", "dog-run_s1"], "running")
+    assert json.loads((tmp_path / "manifest.json").read_text()) == {
+        "kind": "r2r2 run",
+        "format": 1,
+        "status": "running",
+        "members": ["Hopper-v5_s0", "dog-run_s1"],
+    }
+    expected = Manifest(1, "running", ("Hopper-v5_s0", "dog-run_s1"))
+    assert read_manifest(tmp_path) == expected
+
+
+GOOD = {"kind": "r2r2 run", "format": FORMAT, "status": "running", "members": []}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[1]",
+        "[" * 100_000,
+        json.dumps({"name": "another program's manifest"}),
+        json.dumps(GOOD | {"kind": "other"}),
+        json.dumps(GOOD | {"format": "1"}),
+        json.dumps(GOOD | {"status": "paused"}),
+        json.dumps(GOOD | {"members": "ab"}),
+        json.dumps(GOOD | {"members": [1]}),
+        json.dumps(GOOD | {"members": ["../.."]}),
+    ],
+)
+def test_what_is_not_the_manifest_of_a_run_is_none(tmp_path, content):
+    (tmp_path / "manifest.json").write_text(content)
+    assert read_manifest(tmp_path) is None
+
+
+def test_a_folder_without_manifest_has_none(tmp_path):
+    assert read_manifest(tmp_path) is None
+    assert read_manifest(tmp_path / "absent") is None
+
+
+def test_of_another_format_only_the_format_is_known(tmp_path):
+    content = json.dumps({"kind": "r2r2 run", "format": 2, "fleet": {}})
+    (tmp_path / "manifest.json").write_text(content)
+    assert read_manifest(tmp_path) == Manifest(2, "unknown", ())
+
+
+def test_a_manifest_torn_at_any_byte_is_none(tmp_path):
+    write_manifest(tmp_path, ["a_s0"], "finished")
+    whole = (tmp_path / "manifest.json").read_bytes()
+    for length in range(len(whole) - len(b"}\n") + 1):
+        (tmp_path / "manifest.json").write_bytes(whole[:length])
+        assert read_manifest(tmp_path) is None
+
+
+@pytest.mark.parametrize("task", ["Hopper-v5", "dog-run", "my.package:space/Arm-v0"])
+def test_every_member_may_have_a_folder(task):
+    check_members([Member(task, 3).name])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "...", "a/b", "/a", "a\\b", "a\0", "a\n", "a b", "config.toml"],
+)
+def test_a_name_that_leaves_the_run_or_hides_a_file_is_refused(name):
+    assert not is_member_name(name)
+    with pytest.raises(UserError, match="which cannot be the name of a folder"):
+        check_members(["good", name])
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_a_member_lies_directly_inside_its_run(tmp_path_factory, name):
+    run = tmp_path_factory.getbasetemp()
+    if is_member_name(name):
+        assert (run / name).resolve().parent == run.resolve()
+
+
+def test_a_name_given_twice_is_refused():
+    with pytest.raises(UserError, match="member is 'a_s0', which is there twice"):
+        check_members(["a_s0", "b_s0", "a_s0"])

@@ -1,0 +1,90 @@
+import sys
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from r2r2.config.errors import UserError
+from r2r2.storage.video_file import check_target, write_mp4
+from videos import read_video
+
+
+def pictures(count, rows=33, columns=41):
+    """A bright bar that moves to the right, on grey."""
+    for t in range(count):
+        frame = np.full((rows, columns, 3), 60, dtype=np.uint8)
+        frame[:, 4 * t : 4 * t + 4] = 255
+        yield frame
+
+
+def test_a_video_is_read_back_as_it_was_drawn(tmp_path):
+    path = tmp_path / "a.mp4"
+    assert write_mp4(path, pictures(8), fps=100 / 3) == 8
+    stream, fps, frames = read_video(path)
+    assert fps == 33.33
+    assert "yuv420p" in stream
+    assert frames.shape == (8, 32, 40, 3)  # the odd row and column are cut off
+    drawn = np.stack(list(pictures(8)))[:, :32, :40]
+    assert np.abs(frames - drawn.astype(float)).mean() < 5
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_video_replaces_the_one_before(tmp_path):
+    path = tmp_path / "a.mp4"
+    write_mp4(path, pictures(3), fps=10)
+    write_mp4(path, pictures(5), fps=10)
+    assert len(read_video(path).frames) == 5
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, BrokenPipeError])
+def test_after_a_failure_the_old_video_stands_and_nothing_else(tmp_path, error):
+    path = tmp_path / "a.mp4"
+    path.write_text("old")
+
+    def torn():
+        yield from pictures(3)
+        raise error
+
+    with pytest.raises(error):
+        write_mp4(path, torn(), fps=10)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_encoder_that_fails_is_said_with_its_reason(tmp_path, monkeypatch):
+    encoder = tmp_path / "ffmpeg"
+    encoder.write_text(f"#!{sys.executable}\nraise SystemExit('disk\\n full')\n")
+    encoder.chmod(0o755)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(encoder))
+    path = tmp_path / "a.mp4"
+    many = pictures(200, 200, 900)  # more than fits into a pipe
+    with pytest.raises(UserError) as refusal:
+        write_mp4(path, many, fps=10)
+    assert str(refusal.value) == (
+        f"video is '{path}', which cannot be written: disk full"
+    )
+    assert list(tmp_path.iterdir()) == [encoder]
+
+
+def test_a_name_that_cannot_be_written_to_is_refused(tmp_path):
+    (tmp_path / "folder.mp4").mkdir()
+    for name, why in [
+        ("a.gif", "does not end in .mp4"),
+        ("mp4", "does not end in .mp4"),
+        ("no/a.mp4", f"is in a folder that does not exist, '{tmp_path / 'no'}'"),
+        ("folder.mp4", "is a folder"),
+    ]:
+        path = tmp_path / name
+        with pytest.raises(UserError) as refusal:
+            check_target(path)
+        assert str(refusal.value) == f"video is '{path}', which {why}"
+    check_target(tmp_path / "A.MP4")
+
+
+def test_without_an_encoder_nothing_is_begun(tmp_path, monkeypatch):
+    def missing():
+        raise RuntimeError("no ffmpeg here")
+
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", missing)
+    with pytest.raises(UserError, match="no ffmpeg was found to write a video with"):
+        check_target(tmp_path / "a.mp4")

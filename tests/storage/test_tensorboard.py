@@ -1,0 +1,86 @@
+import importlib.util
+import math
+
+import numpy as np
+import pytest
+
+from boards import records, scalars
+from r2r2.config.errors import UserError
+from r2r2.storage import tensorboard as subject
+from r2r2.storage.tensorboard import TensorBoard
+
+
+def test_every_number_is_there_under_its_event_and_step(tmp_path):
+    board = TensorBoard(tmp_path / "board")
+    fields = {"return": np.float32(1.5), "length": 7, "random": True, "why": "x"}
+    board.write("episode", 2000, "a_s0", fields)
+    board.write("evaluation", 4000, "a_s0", {"mean": np.float64(2.5), "std": math.nan})
+    board.write("episode", 3000, "b_s1", {"return": -1.0, "truth": np.bool_(True)})
+    board.write("policy_checkpoint", 3000, "c_s0", {})
+    board.write("end", 9, None, {"owed": 3})
+    board.close()
+    board.close()
+    assert sorted(p.name for p in (tmp_path / "board").iterdir()) == [
+        *("a_s0", "b_s1", "run")
+    ]
+    *finite, last = scalars(tmp_path / "board" / "a_s0")
+    assert finite == [
+        (2000, "episode/return", 1.5),
+        (2000, "episode/length", 7.0),
+        (4000, "evaluation/mean", 2.5),
+    ]
+    assert last[:2] == (4000, "evaluation/std")
+    assert math.isnan(last[2])
+    assert scalars(tmp_path / "board" / "b_s1") == [(3000, "episode/return", -1.0)]
+    assert scalars(tmp_path / "board" / "run") == [(9, "end/owed", 3.0)]
+
+
+def test_numbers_reach_the_disk_while_the_run_goes_on(tmp_path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(subject.time, "monotonic", lambda: now)
+    board = TensorBoard(tmp_path)
+    board.write("a", 1, "m", {"x": 1})
+    now = subject.PERIOD + 1
+    board.write("a", 2, "m", {"x": 2})
+    assert [step for step, *_ in scalars(tmp_path / "m")] == [1, 2]
+    board.close()
+
+
+def test_a_run_that_goes_on_shows_its_log_and_no_more(tmp_path):
+    """What was written after a checkpoint goes; what a kill kept back comes."""
+    first = TensorBoard(tmp_path)
+    for step in (1, 2, 3):
+        first.write("a", step, "m", {"x": 10.0 * step})
+    first.close()
+    fixed = {"member": "m", "decision_step": 0, "update_step": 0}
+    events = [
+        {"event": "a", "time": 2.0, "env_step": 1, "x": 10.0, **fixed},
+        {"event": "b", "time": 3.5, "env_step": 1, "y": "nan", "why": "z", **fixed},
+    ]
+    second = TensorBoard(tmp_path)
+    second.go_on(events)
+    second.write("a", 2, "m", {"x": 7.0})
+    second.close()
+    *ours, (step, name, value), last = scalars(tmp_path / "m")
+    assert (ours, last) == ([(1, "a/x", 10.0)], (2, "a/x", 7.0))
+    assert (step, name) == (1, "b/y")
+    assert math.isnan(value)
+    (path,) = (tmp_path / "m").iterdir()
+    *_, old, new, _ = [event.wall_time for event in records(path)]
+    assert new - old == pytest.approx(1.5, abs=0.2)
+
+
+def test_without_the_library_it_is_refused_and_nothing_written(tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "tensorboardX" else find(name, *rest),
+    )
+    with pytest.raises(UserError) as refusal:
+        TensorBoard(tmp_path / "board")
+    assert str(refusal.value) == (
+        "tensorboard is true, which needs tensorboardX; install it with "
+        "pip install 'r2r2[tensorboard]'"
+    )
+    assert list(tmp_path.iterdir()) == []

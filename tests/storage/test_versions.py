@@ -1,0 +1,116 @@
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+
+import jax
+import pytest
+
+from r2r2.storage.versions import PACKAGES, commit_of, version_of, versions
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A repository with one commit of `src/r2r2/agents/base.py`; the commit."""
+    (tmp_path / "src" / "r2r2").mkdir(parents=True)
+    (tmp_path / "src" / "r2r2" / "core.py").write_text("")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    return tmp_path, git(tmp_path, "rev-parse", "HEAD")
+
+
+def git(folder, *arguments):
+    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    command = ["git", "-C", str(folder), *who, *arguments]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    return answer.stdout.strip()
+
+
+def test_everything_has_a_version_as_text():
+    found = versions()
+    assert set(found) == {
+        *PACKAGES,
+        *("commit", "python", "device", "platform", "device_count"),
+        *("matmul_precision", "machine", "cpu_count", "xla_flags"),
+    }
+    assert all(isinstance(value, str) for value in found.values())
+    assert found["python"] == platform.python_version()
+    assert found["jax"] == jax.__version__
+    assert found["r2r2"] == importlib.metadata.version("r2r2")
+    assert found["platform"] == jax.devices()[0].platform
+    assert found["device_count"] == str(jax.device_count())
+    assert found["machine"] == platform.machine()
+
+
+def test_the_precision_of_products_is_told():
+    assert versions()["matmul_precision"] == "default"
+    with jax.default_matmul_precision("highest"):
+        assert versions()["matmul_precision"] == "highest"
+
+
+@pytest.mark.parametrize("flags", ["", "--xla_cpu_multi_thread_eigen=false"])
+def test_the_flags_of_xla_are_told(monkeypatch, flags):
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert versions()["xla_flags"] == flags
+
+
+def test_a_missing_package_is_absent():
+    assert version_of("no-such-package") == "absent"
+
+
+@needs_git
+def test_a_checkout_has_its_commit(checkout):
+    root, commit = checkout
+    assert commit_of(root / "src" / "r2r2") == commit
+
+
+@needs_git
+@pytest.mark.parametrize("name", ["core.py", "new.py"])
+def test_a_changed_or_new_source_makes_it_dirty(checkout, name):
+    root, commit = checkout
+    (root / "src" / "r2r2" / name).write_text("changed")
+    assert commit_of(root / "src" / "r2r2") == f"{commit}+dirty"
+
+
+@needs_git
+def test_a_file_beside_the_sources_does_not(checkout):
+    root, commit = checkout
+    (root / "notes.txt").write_text("")
+    assert commit_of(root / "src" / "r2r2") == commit
+
+
+@needs_git
+def test_a_package_installed_inside_another_repository_has_no_commit(checkout):
+    root, _ = checkout
+    package = root / ".venv" / "lib" / "python3.12" / "site-packages" / "r2r2"
+    shutil.copytree(root / "src" / "r2r2", package)
+    assert commit_of(package) == "unknown"
+
+
+@needs_git
+def test_the_repository_of_a_hook_is_not_taken_for_it(checkout, monkeypatch):
+    root, commit = checkout
+    monkeypatch.setenv("GIT_DIR", str(root / "absent"))
+    assert commit_of(root / "src" / "r2r2") == commit
+
+
+@needs_git
+def test_a_checkout_without_commits_has_none(tmp_path):
+    (tmp_path / "src" / "r2r2").mkdir(parents=True)
+    git(tmp_path, "init", "-q")
+    assert commit_of(tmp_path / "src" / "r2r2") == "unknown"
+
+
+def test_outside_a_repository_there_is_no_commit(tmp_path):
+    (tmp_path / "src" / "r2r2").mkdir(parents=True)
+    assert commit_of(tmp_path / "src" / "r2r2") == "unknown"
+
+
+@needs_git
+def test_without_git_there_is_no_commit(checkout, monkeypatch):
+    root, _ = checkout
+    monkeypatch.setenv("PATH", str(root))
+    assert commit_of(root / "src" / "r2r2") == "unknown"

@@ -1,0 +1,65 @@
+"""Runs that are really trained: the healthy are not warned of, a collapse is."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from r2r2 import resolve, train
+from r2r2.agents import td7
+from r2r2.agents.losses.representation import representation_loss
+from r2r2.agents.optimizer import adam_step
+from r2r2.api import RunOptions
+from r2r2.storage.events import read_events
+
+SMALL = {
+    "env": "cartpole-swingup",
+    "agent.width": 64,
+    "agent.latent": 64,
+    "agent.batch_size": 64,
+    "steps": 5000,
+    "warmup": 1000,
+    "eval_every": 1000,
+    "eval_episodes": 1,
+}
+
+
+def without_a_fixed_target(config, state, batch):
+    """The encoder's update with gradients through the target: all to one point."""
+
+    def loss(encoder):
+        zs, target = encoder.zs(batch.obs), encoder.zs(batch.next_obs)
+        error = jnp.mean((encoder.zsa(zs, batch.action) - target) ** 2)
+        return representation_loss(config.representation, zs, error)
+
+    (total, _), grads = jax.value_and_grad(loss, has_aux=True)(state.encoder)
+    optimiser = td7._optimisers(config)[0]
+    encoder, moments = adam_step(optimiser, grads, state.encoder_adam, state.encoder)
+    changed = state._replace(encoder=encoder, encoder_adam=moments)
+    return changed, {"loss/encoder": total}
+
+
+def warned(path, agent):
+    """The steps at which a run's log says it collapsed, and what people were told."""
+    told = []
+    how = RunOptions(workers=0, checkpoint_every="never")
+    result = train(resolve(SMALL, {"agent": agent}), path, how=how, say=told.append)
+    events = read_events(result.folder.events)
+    return [e["decision_step"] for e in events if e["event"] == "collapse"], told
+
+
+@pytest.mark.slow
+def test_a_healthy_run_is_not_warned_of(tmp_path):
+    assert warned(tmp_path / "run", "td7+r2r2") == ([], [])
+
+
+@pytest.mark.slow
+def test_a_run_that_collapses_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(td7, "update_encoder", without_a_fixed_target)
+    steps, told = warned(tmp_path / "run", "td7")
+    assert steps
+    assert steps[-1] == 5000
+    assert len(told) == 1
+    start = (
+        f"warning: at step {steps[0]:,} the representation of cartpole-swingup_s0 has"
+    )
+    assert told[0].startswith(start)

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+
+from r2r2.config.errors import UserError
+from r2r2.envs.errors import EnvFailure
+from r2r2.envs.make import make_env
+from r2r2.training.video import EpisodeRecorder
+
+
+def still(obs):
+    return np.zeros(1)
+
+
+def film(task, action_repeat=1):
+    name = f"filmed:{task}"
+    return EpisodeRecorder(
+        name, make_env(name, action_repeat, render=True), action_repeat
+    )
+
+
+def dot(frame):
+    """The column in which the dot begins."""
+    return int(np.flatnonzero((frame == 255).any(axis=(0, 2)))[0])
+
+
+def test_a_film_shows_the_start_and_every_decision_of_every_episode():
+    with film("Dot-v0") as made:
+        columns = [dot(frame) for frame in made.frames(still, seeds=[3, 4])]
+    assert columns == [5 * t for t in range(7)] * 2
+    assert made.returns == [6.0, 6.0]
+    assert (made.fps, made.longest) == (20, 6)
+
+
+def test_a_repeated_action_is_one_picture_for_a_longer_time():
+    with film("Dot-v0", action_repeat=4) as made:
+        columns = [dot(frame) for frame in made.frames(still, seeds=[3])]
+    assert columns == [0, 20, 30]  # the episode ends within the second decision
+    assert (made.fps, made.longest) == (5, 2)
+
+
+def test_the_policy_sees_what_the_environment_gives():
+    seen = []
+
+    def act(obs):
+        seen.append(obs)
+        return np.zeros(1)
+
+    with film("Dot-v0") as made:
+        list(made.frames(act, seeds=[0]))
+    assert [obs.shape for obs in seen] == [(2,)] * 6
+
+
+def test_a_task_that_does_not_say_its_speed_has_one():
+    with film("Silent-v0") as made:
+        assert made.fps == 30
+
+
+def test_dm_control_says_its_own_speed_and_length():
+    env = make_env("cartpole-swingup", 2, render=True)
+    with EpisodeRecorder("cartpole-swingup", env, 2) as made:
+        assert (made.fps, made.longest) == (50, 500)
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        ("None-v0", "renders NoneType, not an array of pixels"),
+        (
+            "Grey-v0",
+            "renders arrays of shape (33, 41) and type uint8, not [rows, columns, 3] "
+            "of uint8",
+        ),
+        (
+            "Float-v0",
+            "renders arrays of shape (33, 41, 3) and type float64, not [rows, columns, "
+            "3] of uint8",
+        ),
+        ("Capped-v0", "cannot be rendered here (OSError: the lens cap is on)"),
+    ],
+)
+def test_what_cannot_be_rendered_is_refused_before_it_is_played(task, why, monkeypatch):
+    monkeypatch.setattr("r2r2.training.video.advice", lambda: "")
+    played = []
+    with film(task) as made, pytest.raises(UserError) as refusal:
+        next(made.frames(played.append, seeds=[0]))
+    assert str(refusal.value) == f"env is 'filmed:{task}', which {why}"
+    assert not played
+
+
+def test_what_fails_later_is_told_as_the_environments_failure():
+    with film("Breaks-v0") as made, pytest.raises(EnvFailure) as failure:
+        list(made.frames(still, seeds=[0]))
+    said = str(failure.value)
+    assert said.startswith("filmed:Breaks-v0 failed at step 3 of its film: Traceback")
+    assert said.endswith("OSError: the lens\n cap is on")

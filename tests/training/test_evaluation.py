@@ -1,0 +1,138 @@
+import gymnasium
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from r2r2.envs.make import episode_seed
+from r2r2.envs.spec import Member
+from r2r2.envs.vector.local_envs import EnvFactory
+from r2r2.envs.vector.pool import EnvPool
+from r2r2.replay.normalizer import Scales
+from r2r2.training.evaluation import (
+    Episodes,
+    EvalPolicies,
+    Evaluator,
+    eval_slots,
+    obs_normalizer,
+    play_to_end,
+)
+
+
+class Hold:
+    """An agent whose policy is the action itself."""
+
+    @staticmethod
+    def greedy(policy, obs):
+        return jnp.broadcast_to(policy, (*obs.shape[:-1], 1))
+
+
+MEMBERS = (Member("Pendulum-v1", 0), Member("Pendulum-v1", 1))
+
+
+class Player:
+    """An evaluator with its pool, for evaluations that nothing goes on beside."""
+
+    def __init__(self, members=MEMBERS, episodes=3, purpose="evaluate", workers=0):
+        recipes = [EnvFactory(member.task, 1) for member in members]
+        places = eval_slots(members, recipes, episodes)
+        self.pool = EnvPool(places, workers)
+        slots = range(len(places))
+        plan = Episodes(members, slots, episodes, purpose)
+        self.evaluator = Evaluator(Hold, plan, len(members))
+
+    def returns(self, policies, members, first):
+        firsts = [first] * len(members)
+        self.evaluator.begin(self.pool, members, EvalPolicies(policies), firsts)
+        found = play_to_end(self.evaluator, self.pool)
+        return np.stack([found[member] for member in members])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *raised):
+        self.pool.close()
+
+
+@pytest.fixture
+def player():
+    with Player() as made:
+        yield made
+
+
+def test_returns_are_functions_of_policy_seed_and_index(player):
+    policies = jnp.array([[0.0], [0.5]])
+    both = player.returns(policies, [0, 1], first=0)
+    assert both.shape == (2, 3)
+    assert len(np.unique(both)) == 6
+    alone = player.returns(policies, [1], first=0)
+    np.testing.assert_array_equal(alone, both[1:])
+    later = player.returns(policies, [1], first=1)
+    np.testing.assert_array_equal(later[0, :2], both[1, 1:])
+    with Player(purpose="eval-command") as other:
+        assert not np.isin(other.returns(policies, [1], first=0), both).any()
+
+
+def test_fewer_slots_than_episodes_give_the_same_returns(player, monkeypatch):
+    policies = jnp.array([[0.0], [0.5]])
+    monkeypatch.setattr("r2r2.training.evaluation.SLOTS_PER_CORE", 2)
+    monkeypatch.setattr("r2r2.training.evaluation.cores", lambda: 2)
+    with Player() as narrow:
+        assert len(narrow.pool.places) == 4
+        found = narrow.returns(policies, [0, 1], first=0)
+    np.testing.assert_array_equal(found, player.returns(policies, [0, 1], first=0))
+
+
+def test_workers_give_the_same_returns(player):
+    policies = jnp.array([[0.0], [0.5]])
+    with Player(workers=2) as away:
+        found = away.returns(policies, [0, 1], first=0)
+    np.testing.assert_array_equal(found, player.returns(policies, [0, 1], first=0))
+
+
+def test_all_episodes_are_played_at_once(player):
+    everybody = EvalPolicies(jnp.zeros((2, 1)))
+    player.evaluator.begin(player.pool, [0, 1], everybody, [0, 0])
+    assert len(player.evaluator.turn().slots) == 6
+    play_to_end(player.evaluator, player.pool)
+
+
+def test_the_policy_is_the_members_own(player):
+    same = player.returns(jnp.array([[0.0], [0.0]]), [0, 1], 0)
+    mixed = player.returns(jnp.array([[0.0], [1.0]]), [0, 1], 0)
+    np.testing.assert_array_equal(same[0], mixed[0])
+    assert not np.isin(mixed[1], same[1]).any()
+
+
+def test_an_evaluation_under_way_keeps_the_policy_it_began_with(player):
+    evaluator, pool = player.evaluator, player.pool
+    expected = player.returns(jnp.array([[0.0], [0.5]]), [0, 1], first=0)
+    evaluator.begin(pool, [0], EvalPolicies(jnp.array([[0.0], [9.0]])), [0])
+    for _ in range(7):
+        assert not evaluator.take(pool.step(evaluator.turn()))
+    evaluator.begin(pool, [1], EvalPolicies(jnp.array([[9.0], [0.5]])), [0])
+    assert evaluator.busy == [0, 1]
+    found = play_to_end(evaluator, pool)
+    np.testing.assert_array_equal(np.stack([found[0], found[1]]), expected)
+
+
+def test_a_return_is_the_sum_of_rewards_to_the_end():
+    env = gymnasium.make("Pendulum-v1")
+    env.reset(seed=episode_seed(0, "evaluate", 0))
+    total, over = 0.0, False
+    while not over:
+        _, reward, ended, cut, _ = env.step(np.zeros(1, np.float32))
+        total, over = total + float(reward), ended or cut
+    with Player(MEMBERS[:1], episodes=1) as player:
+        found = player.returns(jnp.zeros((1, 1)), [0], 0)
+    assert found[0, 0] == pytest.approx(total, rel=1e-6)
+
+
+def test_a_member_sees_through_its_own_scales():
+    scales = Scales(
+        np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([[1.0, 1.0], [2, 4]]), 0
+    )
+    seen = obs_normalizer(scales, member=1)(np.array([[3.0, 6.0]]))
+    np.testing.assert_array_equal(seen, [[1.0, 1.0]])
+    np.testing.assert_array_equal(
+        obs_normalizer(None, member=1)(np.ones((1, 2))), [[1, 1]]
+    )

@@ -1,0 +1,160 @@
+"""How a fleet puts updates and acting together, whatever the agent computes."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from r2r2.agents.registry import make_agent
+from r2r2.compute.update_grouping import UpdateCall, group_size
+from r2r2.training.fleet import Fleet
+from small_fleets import (
+    LENGTHS,
+    SPEC,
+    check_a_call,
+    fleet_of,
+    member,
+    small,
+    trained,
+    trio,
+)
+
+# All this asks of an agent is whether it syncs.
+pytestmark = pytest.mark.slow  # a minute or two: every group is a program
+
+with_and_without_sync = pytest.mark.parametrize("name", ["td7+r2r2", "minphi+r2r2"])
+
+
+@with_and_without_sync
+def test_a_seed_does_not_depend_on_its_neighbours(name):
+    ours = member(trio(name).states, 1)
+    for seeds in ([7, 1], [5, 1, 3, 4]):
+        other = member(trained(small(name), seeds).states, 1)
+        chex.assert_trees_all_close(ours, other, rtol=1e-4, atol=1e-6)
+    alone = member(trained(small(name), [1]).states, 0)
+    chex.assert_trees_all_close(ours, alone, rtol=1e-4, atol=1e-6)
+
+
+@with_and_without_sync
+def test_calls_do_not_change_what_is_computed(name):
+    pieces = trained(small(name), [0, 1, 2], call=4)
+    ours, other = trio(name).states, pieces.states
+    chex.assert_trees_all_close(ours, other, rtol=1e-4, atol=1e-6)
+
+
+@with_and_without_sync
+def test_members_out_of_step_get_the_updates_they_would_have_alone(name):
+    """Bursts of different length, in groups that change, syncs at different times."""
+    config = small(name)
+    fleet, made = fleet_of(config, [0, 1, 2]), np.zeros(3, int)
+    for who, updates in (
+        ((1,), 6),
+        ((0, 1), 4),
+        ((0, 1, 2), 8),
+        ((0, 2), 8),
+        ((1,), 2),
+    ):
+        fleet.train(UpdateCall(who, updates), made)
+        made[list(who)] += updates
+    assert made.tolist() == [20, 20, 16]
+    for place in (0, 1):
+        ours = member(fleet.states, place)
+        chex.assert_trees_all_close(
+            ours, member(trio(name).states, place), rtol=1e-4, atol=1e-6
+        )
+    assert not np.allclose(
+        jax.tree.leaves(member(fleet.states, 2))[0],
+        jax.tree.leaves(member(trio(name).states, 2))[0],
+    )
+
+
+# Groups filled up to the fleet's very size, and to less; one agent draws rows ahead.
+GROUPS = [
+    ("td7+r2r2", 5, (0, 2, 4), 4, 5),
+    ("td7+r2r2", 5, (2,), 4, 2),
+    ("minphi+r2r2", 5, (0, 2, 4), 4, 5),
+]
+
+
+@pytest.mark.parametrize(("name", "size", "who", "growth", "filled_to"), GROUPS)
+def test_a_group_changes_its_members_alone(name, size, who, growth, filled_to):
+    assert group_size(len(who), size, growth) == filled_to
+    config, seeds = small(name), list(range(size))
+    fleet, before = fleet_of(config, seeds), fleet_of(config, seeds)
+    fleet._growth = growth
+    fleet.train(UpdateCall(who, 20), np.zeros(size, int))
+    for place in set(who) & {0, 1, 2}:
+        ours, theirs = (member(f.states, place) for f in (fleet, trio(name)))
+        chex.assert_trees_all_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    for place in set(seeds) - set(who):
+        ours, old = (member(f.learners, place) for f in (fleet, before))
+        chex.assert_trees_all_equal(ours, old)
+    updates = fleet.learners.metrics["loss/critic"].times
+    assert updates.tolist() == [20 * (place in who) for place in seeds]
+
+
+@with_and_without_sync
+@pytest.mark.parametrize("made", [(0, 0, 0), (4, 6, 2)])
+def test_a_call_may_start_anywhere(name, made):
+    """Delay, syncs, keys and counters of members apart, from wherever they stand."""
+    check_a_call(name, made)
+
+
+def test_warm_up_is_the_members_own_and_its_steps():
+    agent = make_agent(small("td7"), SPEC, 1)
+    obs, warm = np.zeros((2, 4)), np.array([False, False])
+    pair = Fleet(agent, SPEC, [3, 4], LENGTHS, apart=False)
+    alone = Fleet(agent, SPEC, [4], LENGTHS, apart=False)
+    pair.begin(obs)
+    alone.begin(obs[:1])
+    first = pair.act(obs, np.array([0, 5]), warm)
+    assert not np.allclose(first[0], first[1])
+    np.testing.assert_array_equal(
+        alone.act(obs[:1], np.array([5]), warm[:1])[0], first[1]
+    )
+    assert not np.allclose(pair.act(obs, np.array([1, 6]), warm), first)
+    many = np.stack([pair.act(obs, np.full(2, t), warm) for t in range(200)])
+    # Uniform on [-1, 1]: mean 0, deviation 0.577, and both ends reached.
+    assert abs(many.mean()) < 0.1
+    assert 0.5 < many.std() < 0.65
+    assert np.abs(many).max() > 0.98
+
+
+def test_keep_copies_the_acting_policy_of_the_chosen_alone():
+    fleet = trained(small("td7"), [0, 1])
+    kept_before = member(fleet.states.checkpoint_actor, 0)
+    fleet.keep([1])
+    states = fleet.states
+    chex.assert_trees_all_equal(
+        member(states.checkpoint_actor, 1), member(states.actor, 1)
+    )
+    chex.assert_trees_all_equal(
+        member(states.checkpoint_encoder, 1), member(states.fixed_encoder, 1)
+    )
+    chex.assert_trees_all_equal(member(states.checkpoint_actor, 0), kept_before)
+
+
+def test_acting_goes_on_with_the_old_policy_until_it_is_refreshed():
+    config = small("td7", exploration_noise=0.0)
+    fleet, obs = fleet_of(config, [0, 1]), np.ones((2, 4))
+    warm, steps = np.ones(2, bool), np.zeros(2, int)
+    before = fleet.act(obs, steps, warm)
+    fleet.train(UpdateCall((0, 1), 20), np.zeros(2, int))
+    np.testing.assert_array_equal(fleet.act(obs, steps, warm), before)
+    fleet.refresh([1])
+    after = fleet.act(obs, steps, warm)
+    np.testing.assert_array_equal(after[0], before[0])
+    assert not np.allclose(after[1], before[1])
+    fleet.refresh([0, 1])
+    assert not np.allclose(fleet.act(obs, steps, warm)[0], before[0])
+
+
+def test_greedy_evaluates_the_policy_checkpoint_only_where_there_are_any():
+    state = member(trio("td7").states, 0)
+    obs = jnp.ones(4)
+    for enabled, network in ((True, "checkpoint_actor"), (False, "actor")):
+        agent = make_agent(small("td7", policy_checkpoints=enabled), SPEC, 1)
+        policy = agent.evaluated(state)
+        chex.assert_trees_all_equal(policy.actor, getattr(state, network))
+        assert agent.greedy(policy, obs).shape == (2,)

@@ -1,0 +1,63 @@
+"""Runs as the first version that wrote their format left them.
+
+They stay as they are: whoever changes what a run keeps has to go on reading these.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from r2r2 import evaluate_run
+from r2r2.api import is_finished
+from r2r2.storage.checkpoints import newest_good
+from r2r2.storage.evaluations import Row, read_evaluations
+from r2r2.storage.events import read_events
+from r2r2.storage.run_folder import open_run
+from r2r2.training.resume_plan import ResumePlan, plan_resume, read_config
+
+FORMAT_1 = Path(__file__).parent / "format_1"
+FINISHED, LEFT = FORMAT_1 / "finished", FORMAT_1 / "left"
+
+
+def test_a_finished_run_is_read():
+    folder = open_run(FINISHED)
+    assert folder.members == ("Pendulum-v1_s0",)
+    events = read_events(folder.events)
+    counts = [(event["event"], event["decision_step"]) for event in events]
+    assert counts == [
+        ("episode", 200),
+        ("episode", 400),
+        ("policy_checkpoint", 400),
+        ("evaluation", 220),
+        ("losses", 420),
+        ("evaluation", 440),
+    ]
+    rows = read_evaluations(folder.evaluations)
+    name = rows[0].exp_name
+    assert rows == [
+        Row(name, "Pendulum-v1", 0, "return", 220, -1565.0268988308724),
+        Row(name, "Pendulum-v1", 0, "return", 440, -1573.973387859666),
+    ]
+
+
+def test_a_finished_run_is_known_as_finished():
+    config = read_config(FINISHED)
+    assert (config.env, config.steps) == (("Pendulum-v1",), 440)
+    assert is_finished(config, FINISHED)
+
+
+def test_a_finished_run_is_evaluated():
+    """To what the version that wrote it found: its weights are all where they were."""
+    found = evaluate_run(FINISHED, episodes=2, workers=0)
+    np.testing.assert_allclose(found.returns, [[-809.557160, -1420.094185]], rtol=1e-3)
+
+
+def test_a_run_that_was_left_is_found_to_go_on(tmp_path):
+    path, said = tmp_path / "run", []
+    shutil.copytree(LEFT, path)
+    checkpoint, damaged = newest_good(path / "checkpoints")
+    assert (checkpoint.number, checkpoint.step, damaged) == (2, 31, [])
+    assert len(checkpoint.segments) == 2
+    assert plan_resume(path, read_config(path), said.append) == ResumePlan(checkpoint)
+    assert said == [f"'{path}' goes on from step 31"]

@@ -1,0 +1,93 @@
+"""A run that goes on where another number of evaluations is played at once."""
+
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from r2r2.envs.spec import Member
+from r2r2.envs.vector.local_envs import EnvFactory
+from r2r2.envs.vector.pool import EnvPool
+from r2r2.envs.vector.step_types import EnvSlot
+from r2r2.training import evaluation as evaluate
+from r2r2.training import resume
+from r2r2.training.eval_scheduler import EvalScheduler
+from r2r2.training.evaluation import EvalPolicies, eval_slots
+from r2r2.training.rollout import Rollout
+
+MEMBERS = [Member("Pendulum-v1", 0), Member("Pendulum-v1", 1)]
+RECIPES = [EnvFactory("Pendulum-v1", 1)] * 2
+CONFIG = types.SimpleNamespace(
+    eval_every=10,
+    eval_average=1,
+    eval_episodes=4,
+    steps=100,
+    agent=types.SimpleNamespace(discount=0.9),
+)
+AGENT = types.SimpleNamespace(
+    greedy=lambda policy, obs: jnp.tanh(obs @ policy[:, None])
+)
+POLICIES = jnp.array([[0.1, 0.2, 0.3], [0.3, 0.1, -0.2]])
+
+
+class World:
+    """What a checkpoint needs of a run whose members are under evaluation."""
+
+    def __init__(self, monkeypatch, cores):
+        monkeypatch.setattr(evaluate, "cores", lambda: cores)
+        monkeypatch.setattr(evaluate, "SLOTS_PER_CORE", 4)
+        pairs = zip(MEMBERS, RECIPES, strict=True)
+        places = [EnvSlot(member, recipe, "training") for member, recipe in pairs]
+        self.pool = EnvPool([*places, *eval_slots(MEMBERS, RECIPES, 4)], workers=0)
+        self.found, self.values, self.config = {}, {}, CONFIG
+        journal = types.SimpleNamespace(evaluation=self.book, event=self.note)
+        self.points = EvalScheduler(
+            CONFIG, AGENT, MEMBERS, self.pool, journal, lent=False
+        )
+        self.host = types.SimpleNamespace(
+            members=MEMBERS,
+            stopped={},
+            rollout=Rollout(MEMBERS, self.pool.spec),
+            points=self.points,
+        )
+
+    def first(self, member):
+        return self.points.first_states(member)
+
+    def book(self, member, counts, returns):
+        self.found[member] = returns
+
+    def note(self, event, member, counts, fields):
+        assert event == "value"
+        self.values[member] = fields
+
+    def play(self, turns=10**6):
+        for _ in range(turns):
+            if not self.points.busy:
+                break
+            self.points.take(self.pool.step(self.points.turn()))
+        return self.found
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_evaluations_come_to_the_same_on_other_cores(monkeypatch, cores):
+    whole = World(monkeypatch, cores=2)
+    whole.points.due = {0: (10, 0), 1: (10, 0)}
+    whole.points.begin(EvalPolicies(POLICIES))
+    whole.pool.begin([0, 1], [whole.host.rollout.seed(member) for member in (0, 1)])
+    for member in (0, 1):
+        whole.points.biases.begin(member, np.arange(len(whole.first(member))))
+    whole.play(turns=50)
+    saved, running = whole.points.saved(), resume._running(whole)
+    states = dict(zip(running, whole.pool.save(list(running)), strict=True))
+
+    other = World(monkeypatch, cores)
+    assert other.points.restore(saved) == ()
+    going = resume.still_running(other, saved.notes)
+    assert resume._put_back(other, going, states) == []
+    expected, found = whole.play(), other.play()
+    for member in (0, 1):
+        np.testing.assert_array_equal(found[member], expected[member])
+    assert whole.values.keys() == {0, 1}
+    assert other.values == whole.values
