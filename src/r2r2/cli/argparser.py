@@ -79,7 +79,8 @@ def texts(options: Iterable[Option], table: Mapping[str, FieldSpec]) -> dict[str
     Example:
         >>> from r2r2.config.resolve import default_config
         >>> from r2r2.config.fields import flatten_config
-        >>> texts([("no_policy_checkpoints", None)], flatten_config(default_config("td7")))
+        >>> table = flatten_config(default_config("td7"))
+        >>> texts([("no_policy_checkpoints", None)], table)
         {'agent.policy_checkpoints': 'false'}
     """
     return dict(_text(name, value, table) for name, value in options)
