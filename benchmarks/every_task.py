@@ -128,7 +128,7 @@ def run(job: Job) -> Row:
     with tempfile.TemporaryDirectory() as place:
         folder = create_run(Path(place) / "run", "", [members[0].name], False)
         with (
-            make_pool(config, how=RunOptions(workers=0)) as pool,
+            make_pool(config, options=RunOptions(workers=0)) as pool,
             RunLog(config, folder, members, "") as journal,
         ):
             training = Training(config, pool, journal)

@@ -114,9 +114,9 @@ def train(
     out: Path | None = None,
     *,
     env: EnvBuilder | Env | None = None,
-    watch: OnProgress = ignore_progress,
-    how: RunOptions = DEFAULT_OPTIONS,
-    say: OnMessage = ignore_message,
+    on_progress: OnProgress = ignore_progress,
+    options: RunOptions = DEFAULT_OPTIONS,
+    on_message: OnMessage = ignore_message,
 ) -> Result:
     """Trains a fleet and leaves a run folder; refuses before anything is written.
 
@@ -126,9 +126,9 @@ def train(
         env: a class or a function that builds environments, in place of what
             `config.env` names; or an environment itself, which then serves training
             and evaluation of one member, in this process.
-        watch: called once nothing can be refused any more, then after every turn.
-        how: what the result does not depend on.
-        say: called with sentences for people.
+        on_progress: called once nothing can be refused any more, then after every turn.
+        options: what the result does not depend on.
+        on_message: called with sentences for people.
 
     Raises:
         UserError: something is not as it has to be.
@@ -147,42 +147,44 @@ def train(
     members, lent = fleet_members(config), isinstance(env, gymnasium.Env)
     source = env_builder_of(env, config.env, len(members))
     config = finalize_config(config, source)
-    path, interval = run_path(config, out), parse_interval(how.checkpoint_every)
+    path, interval = run_path(config, out), parse_interval(options.checkpoint_every)
     with contextlib.ExitStack() as stack:
         there = read_manifest(path) is not None
         if there:  # nobody else may change it from here on
             stack.enter_context(hold(path))
-        how_to = ResumePlan() if how.overwrite else plan_resume(path, config, say)
-        pool = stack.enter_context(make_pool(config, source, lent, how))
-        _check(config, pool.spec, how)
-        folder = _folder(path, config, how, how_to)
+        plan = (
+            ResumePlan() if options.overwrite else plan_resume(path, config, on_message)
+        )
+        pool = stack.enter_context(make_pool(config, source, lent, options))
+        _check(config, pool.spec, options)
+        folder = _folder(path, config, options, plan)
         if not there:
             stack.enter_context(hold(path))
         name = experiment_name(config, task_default_config(config, source))
-        journal = RunLog(config, folder, members, name, how.tensorboard)
+        journal = RunLog(config, folder, members, name, options.tensorboard)
         stack.enter_context(journal)
-        saver = CheckpointWriter(folder.checkpoints, interval, how.checkpoints)
+        saver = CheckpointWriter(folder.checkpoints, interval, options.checkpoints)
         stack.callback(saver.close)
-        watch(_nothing_yet(len(members)))
-        training = Training(config, pool, journal, saver, lent, say)
-        _run(training, how_to, watch)
+        on_progress(_nothing_yet(len(members)))
+        training = Training(config, pool, journal, saver, lent, on_message)
+        _run(training, plan, on_progress)
         random = journal.random_returns()
         result = Result(folder, members, journal.latest, random, training.stopped)
         return _finished(config, result)
 
 
-def _check(config: RunConfig, spec: Spec, how: RunOptions) -> None:
+def _check(config: RunConfig, spec: Spec, options: RunOptions) -> None:
     check_fits(config, spec)
-    if how.tensorboard:
+    if options.tensorboard:
         check_tensorboard()
 
 
-def _run(training: Training, how_to: ResumePlan, watch: OnProgress) -> None:
-    if how_to.checkpoint:
-        training.go_on(how_to.checkpoint)
+def _run(training: Training, plan: ResumePlan, on_progress: OnProgress) -> None:
+    if plan.checkpoint:
+        training.go_on(plan.checkpoint)
     else:
         training.begin()
-    training.run(watch)
+    training.run(on_progress)
 
 
 def _finished(config: RunConfig, result: Result) -> Result:
@@ -197,13 +199,13 @@ def _finished(config: RunConfig, result: Result) -> Result:
 
 
 def _folder(
-    path: Path, config: RunConfig, how: RunOptions, how_to: ResumePlan
+    path: Path, config: RunConfig, options: RunOptions, plan: ResumePlan
 ) -> RunFolder:
     text = to_toml(config)
-    if how_to.checkpoint:
+    if plan.checkpoint:
         return reopen_run(path, text)
     names = [member.name for member in fleet_members(config)]
-    folder = create_run(path, text, names, how.overwrite or how_to.anew)
+    folder = create_run(path, text, names, options.overwrite or plan.anew)
     folder.write_versions(versions())
     return folder
 
@@ -212,7 +214,7 @@ def make_pool(
     config: RunConfig,
     source: EnvBuilder | None = None,
     lent: bool = False,
-    how: RunOptions = DEFAULT_OPTIONS,
+    options: RunOptions = DEFAULT_OPTIONS,
 ) -> EnvPool:
     """The members' environments and those of their evaluation.
 
@@ -228,7 +230,7 @@ def make_pool(
         for member, recipe in zip(members, recipes, strict=True)
     ]
     places += eval_slots(members, recipes, 1 if lent else config.eval_episodes)
-    workers = 0 if lent else worker_count(how.workers)
+    workers = 0 if lent else worker_count(options.workers)
     known = source is None and all(":" not in task for task in config.env)
     here = 1 if known and len(members) == 1 else 0
     return EnvPool(places, workers, here, config.env_timeout)

@@ -58,7 +58,7 @@ def interrupted(path):
             raise Left
 
     with contextlib.suppress(Left):
-        train(CONFIG, path, watch=leave, how=ALONE)
+        train(CONFIG, path, on_progress=leave, options=ALONE)
     found, _ = newest_good(path / "checkpoints")
     assert found.notes["points"]["playing"]
     assert found.notes["journal"]["events"][0]

@@ -168,7 +168,7 @@ def fresh(left, tmp_path_factory):
     run = shutil.copytree(left, tmp_path_factory.mktemp("fresh") / "run")
     members, folder = fleet_members(CONFIG), open_run(run)
     with (
-        make_pool(CONFIG, how=ALONE) as pool,
+        make_pool(CONFIG, options=ALONE) as pool,
         RunLog(CONFIG, folder, members, "name") as journal,
     ):
         saver = CheckpointWriter(folder.checkpoints, Interval(), 2)

@@ -32,7 +32,7 @@ def runs(caches, tmp_path_factory):
         if task not in made:
             fields = TINY | {"env": f"filmed:{task}", "steps": 10, "eval_every": 10}
             made[task] = folder / task
-            train(resolve(fields), made[task], how=RunOptions(workers=0))
+            train(resolve(fields), made[task], options=RunOptions(workers=0))
         return made[task]
 
     return run
@@ -89,7 +89,10 @@ def test_a_film_that_breaks_leaves_nothing_but_what_was_there(here, runs, when):
 def test_a_watcher_sees_every_picture_and_how_many_there_can_be(here, runs):
     seen = []
     video = record_video(
-        runs("Dot-v0"), here / "a.mp4", episodes=2, watch=lambda *x: seen.append(x)
+        runs("Dot-v0"),
+        here / "a.mp4",
+        episodes=2,
+        on_progress=lambda *x: seen.append(x),
     )
     assert seen == [(n, 14) for n in range(1, 15)]
     assert (video.frames, video.fps, video.returns) == (14, 20, (6.0, 6.0))
@@ -107,7 +110,7 @@ def test_an_environment_of_ones_own_is_filmed(here, runs, built):
             raise KeyboardInterrupt  # it has no time limit
 
     with pytest.raises(KeyboardInterrupt):
-        record_video(runs("Dot-v0"), here / "a.mp4", env=own, watch=watch)
+        record_video(runs("Dot-v0"), here / "a.mp4", env=own, on_progress=watch)
     assert seen == [(n, None) for n in range(1, 10)]
     assert list(here.iterdir()) == []
 

@@ -102,7 +102,7 @@ def trains_ten_steps_or_is_refused(values, path):
     """What the issue asks of every config; gives whether it was trained."""
     try:
         config = finalize_config(resolve(values))
-        result = train(config, path, how=RunOptions(workers=0, overwrite=True))
+        result = train(config, path, options=RunOptions(workers=0, overwrite=True))
     except UserError as refusal:
         check_sentence(refusal)
         return False

@@ -67,14 +67,14 @@ def saved_at(turns: Callable[[int], bool]) -> type[CheckpointWriter]:
     return AtTurns
 
 
-def train_saving(config, path, turns, how=OFTEN):
+def train_saving(config, path, turns, options=OFTEN):
     """A whole run with checkpoints after these turns, all of them kept."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(start, "Saver", saved_at(turns))
-        return train(config, path, how=how)
+        patch.setattr(start, "CheckpointWriter", saved_at(turns))
+        return train(config, path, options=options)
 
 
-def leave(config, path, when, how=OFTEN, **more):
+def leave(config, path, when, options=OFTEN, **more):
     """Trains until `when(progress)` holds after a turn."""
 
     def watch(progress):
@@ -82,7 +82,7 @@ def leave(config, path, when, how=OFTEN, **more):
             raise Left
 
     with pytest.raises(Left):
-        train(config, path, watch=watch, how=how, **more)
+        train(config, path, on_progress=watch, options=options, **more)
 
 
 def killed_after(whole: Result, path: Path, number: int) -> Path:

@@ -42,7 +42,9 @@ def warned(path, agent):
     """The steps at which a run's log says it collapsed, and what people were told."""
     told = []
     how = RunOptions(workers=0, checkpoint_every="never")
-    result = train(resolve(SMALL, {"agent": agent}), path, how=how, say=told.append)
+    result = train(
+        resolve(SMALL, {"agent": agent}), path, options=how, on_message=told.append
+    )
     events = read_events(result.folder.events)
     return [e["decision_step"] for e in events if e["event"] == "collapse"], told
 

@@ -38,7 +38,7 @@ KINDS = "diagnostics", "spectrum"
 def run(path, **changes):
     heard: list[str] = []
     config = resolve(TINY, changes)
-    result = train(config, path, how=RunOptions(workers=0), say=heard.append)
+    result = train(config, path, options=RunOptions(workers=0), on_message=heard.append)
     return read_events(result.folder.events), heard
 
 
@@ -195,9 +195,11 @@ def test_a_collapse_that_was_told_is_known_to_the_run_that_goes_on(
     monkeypatch.setattr("r2r2.diagnostics.representation.LEAST_RANK", 8)
     told, heard, shown = [], [], []
     config, path = resolve(TINY), tmp_path / "run"
-    leave(config, path, lambda seen: seen.collapsed == (0, 1), say=told.append)
+    leave(config, path, lambda seen: seen.collapsed == (0, 1), on_message=told.append)
     assert len([line for line in told if "has collapsed" in line]) == 2
-    train(config, path, how=NEVER, watch=shown.append, say=heard.append)
+    train(
+        config, path, options=NEVER, on_progress=shown.append, on_message=heard.append
+    )
     assert len(heard) == 1
     assert heard[0].endswith("goes on from step 20")
     assert {seen.collapsed for seen in shown[1:]} == {(0, 1)}
@@ -208,7 +210,7 @@ def test_who_was_stopped_is_not_shown_as_collapsed(tmp_path, monkeypatch):
     shown = []
     config = resolve(TINY, {"env": "fragile:Unjudged-v0", "env_faults": 1})
     how = RunOptions(workers=0, checkpoint_every="never")
-    result = train(config, tmp_path / "run", how=how, watch=shown.append)
+    result = train(config, tmp_path / "run", options=how, on_progress=shown.append)
     assert len(result.stopped) == 1
     assert shown[-1].collapsed == (1,)
     events = read_events(result.folder.events)

@@ -81,7 +81,7 @@ def test_what_is_compared_below_holds_a_diagnosis_of_every_evaluation(whole):
 
 @pytest.mark.slow
 def test_checkpoints_change_nothing(whole, tmp_path):
-    result = train(FLEET, tmp_path / "run", how=NEVER)
+    result = train(FLEET, tmp_path / "run", options=NEVER)
     assert_same(result, whole)
 
 
@@ -89,7 +89,7 @@ def test_checkpoints_change_nothing(whole, tmp_path):
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(whole, tmp_path, number):
     path, said = killed_after(whole, tmp_path / "run", number), []
     how = NEVER._replace(tensorboard=True)
-    result = train(FLEET, path, how=how, say=said.append)
+    result = train(FLEET, path, options=how, on_message=said.append)
     assert_same(result, whole)
     assert boards(result) == boards(whole)
     arrays, _ = checkpoint(whole.folder.path, number)
@@ -105,10 +105,10 @@ def test_other_workers_go_on_with_what_is_left(whole, tmp_path):
     path = tmp_path / "run"
     leave(FLEET, path, lambda progress: progress.updates.max() >= 20)
     two = OFTEN._replace(workers=2)
-    leave(FLEET, path, lambda progress: progress.decisions.min() >= 45, how=two)
+    leave(FLEET, path, lambda progress: progress.decisions.min() >= 45, options=two)
     _, notes = checkpoint(path, 2)
     assert notes["points"]["playing"]
-    assert_same(train(FLEET, path, how=OFTEN), whole)
+    assert_same(train(FLEET, path, options=OFTEN), whole)
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(whole, tmp_path):
@@ -118,7 +118,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(whole, tmp_path):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    result = train(FLEET, path, how=OFTEN, say=said.append)
+    result = train(FLEET, path, options=OFTEN, on_message=said.append)
     assert_same(result, whole)
     arrays, _ = checkpoint(whole.folder.path, 2)
     step = int(arrays["rollout/steps"].min())
@@ -135,7 +135,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_again(whole, tmp
         file.write_bytes(file.read_bytes()[:-1])
     before = {file: file.read_bytes() for file in path.rglob("*.*") if file.is_file()}
     with pytest.raises(UserError) as refusal:
-        train(FLEET, path, how=OFTEN)
+        train(FLEET, path, options=OFTEN)
     said = str(refusal.value)
     assert said.startswith(f"checkpoint 3 in '{path}' is damaged (00000003.npz has ")
     assert "--overwrite begins it again from step 0" in said
@@ -145,7 +145,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_again(whole, tmp
 def test_a_run_left_before_its_first_checkpoint_begins_again(whole, tmp_path):
     path, said = killed_after(whole, tmp_path / "run", 0), []
     shutil.rmtree(path / "checkpoints")
-    leave(FLEET, path, lambda progress: True, how=NEVER, say=said.append)
+    leave(FLEET, path, lambda progress: True, options=NEVER, on_message=said.append)
     assert said == [
         f"'{path}' was left before its first checkpoint: it begins again from step 0"
     ]
@@ -159,7 +159,7 @@ def test_without_a_state_an_episode_begins_again_and_the_log_says_so(tmp_path):
     config = tiny(env="walks:Lost", seeds="6,7,8")
     leave(config, tmp_path / "run", lambda progress: progress.decisions.min() >= 40)
     arrays, notes = checkpoint(tmp_path / "run", 1)
-    result = train(config, tmp_path / "run", how=NEVER)
+    result = train(config, tmp_path / "run", options=NEVER)
     events = logged(tmp_path / "run", without=())
     place = events.index(named(events, "resumed")[0])
     dropped, repeated = (
@@ -199,10 +199,10 @@ def made(events, kind, *fields):
 def test_more_steps_go_on_with_what_was_owed_at_the_end(whole, tmp_path):
     """Who trains with whom is another then: bits are those of one member only."""
     path, said = tmp_path / "run", []
-    short = train(tiny(seeds="6,7,8", steps=43), path, how=OFTEN)
+    short = train(tiny(seeds="6,7,8", steps=43), path, options=OFTEN)
     (end,) = named(logged(path), "end")
     assert (end["member"], end["updates_not_made"]) == (short.folder.members[1], 46)
-    result = train(FLEET, path, how=NEVER, say=said.append)
+    result = train(FLEET, path, options=NEVER, on_message=said.append)
     assert said == [f"'{path}' goes on from step 43"]
     ours, theirs = logged(path), logged(whole.folder.path)
     for kind in ("episode", "evaluation", "policy_checkpoint"):
@@ -223,7 +223,7 @@ def test_a_checkpoint_of_format_1_is_gone_on_from(whole, tmp_path):
     _, notes = checkpoint(path, 2)
     assert "collapsed" not in notes
     assert "biases" not in notes["points"]
-    result = train(read_config(path), path, how=NEVER, say=said.append)
+    result = train(read_config(path), path, options=NEVER, on_message=said.append)
     assert said == [f"'{path}' goes on from step 31"]
     ours, theirs = logged(path), logged(whole.folder.path)
     assert made(ours, "episode", *COUNTS) == made(theirs, "episode", *COUNTS)

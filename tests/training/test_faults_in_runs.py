@@ -65,7 +65,7 @@ class Ran:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(start, "Training", kept)
             watch = functools.partial(look, self)
-            self.result = train(config, path, env=own, watch=watch, how=how)
+            self.result = train(config, path, env=own, on_progress=watch, options=how)
         self.folder = self.result.folder
         self.events = read_events(self.folder.events)
 

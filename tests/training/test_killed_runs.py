@@ -47,7 +47,7 @@ def test_every_family_goes_on_to_the_bit(tmp_path, agent, changes):
     numbers = range(1, len(list((tmp_path / "whole/checkpoints").glob("*.json"))))
     for number in random.Random(agent).sample(numbers, 2):
         path = killed_after(whole, tmp_path / f"killed_{number}", number)
-        assert_same(train(config, path, how=NEVER), whole)
+        assert_same(train(config, path, options=NEVER), whole)
 
 
 class Command:
@@ -115,7 +115,7 @@ def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path):
     assert command.start().wait() == 0
     events = [event["event"] for event in read_events(command.path / "events.jsonl")]
     assert events.count("resumed") > 1
-    whole = train(config, tmp_path / "whole", how=NEVER)
+    whole = train(config, tmp_path / "whole", options=NEVER)
     ours = whole._replace(folder=open_run(command.path))
     assert_same(ours, whole)
 
@@ -126,11 +126,11 @@ def test_one_member_goes_on_to_more_steps_to_the_bit(tmp_path, monkeypatch):
     roomy, path = {"seeds": "0,", "replay_size": 10_000}, tmp_path / "run"
     rows = [replay_rows(tiny(steps=steps, **roomy)) for steps in (43, 90)]
     assert rows == [160, 320]
-    whole = train(tiny(steps=90, **roomy), tmp_path / "whole", how=NEVER)
-    train(tiny(steps=43, **roomy), path, how=OFTEN)
+    whole = train(tiny(steps=90, **roomy), tmp_path / "whole", options=NEVER)
+    train(tiny(steps=43, **roomy), path, options=OFTEN)
     (end,) = [event for event in logged(path) if event["event"] == "end"]
     assert end["updates_not_made"] == 28
-    longer = train(tiny(steps=90, **roomy), path, how=NEVER)
+    longer = train(tiny(steps=90, **roomy), path, options=NEVER)
     assert longer.folder.evaluations.read_text() == whole.folder.evaluations.read_text()
     # Evaluations of the last step were played before the next step, not beside it.
     logs = [logged(run.folder.path, ("resumed", "end")) for run in (longer, whole)]

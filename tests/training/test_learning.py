@@ -108,7 +108,7 @@ def test_cartpole_is_swung_up_from_two_seeds(tmp_path):
 @pytest.mark.parametrize("agent", SMALL)
 def test_a_bandit_is_solved(agent, tmp_path):
     config = resolve(small(agent), BANDIT, {"agent": agent})
-    result = train(config, tmp_path / "run", how=RunOptions(workers=0))
+    result = train(config, tmp_path / "run", options=RunOptions(workers=0))
     # The best is 1, at action 0.5; a random action earns 0.42 on average, action 0
     # earns 0.75. 0.99 is an action within 0.1 of the best.
     assert result.random["toys:Bandit-v0"] == pytest.approx(0.42, abs=0.1)
@@ -128,7 +128,7 @@ def last_of_training(result, episodes=5):
 @pytest.mark.parametrize("agent", [x for x in AGENTS if f"{x}+r2r2" not in AGENTS])
 def test_a_pendulum_is_swung_up_in_evaluation_and_in_training(agent, tmp_path):
     config = resolve(small(agent), PENDULUM, {"agent": agent})
-    result = train(config, tmp_path / "run", how=RunOptions(workers=0))
+    result = train(config, tmp_path / "run", options=RunOptions(workers=0))
     assert result.random["Pendulum-v1"] < -900
     assert result.returns.min() > SWUNG_UP, result.returns
     assert last_of_training(result).min() > SWUNG_UP, last_of_training(result)
@@ -140,6 +140,6 @@ def test_critics_that_multiply_in_16_bits_swing_it_up_too(tmp_path, monkeypatch)
     monkeypatch.setattr(halves, "suits", lambda layer: layer.bounded)
     agent = "simbav2-spl+r2r2"
     config = resolve(small(agent), PENDULUM, {"agent": agent, "seeds": 1})
-    result = train(config, tmp_path / "run", how=RunOptions(workers=0))
+    result = train(config, tmp_path / "run", options=RunOptions(workers=0))
     assert result.returns.min() > SWUNG_UP, result.returns
     assert last_of_training(result).min() > SWUNG_UP, last_of_training(result)

@@ -30,7 +30,9 @@ TINY = {
 
 def run(tmp_path, name="run", workers=0, own=None, **changes):
     config = resolve(TINY, {"env": "toys:Story-v0", **changes})
-    result = train(config, tmp_path / name, env=own, how=RunOptions(workers=workers))
+    result = train(
+        config, tmp_path / name, env=own, options=RunOptions(workers=workers)
+    )
     return result, read_events(result.folder.events)
 
 
@@ -41,7 +43,7 @@ def prepared(config, path, workers=0):
     members = fleet_members(config)
     folder = create_run(path, "", [member.name for member in members], False)
     with (
-        make_pool(config, how=how) as pool,
+        make_pool(config, options=how) as pool,
         RunLog(config, folder, members, "name") as journal,
     ):
         training = Training(config, pool, journal)

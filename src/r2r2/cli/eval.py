@@ -90,7 +90,9 @@ def eval_command(argv: list[str]) -> int:
     if "video" in given:
         length, target = given.pop("video_episodes", 1), Path(given.pop("video"))
         with FilmBar(console) as bar:
-            film = record_video(run, target, given.get("member"), length, watch=bar)
+            film = record_video(
+                run, target, given.get("member"), length, on_progress=bar
+            )
         console.print(said_of(film), soft_wrap=True, markup=False, highlight=False)
     elif length := given.pop("video_episodes", 0):
         raise UserError(f"video_episodes is {length}, but there is no --video")

@@ -58,7 +58,13 @@ def _trained(
         watch = _Watch(bar, check)
         try:
             with bar:
-                result = train(config, path, watch=watch, how=command.how, say=bar.say)
+                result = train(
+                    config,
+                    path,
+                    on_progress=watch,
+                    options=command.how,
+                    on_message=bar.say,
+                )
         except KeyboardInterrupt as interruption:
             if not watch.calls:
                 raise

@@ -167,7 +167,7 @@ def record_video(
     episodes: int = 1,
     *,
     env: EnvBuilder | Env | None = None,
-    watch: FilmWatcher = unwatched,
+    on_progress: FilmWatcher = unwatched,
 ) -> Video:
     """Films episodes of a run's final policy, in real time; no display is needed.
 
@@ -180,7 +180,7 @@ def record_video(
         episodes: how many, one after the other.
         env: as in `train`, for a run on an environment of one's own; one that is built
             already has to be of render mode 'rgb_array'.
-        watch: called after every picture.
+        on_progress: called after every picture.
 
     Raises:
         UserError: the folder is no finished run or has no such member, the task cannot
@@ -208,7 +208,7 @@ def record_video(
         agent = make_agent(config.agent, spec_of(stage), config.utd)
         act = _greedy(agent, load_policies(folder, agent, spec_of(stage), who))
         most = film.longest and (film.longest + 1) * episodes
-        shown = _watched(film.frames(act, seeds), most, watch)
+        shown = _watched(film.frames(act, seeds), most, on_progress)
         count = write_mp4(path, shown, film.fps)
         return Video(path, who[0], tuple(film.returns), count, film.fps)
 
@@ -241,8 +241,8 @@ def _greedy(agent: Agent, evaluated: EvalPolicies) -> Act:
 
 
 def _watched(
-    frames: Iterator[Frame], most: int | None, watch: FilmWatcher
+    frames: Iterator[Frame], most: int | None, on_progress: FilmWatcher
 ) -> Iterator[Frame]:
     for count, frame in enumerate(frames, start=1):
         yield frame
-        watch(count, most)
+        on_progress(count, most)
