@@ -64,8 +64,8 @@ def experience(seeds, step: int) -> HostTransition:
 def fleet_of(config, seeds, steps: int = 40) -> Fleet:
     agent = make_agent(config, SPEC, 1)
     obs = np.stack([np.random.default_rng(seed).normal(size=4) for seed in seeds])
-    fleet = Fleet(agent, SPEC, seeds, LENGTHS, apart=False)
-    fleet.begin(obs)
+    fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False)
+    fleet.set_first_obs(obs)
     for step in range(steps):
         fleet.add(range(len(seeds)), experience(seeds, step))
     return fleet
@@ -82,7 +82,7 @@ def trained(config, seeds, updates: int = 20, call: int = 20) -> Fleet:
 
 def scales_of(agent, seeds) -> Scales | None:
     """What a member's statistics come to: a function of its seed."""
-    if not agent.normalises:
+    if not agent.normalizes:
         return None
     mean = np.stack([np.full(4, 0.1 * seed) for seed in seeds])
     reward = np.array([1.0 + seed for seed in seeds])
@@ -141,7 +141,7 @@ def check_a_call(
     scales = scales_of(fleet._agent, [0, 1, 2])
     expected = [by_hand(fleet, scales, place, made[place], count) for place in (0, 1)]
     fleet.train(UpdateCall((0, 1, 2), count), np.array(made), scales)
-    delay = fleet._agent.phase
+    delay = fleet._agent.policy_period
     for place in (0, 1):
         ours = member(fleet.learners, place)
         chex.assert_trees_all_close(ours, expected[place], rtol=1e-4, atol=near)

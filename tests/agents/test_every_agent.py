@@ -120,9 +120,9 @@ def test_how_many_updates_are_one_turn(phase, lone, sync_period, alone, together
 
 
 def test_an_agent_whose_priorities_would_come_too_late_is_refused():
-    agent = make_agent(small("td7"), SPEC, 1)._replace(prioritises=False)
+    agent = make_agent(small("td7"), SPEC, 1)._replace(prioritizes=False)
     with pytest.raises(ValueError, match="have priorities if it says so"):
-        Fleet(agent, SPEC, [0], LENGTHS, apart=False)
+        Fleet(agent, SPEC, [0], LENGTHS, act_on_cpu=False)
 
 
 @every_agent
@@ -143,7 +143,7 @@ def test_nothing_is_traced_twice(name):
         sync=counted(agent.sync, "sync"),
     )
     seeds, made = [0, 1, 2], np.zeros(3, int)
-    fleet = Fleet(agent, SPEC, seeds, LENGTHS, apart=False)
+    fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False)
     for step in range(12):
         fleet.act(np.zeros((3, 4)), np.full(3, step), np.arange(3) < step)
         fleet.add(seeds, experience(seeds, step))

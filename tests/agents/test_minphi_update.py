@@ -213,7 +213,7 @@ def test_the_noise_follows_decisions_not_updates(utd):
     agent, state = minphi(config, SPEC, utd), start()
     obs, ones = jnp.zeros(SPEC.obs_dim), jnp.full(SPEC.action_dim, 1e-3)
     for updates in range(3 * utd):
-        policy = agent.acting(state._replace(updates=jnp.asarray(updates)))
+        policy = agent.behavior_policy(state._replace(updates=jnp.asarray(updates)))
         added = agent.explore(policy, obs, ones) - agent.greedy(policy, obs)
         expected = 1e-3 * (1 - 0.09 * (updates // utd))
         np.testing.assert_allclose(added, expected, rtol=1e-3)
@@ -236,7 +236,7 @@ def test_evaluation_is_the_mean_even_beyond_the_clip():
     obs = batch().obs
     mean = state.actor(state.encoder(obs))
     assert np.abs(mean).max() > 0.001
-    np.testing.assert_array_equal(agent.greedy(agent.evaluated(state), obs), mean)
+    np.testing.assert_array_equal(agent.greedy(agent.eval_policy(state), obs), mean)
 
 
 def test_gradients_are_clipped_over_encoder_and_model_together():

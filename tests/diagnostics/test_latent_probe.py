@@ -50,7 +50,7 @@ def fleet(name: str):
         deviation=jnp.asarray(rng.uniform(0.5, 2, (MEMBERS, SPEC.obs_dim))),
         reward=jnp.ones(MEMBERS),
     )
-    return agent, states, Data(rows, scales if agent.normalises else None)
+    return agent, states, Data(rows, scales if agent.normalizes else None)
 
 
 def one(tree, member: int):
@@ -70,7 +70,7 @@ def test_a_member_is_diagnosed_on_its_own_rows_by_its_own_encoder(name):
     if data.scales is not None:
         mean, deviation = (jnp.broadcast_to(x[1], obs.shape) for x in data.scales[:2])
         obs = (obs - mean) / deviation
-    z = jax.jit(agent.latents)(one(states, 1), obs)
+    z = jax.jit(agent.encode)(one(states, 1), obs)
     expected = np.linalg.svd(np.asarray(z, np.float64), compute_uv=False)
     np.testing.assert_allclose(
         found.singular_values, expected, rtol=1e-5, atol=1e-6 * expected[0]
@@ -123,7 +123,7 @@ def test_a_replay_that_has_come_round_is_looked_at_where_it_is():
 
 def test_an_agent_without_an_encoder_is_not_looked_into():
     agent = make_agent(small("simbav2"), SPEC, 1)
-    assert agent.latents is None
+    assert agent.encode is None
     with pytest.raises(ValueError, match="without an encoder"):
         LatentProbe(agent, Representation(), [0])
 
@@ -157,7 +157,7 @@ def networks(state, prefix: str = ""):
 def test_latents_are_of_the_encoder_that_is_trained(name):
     agent, states, data = fleet(name)
     state, obs = one(states, 0), data.rows.obs[0, :6]
-    latents = jax.jit(agent.latents)
+    latents = jax.jit(agent.encode)
     z = latents(state, obs)
     assert z.shape == (6, SIZES["latent"])
     moved = {
@@ -213,5 +213,5 @@ def test_expectations_are_of_the_evaluated_policy():
     def of(policy):
         return value(state, obs, jax.jit(agent.greedy)(policy, obs))
 
-    np.testing.assert_allclose(found, of(agent.evaluated(state)), rtol=1e-5)
-    assert (np.abs(found - of(agent.acting(state))) > 1e-4).all()
+    np.testing.assert_allclose(found, of(agent.eval_policy(state)), rtol=1e-5)
+    assert (np.abs(found - of(agent.behavior_policy(state))) > 1e-4).all()

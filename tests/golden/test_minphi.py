@@ -227,10 +227,10 @@ def check_actions(run: Run, tag: str, updates_made: int) -> None:
     state, file, agent = run.learner.state, run.file, run.agent
     obs = jnp.asarray(file["act/states"], float)
     noise = jnp.asarray(file["act/eps"], float)
-    policy = agent.acting(state._replace(updates=jnp.asarray(updates_made)))
+    policy = agent.behavior_policy(state._replace(updates=jnp.asarray(updates_made)))
     bounds = (1e-4, 5e-4) if run.size == "wide" else (1e-5, 1e-5)
     run.check(f"act/{tag}_train", agent.explore(policy, obs, noise), bounds)
-    run.check(f"act/{tag}_eval", agent.greedy(agent.evaluated(state), obs), bounds)
+    run.check(f"act/{tag}_eval", agent.greedy(agent.eval_policy(state), obs), bounds)
 
 
 def test_the_closed_form_start_is_the_recorded_one():

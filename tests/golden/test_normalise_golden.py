@@ -57,8 +57,8 @@ def test_statistics_and_what_they_do(inputs, setting):
                 "G_var": statistics.returns.variance,
                 "G_count": statistics.returns.samples,
                 "G_r_max": statistics.largest,
-                "obs_normalized": normaliser.normalise(obs[here]),
-                "eval_obs_normalized": normaliser.normalise(
+                "obs_normalized": normaliser.normalize(obs[here]),
+                "eval_obs_normalized": normaliser.normalize(
                     read("eval_observation")[None]
                 ),
             }

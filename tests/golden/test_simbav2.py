@@ -107,14 +107,14 @@ def test_networks_before_the_first_update(name, precision):
     recording, state = run.recording, run.state
     batch, noise = recording.batch(0), recording.noise(0)[0]
     base, agent = base_of(state), recording.agent
-    acting = agent.acting(state)
+    acting = agent.behavior_policy(state)
     gaussian = acting(batch.obs)
     run.check("fwd/actor/mean", gaussian.mean)
     run.check("fwd/actor/log_std", gaussian.log_std)
     run.check("fwd/actor/std", jnp.exp(gaussian.log_std))
     run.check("fwd/actor/sample_action", agent.explore(acting, batch.obs, noise))
     run.check("fwd/actor/sample_log_prob", tanh_gaussian(*gaussian, noise)[1])
-    greedy = agent.greedy(agent.evaluated(state), batch.obs)
+    greedy = agent.greedy(agent.eval_policy(state), batch.obs)
     run.check("fwd/actor/eval_action", greedy)
     online = target = View(batch.obs)
     if recording.spl:

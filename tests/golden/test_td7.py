@@ -185,12 +185,12 @@ def check_actions(run: Run, tag: str) -> None:
     state, file = run.learner.state, run.file
     obs = jnp.asarray(file["act/states"], float)
     bounds = (1e-4, 5e-3) if run.size == "wide" else (1e-5, 1e-5)
-    acting, agent = run.agent.acting(state), run.agent
+    acting, agent = run.agent.behavior_policy(state), run.agent
     run.check(f"act/{tag}", agent.greedy(acting, obs), bounds)
     if tag != "init":
         noise = jnp.asarray(file["act/explore_noise"], float)
         run.check(f"act/{tag}_explore", agent.explore(acting, obs, noise), bounds)
-        kept = agent.greedy(agent.evaluated(state), obs)
+        kept = agent.greedy(agent.eval_policy(state), obs)
         run.check(f"act/{tag}_checkpoint", kept, bounds)
 
 

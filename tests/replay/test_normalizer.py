@@ -114,7 +114,7 @@ def test_only_members_that_act_learn_and_each_from_its_own():
 def test_normalising_learns_nothing_and_takes_each_members_own(shape):
     normaliser = watched(fresh(2), 20, 2)
     before = jax.tree.map(np.copy, normaliser.statistics)
-    shown = normaliser.normalise(np.ones(shape))
+    shown = normaliser.normalize(np.ones(shape))
     moments = before.obs
     for member in (0, 1):
         root = np.sqrt(moments.variance[member] + 1e-8)
@@ -150,4 +150,4 @@ def test_agents_normalise_as_their_record_says():
         config = dataclasses.replace(config, **settled)
         normaliser = make_normalizer(config, initial_statistics(1, 3))
         agent = make_agent(config, Spec(obs_dim=3, action_dim=1), 1)
-        assert agent.normalises == (normaliser.scales() is not None)
+        assert agent.normalizes == (normaliser.scales() is not None)

@@ -31,19 +31,19 @@ def slope(obs_dim: int, action_dim: int, normalises: bool = False) -> Agent:
 
     return Agent(
         init=init,
-        acting=lambda state: state.actor,
-        evaluated=lambda state: state.kept,
-        draw_action=lambda key: jax.random.normal(key, (action_dim,)),
+        behavior_policy=lambda state: state.actor,
+        eval_policy=lambda state: state.kept,
+        action_noise=lambda key: jax.random.normal(key, (action_dim,)),
         explore=lambda actor, obs, noise: jnp.tanh(greedy(actor, obs) + noise / 10),
         greedy=greedy,
-        draw=lambda key: jax.random.normal(key, (BATCH,)),
+        update_noise=lambda key: jax.random.normal(key, (BATCH,)),
         update=update,
         value=lambda state, obs, action: foreseen(obs, action) @ state.value,
         batch_size=BATCH,
-        prioritises=True,
-        phase=2,
-        keep=lambda state: state._replace(kept=state.actor),
-        normalises=normalises,
+        prioritizes=True,
+        policy_period=2,
+        checkpoint_policy=lambda state: state._replace(kept=state.actor),
+        normalizes=normalises,
     )
 
 

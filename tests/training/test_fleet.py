@@ -104,8 +104,8 @@ def test_a_call_may_start_anywhere(name, made):
 def test_warm_up_is_the_members_own_and_its_steps():
     agent = make_agent(small("td7"), SPEC, 1)
     obs, warm = np.zeros((2, 4)), np.array([False, False])
-    pair = Fleet(agent, SPEC, [3, 4], LENGTHS, apart=False)
-    alone = Fleet(agent, SPEC, [4], LENGTHS, apart=False)
+    pair = Fleet(agent, SPEC, [3, 4], LENGTHS, act_on_cpu=False)
+    alone = Fleet(agent, SPEC, [4], LENGTHS, act_on_cpu=False)
     pair.begin(obs)
     alone.begin(obs[:1])
     first = pair.act(obs, np.array([0, 5]), warm)
@@ -124,7 +124,7 @@ def test_warm_up_is_the_members_own_and_its_steps():
 def test_keep_copies_the_acting_policy_of_the_chosen_alone():
     fleet = trained(small("td7"), [0, 1])
     kept_before = member(fleet.states.checkpoint_actor, 0)
-    fleet.keep([1])
+    fleet.checkpoint_policies([1])
     states = fleet.states
     chex.assert_trees_all_equal(
         member(states.checkpoint_actor, 1), member(states.actor, 1)
@@ -155,6 +155,6 @@ def test_greedy_evaluates_the_policy_checkpoint_only_where_there_are_any():
     obs = jnp.ones(4)
     for enabled, network in ((True, "checkpoint_actor"), (False, "actor")):
         agent = make_agent(small("td7", policy_checkpoints=enabled), SPEC, 1)
-        policy = agent.evaluated(state)
+        policy = agent.eval_policy(state)
         chex.assert_trees_all_equal(policy.actor, getattr(state, network))
         assert agent.greedy(policy, obs).shape == (2,)

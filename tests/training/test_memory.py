@@ -52,7 +52,7 @@ def lowered(seeds, steps):
     run = resolve(values | {"batch_size": 4, "latent": 8})
     agent, spec = make_agent(run.agent, Spec(3, 1), run.utd), Spec(3, 1)
     lengths = RunLengths(replay_rows(run), run.steps * run.utd)
-    fleet = Fleet(agent, spec, run.seeds, lengths, apart=False)
+    fleet = Fleet(agent, spec, run.seeds, lengths, act_on_cpu=False)
     return fleet._updates.traced(len(seeds), True, 1).lower().as_text()
 
 

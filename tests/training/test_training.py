@@ -250,7 +250,7 @@ class Watched:
     def look(self, _) -> None:
         self.turns += 1
         training, fleet = self.training, self.training._fleet
-        trained = fleet._agent.acting(fleet.states)
+        trained = fleet._agent.behavior_policy(fleet.states)
         pairs = [*zip(*map(jax.tree.leaves, (fleet._policies, trained)), strict=True)]
         for member in training._collecting():
             if any(not np.array_equal(ours[member], x[member]) for ours, x in pairs):

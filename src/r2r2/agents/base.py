@@ -57,23 +57,25 @@ class Agent(NamedTuple):
     """
 
     init: Callable[[Array, Array], Any]  # key, updates of the whole run -> state
-    acting: Callable[[Any], Any]  # state -> the policy that acts in training
-    evaluated: Callable[[Any], Any]  # state -> the policy that is evaluated
-    draw_action: Callable[[Array], Any]  # key -> draws of one action
+    behavior_policy: Callable[[Any], Any]  # state -> the policy that acts in training
+    eval_policy: Callable[[Any], Any]  # state -> the policy that is evaluated
+    action_noise: Callable[[Array], Any]  # key -> draws of one action
     explore: Callable[[Any, Array, Any], Array]  # policy, obs, draws -> action
     greedy: Callable[[Any, Array], Array]  # policy, obs -> action
-    draw: Callable[[Array], Any]  # key -> draws of one update
+    update_noise: Callable[[Array], Any]  # key -> draws of one update
     update: Callable[[Any, Batch, Any, Array], tuple[Any, Update]]
     value: Callable[[Any, Array, Array], Array]  # state, obs, action -> value, [B]
     batch_size: int  # rows drawn for one update
-    prioritises: bool = False  # updates say how likely their rows are drawn again
-    phase: int = 1
+    prioritizes: bool = False  # updates say how likely their rows are drawn again
+    policy_period: int = 1
     lone_stride: int = 1  # updates to a turn of the loop: see `longest_stride`
     sync_period: int = 0  # 0: never, since the targets move in `update`
     sync: Callable[[Any], Any] = identity  # after every `sync_period`-th update
-    keep: Callable[[Any], Any] = identity  # the acting policy becomes the checkpoint
+    checkpoint_policy: Callable[[Any], Any] = (
+        identity  # the acting policy becomes the checkpoint
+    )
     enter: Callable[[Any], Any] = identity  # states -> as the loop of updates has them
     leave: Callable[[Any], Any] = identity  # and back
-    normalises: bool = False  # observations and rewards, by `interact.normalise`
+    normalizes: bool = False  # observations and rewards, by `interact.normalise`
     # state, obs -> Z of the encoder that is trained; None: the agent has no encoder
-    latents: Callable[[Any, Array], Array] | None = None
+    encode: Callable[[Any, Array], Array] | None = None

@@ -65,17 +65,17 @@ def minphi(config: MinPhiConfig, spec: Spec, utd: int) -> Agent:
     """
     return Agent(
         init=lambda key, _: init(config, spec, key),
-        acting=acting,
-        evaluated=acting,
-        draw_action=lambda key: jax.random.normal(key, (spec.action_dim,)),
+        behavior_policy=acting,
+        eval_policy=acting,
+        action_noise=lambda key: jax.random.normal(key, (spec.action_dim,)),
         explore=partial(explore, config, utd),
         greedy=Policy.__call__,
-        draw=partial(draw, config, spec),
+        update_noise=partial(draw, config, spec),
         update=partial(update, config, utd),
         value=lambda s, obs, action: lesser_value(s.critic, s.encoder(obs), action),
         batch_size=2 * config.batch_size,
         lone_stride=2,  # 491 us instead of 504
-        latents=lambda state, obs: state.encoder(obs),
+        encode=lambda state, obs: state.encoder(obs),
     )
 
 

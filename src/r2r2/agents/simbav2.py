@@ -74,18 +74,18 @@ def simbav2(config: SimbaV2Config, spec: Spec) -> Agent:
             raise UserError(f"agent.{field} is 0, which only a task can replace")
     return Agent(
         init=partial(init, config, spec),
-        acting=acting,
-        evaluated=acting,
-        draw_action=lambda key: jax.random.normal(key, (spec.action_dim,)),
+        behavior_policy=acting,
+        eval_policy=acting,
+        action_noise=lambda key: jax.random.normal(key, (spec.action_dim,)),
         explore=explore,
         greedy=greedy,
-        draw=partial(draw, config, spec),
+        update_noise=partial(draw, config, spec),
         update=partial(update, config),
         value=lambda state, obs, action: value(config, state, View(obs), action),
         enter=partial(critics_as, halves.added),
         leave=partial(critics_as, halves.removed),
         batch_size=config.batch_size,
-        normalises=True,
+        normalizes=True,
     )
 
 

@@ -47,11 +47,11 @@ def simbav2_spl(config: SimbaV2SPLConfig, spec: Spec) -> Agent:
     plain = base.simbav2(config, spec)
     return plain._replace(
         init=partial(init, config, spec),
-        acting=acting,
-        evaluated=acting,
+        behavior_policy=acting,
+        eval_policy=acting,
         update=partial(update, config),
         value=partial(value, config),
-        latents=lambda state, obs: state.encoder(obs),
+        encode=lambda state, obs: state.encoder(obs),
         enter=lambda state: state._replace(base=plain.enter(state.base)),
         leave=lambda state: state._replace(base=plain.leave(state.base)),
     )

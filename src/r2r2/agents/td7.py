@@ -63,21 +63,21 @@ def td7(config: TD7Config, spec: Spec) -> Agent:
     """
     return Agent(
         init=lambda key, _: init(config, spec, key),
-        acting=acting,
-        evaluated=partial(evaluated, config),
-        draw_action=partial(_normal, (spec.action_dim,)),
+        behavior_policy=acting,
+        eval_policy=partial(evaluated, config),
+        action_noise=partial(_normal, (spec.action_dim,)),
         explore=partial(explore, config),
         greedy=Policy.__call__,
-        draw=partial(_normal, (config.batch_size, spec.action_dim)),
+        update_noise=partial(_normal, (config.batch_size, spec.action_dim)),
         update=partial(update, config),
         value=lambda state, *given: value(state.critic, state.fixed_encoder, *given),
         batch_size=config.batch_size,
-        prioritises=True,
-        phase=config.policy_delay,
+        prioritizes=True,
+        policy_period=config.policy_delay,
         sync_period=config.target_period,
         sync=sync,
-        keep=keep,
-        latents=lambda state, obs: state.encoder.zs(obs),
+        checkpoint_policy=keep,
+        encode=lambda state, obs: state.encoder.zs(obs),
     )
 
 

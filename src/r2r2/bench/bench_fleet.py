@@ -104,12 +104,12 @@ class FullFleet(Fleet):
 
     def __init__(self, agent: Agent, spec: Spec, members: int, rows: int):
         lengths = RunLengths(rows, HORIZON)
-        super().__init__(agent, spec, range(members), lengths, apart=True)
+        super().__init__(agent, spec, range(members), lengths, act_on_cpu=True)
         self._rows = Rows(*(field[:, :0] for field in self._rows))
         self.opened[:] = rows
         self._made = np.zeros(members, dtype=int)
         self.scales = None
-        if agent.normalises:  # by what changes nothing
+        if agent.normalizes:  # by what changes nothing
             shape = members, spec.obs_dim
             self.scales = Scales(np.zeros(shape), np.ones(shape), np.ones(members))
         priorities = self._learners.priorities
@@ -133,7 +133,7 @@ class FullFleet(Fleet):
 
     def whole_phases(self, updates: int) -> int:
         """So many updates or a few more: as many as training makes at once."""
-        return updates + -updates % self.phase
+        return updates + -updates % self.update_multiple
 
     def cost(self, updates: int) -> Cost:
         """Compiles what calls of so many updates need, and takes the time."""
@@ -145,7 +145,7 @@ class FullFleet(Fleet):
         needs = program.memory_analysis()
         return Cost(
             seconds,
-            kernels_of(program.as_text(), stride, self._agent.phase),
+            kernels_of(program.as_text(), stride, self._agent.policy_period),
             update_flops(self._agent, self._updates, self.size),
             int(needs.temp_size_in_bytes) if needs else 0,
         )

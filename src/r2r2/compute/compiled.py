@@ -175,7 +175,7 @@ def act(
 
     def one(policy: Any, key: Array, obs: Array, step: Array, warm: Array) -> Array:
         k_noise, k_uniform = jax.random.split(step_key(key, Purpose.ACT, step))
-        action = agent.explore(policy, obs, agent.draw_action(k_noise))
+        action = agent.explore(policy, obs, agent.action_noise(k_noise))
         uniform = jax.random.uniform(k_uniform, action.shape, minval=-1, maxval=1)
         return jnp.where(warm, action, uniform.astype(action.dtype))
 
@@ -222,5 +222,7 @@ def _store_step(stores: Stores, member: Array, packed: Array) -> Stores:
 
 def keep(agent: Agent, learners: LearnerState, chosen: Array) -> LearnerState:
     """The acting policies of the chosen [S] become their policy checkpoints."""
-    state = select(chosen, jax.vmap(agent.keep)(learners.state), learners.state)
+    state = select(
+        chosen, jax.vmap(agent.checkpoint_policy)(learners.state), learners.state
+    )
     return learners._replace(state=state)

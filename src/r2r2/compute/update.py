@@ -137,7 +137,7 @@ def draw(agent: Agent, priorities: Priorities, key: Array, step: Array) -> Any:
     """The random numbers of a member's update number `step`."""
     k_sample, k_update = jax.random.split(step_key(key, Purpose.LEARN, step))
     uniforms = draw_uniforms(k_sample, agent.batch_size, priorities.tree)
-    return uniforms, agent.draw(k_update)
+    return uniforms, agent.update_noise(k_update)
 
 
 def _update(
@@ -145,7 +145,7 @@ def _update(
 ) -> tuple[LearnerState, dict[str, Metric]]:
     state, out = agent.update(learner.state, found.batch, found.noise, step)
     learner = learner._replace(state=state)
-    if (out.priorities is not None) != agent.prioritises:
+    if (out.priorities is not None) != agent.prioritizes:
         raise ValueError("an agent's updates have priorities if it says so, or none")
     if out.priorities is not None:
         new = update_priorities(learner.priorities, found.rows, out.priorities)

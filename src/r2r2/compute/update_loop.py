@@ -36,8 +36,8 @@ def longest_stride(agent: Agent, members: int) -> int:
     A turn has a cost of its own, some 10 us. One member alone may notice: an agent says
     by `lone_stride` over how many updates it is best spread.
     """
-    lone = math.lcm(agent.phase, agent.lone_stride)
-    strides = (lone, agent.phase) if members == 1 else (agent.phase,)
+    lone = math.lcm(agent.policy_period, agent.lone_stride)
+    strides = (lone, agent.policy_period) if members == 1 else (agent.policy_period,)
     return next((x for x in strides if not agent.sync_period % x), 1)
 
 
@@ -87,7 +87,7 @@ def update_many(
         return result
 
     start = jnp.zeros_like(count)
-    first = None if agent.prioritises else draw_rows(learners.priorities, start)
+    first = None if agent.prioritizes else draw_rows(learners.priorities, start)
     carry = _packed(layout, learners, first)
     if agent.sync_period:
         carry = _with_syncs(agent, group, count, layout, many, carry)

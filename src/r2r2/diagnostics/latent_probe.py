@@ -73,9 +73,9 @@ class LatentProbe:
         count: int = BATCH,
     ):
         self._rows = [fixed_rows(seed, count) for seed in seeds]
-        if agent.latents is None:
+        if agent.encode is None:
             raise ValueError("an agent without an encoder has nothing to look into")
-        self._look = jax.jit(partial(look, agent.latents, weights))
+        self._look = jax.jit(partial(look, agent.encode, weights))
         self._expect = jax.jit(partial(expected, agent))
 
     def diagnose(
@@ -133,7 +133,7 @@ def look(
 def expected(agent: Agent, states: Any, member: Array, obs: Array) -> Array:
     """The values of the evaluated policy's own actions, [E]."""
     state = _of(member, states)
-    return agent.value(state, obs, agent.greedy(agent.evaluated(state), obs))
+    return agent.value(state, obs, agent.greedy(agent.eval_policy(state), obs))
 
 
 def _of(member: Array, tree: Any) -> Any:

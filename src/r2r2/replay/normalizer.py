@@ -85,7 +85,7 @@ class IdentityNormalizer:
     def observe(self, *_: Any) -> None:
         """Learns nothing."""
 
-    def normalise(self, obs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def normalize(self, obs: NDArray[np.float64]) -> NDArray[np.float64]:
         """The observations as they are."""
         return obs
 
@@ -106,7 +106,7 @@ class Normalizer:
         >>> first, none = np.array([[1.0, 3.0]]), np.zeros(1)
         >>> normaliser.observe([0], first, reward=none, ended=none.astype(bool))
         >>> normaliser.observe([0], first + 2, reward=none + 6, ended=none.astype(bool))
-        >>> normaliser.normalise(np.array([[2.0, 4.0]])).round(3).tolist()
+        >>> normaliser.normalize(np.array([[2.0, 4.0]])).round(3).tolist()
         [[0.0, 0.0]]
         >>> normaliser.scales().reward.round(3).tolist()
         [1.2]
@@ -155,7 +155,7 @@ class Normalizer:
         largest[who] = np.maximum(largest[who], np.abs(running[who]))
         returns.add(who, running[who])
 
-    def normalise(self, obs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def normalize(self, obs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Observations of all members as the networks see them, [S, ..., obs]."""
         mean, deviation, _ = self.scales()
         shape = len(obs), *[1] * (obs.ndim - 2), obs.shape[-1]

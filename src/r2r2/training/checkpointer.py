@@ -79,7 +79,7 @@ class CheckpointWriter:
         last = self._segments[-1].last if self._segments else [0] * fleet.size
         found: dict[str, NDArray[Any]] = {}
         for member in range(fleet.size):
-            rows = fleet.rows(member, last[member])
+            rows = fleet.fetch_rows(member, last[member])
             newest = int(fleet.opened[member])
             found[f"{member}/first"] = np.asarray(newest + 1 - len(rows["reward"]))
             found |= {f"{member}/{name}": field for name, field in rows.items()}
@@ -87,7 +87,7 @@ class CheckpointWriter:
 
     def needs(self, fleet: Fleet) -> tuple[str, ...]:
         """The earlier segments of which a ring still holds some row."""
-        oldest = fleet.opened - fleet.ring + 1
+        oldest = fleet.opened - fleet.replay_rows + 1
         before, kept = np.full(fleet.size, -1), list[Segment]()
         for segment in self._segments:
             last = np.asarray(segment.last)
@@ -137,7 +137,7 @@ class CheckpointWriter:
             arrays = read_arrays(path)
             last: list[int] = []
             for member in range(fleet.size):
-                newest = fleet.rows(member, int(fleet.opened[member]))
+                newest = fleet.fetch_rows(member, int(fleet.opened[member]))
                 first, rows = _rows_of(path, arrays, member, newest)
                 fleet.put_rows(member, first, rows)
                 last.append(first + len(rows["reward"]) - 1)

@@ -39,7 +39,7 @@ class Collector:
         if members:
             warm = self._host.schedule.warm
             self._observe(members)
-            obs = self._host.normaliser.normalise(rollout.obs)
+            obs = self._host.normaliser.normalize(rollout.obs)
             actions = self._fleet.act(obs, rollout.steps, warm)
             turns.append(rollout.turn(members, actions[members]))
         if points.busy:
@@ -92,7 +92,7 @@ class Collector:
             counts = self.counts(episode.member)
             self._journal.episode(episode, counts, not schedule.warm[episode.member])
         if kept := schedule.after_step(members, rollout.steps, episodes):
-            self._fleet.keep(kept)
+            self._fleet.checkpoint_policies(kept)
             for member in kept:
                 self._journal.event("policy_checkpoint", member, self.counts(member))
         for member in members:
@@ -121,7 +121,7 @@ class Collector:
         rollout, members = self._host.rollout, range(self._fleet.size)
         seeds = [rollout.seed(member) for member in members]
         rollout.obs[:], faults = self._pool.begin(members, seeds)
-        self._fleet.begin(rollout.obs)
+        self._fleet.set_first_obs(rollout.obs)
         for fault in faults:
             self.mend(fault)
 

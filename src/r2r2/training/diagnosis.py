@@ -108,7 +108,7 @@ class Diagnosing:
 def diagnosing_for(run: RunState) -> Diagnosing | None:
     """What diagnoses a run's members; none where the agent has no encoder."""
     weights: Representation | None = getattr(run.config.agent, "representation", None)
-    if run.agent.latents is None or weights is None:
+    if run.agent.encode is None or weights is None:
         return None
     seeds = [member.seed for member in run.host.members]
     return Diagnosing(run, LatentProbe(run.agent, weights, seeds))

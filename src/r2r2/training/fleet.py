@@ -106,7 +106,7 @@ class Fleet:
         spec: the task's sizes.
         seeds: one per member.
         lengths: of every member.
-        apart: act on the CPU beside an accelerator, so that members that collect do
+        act_on_cpu: act on the CPU beside an accelerator, so that collecting members do
             not wait for those that train.
     """
 
@@ -116,7 +116,7 @@ class Fleet:
         spec: Spec,
         seeds: Sequence[int],
         lengths: RunLengths,
-        apart: bool,
+        act_on_cpu: bool,
     ):
         self.size, self._agent = len(seeds), agent
         self._keys = jnp.stack([member_key(seed) for seed in seeds])
@@ -124,12 +124,12 @@ class Fleet:
         replay: Replay = jax.jit(partial(ring.init, lengths.rows, spec))(nothing)
         self._rows, self._newest = replay.rows, replay.newest
         here = jax.devices()[0]
-        self._stage = jax.devices("cpu")[0] if apart else here
-        self.timed = self._stage != here
-        self._stage_keys = jax.device_put(self._keys, self._stage)
+        self._act_device = jax.devices("cpu")[0] if act_on_cpu else here
+        self.async_updates = self._act_device != here
+        self._act_keys = jax.device_put(self._keys, self._act_device)
         # A GPU takes half a minute to compile the QR of orthogonal weights.
         states = jax.jit(partial(update.first_states, agent))(
-            self._stage_keys, np.asarray(lengths.updates)
+            self._act_keys, np.asarray(lengths.updates)
         )
         self._learners: LearnerState = jax.jit(partial(update.init, agent))(
             jax.device_put(states, here), replay
@@ -137,7 +137,9 @@ class Fleet:
         waits = here.platform != "cpu"  # for launches, and for branches
         self._growth = 4 if waits else 2  # fillers are then all but free
         self._stride = longest_stride(agent, self.size) if waits else 1
-        self.phase = max(agent.phase, self._stride)  # of which calls make whole ones
+        self.update_multiple = max(
+            agent.policy_period, self._stride
+        )  # of which calls make whole ones
         fields = spec.action_dim + 2 * spec.obs_dim + len(HostTransition._fields) - 3
         self._arrivals = PendingSteps(self.size, fields)
         self.opened = np.zeros(self.size, dtype=int)
@@ -145,9 +147,9 @@ class Fleet:
         self._trainer = ThreadPoolExecutor(1)
         self._flight: Future[LearnerState] | None = None
         self._compile()
-        if self.timed:
+        if self.async_updates:
             self.compile_ahead()
-        self._policies = self._copy(agent.acting(self._learners.state))
+        self._policies = self._copy(agent.behavior_policy(self._learners.state))
 
     def _compile(self) -> None:
         agent = self._agent
@@ -159,7 +161,7 @@ class Fleet:
         self._placed = jax.jit(programs.placed, donate_argnums=0)
         members, _, obs = self._rows.obs.shape
         scales = Scales(*map(jnp.zeros, ((members, obs), (members, obs), members)))
-        data = self.data(scales if agent.normalises else None)
+        data = self.data(scales if agent.normalizes else None)
         self._updates = CompiledUpdates(agent, (data, self._learners, self._keys))
 
     def compile_ahead(self) -> CompiledUpdates:
@@ -167,7 +169,7 @@ class Fleet:
         return self._updates.ahead(self.size, self._growth, self._stride)
 
     @property
-    def ring(self) -> int:
+    def replay_rows(self) -> int:
         """Rows of every member's replay."""
         return int(self._rows.reward.shape[1])
 
@@ -193,7 +195,7 @@ class Fleet:
         """The agents' states, [S, ...]; waits for every update started so far."""
         return self.learners.state
 
-    def begin(self, obs: NDArray[np.floating]) -> None:
+    def set_first_obs(self, obs: NDArray[np.floating]) -> None:
         """Stores the first observations of all members, [S, obs]."""
         self._rows = self._first(self._rows, obs)
 
@@ -201,8 +203,8 @@ class Fleet:
         self, obs: NDArray[np.floating], steps: np.ndarray, warm: np.ndarray
     ) -> NDArray[np.floating]:
         """Actions [S, action] of all members; uniform ones where warm-up goes on."""
-        arguments = jax.device_put((obs, steps, warm), self._stage)
-        return np.asarray(self._act(self._policies, self._stage_keys, *arguments))
+        arguments = jax.device_put((obs, steps, warm), self._act_device)
+        return np.asarray(self._act(self._policies, self._act_keys, *arguments))
 
     def add(self, members: Sequence[int], seen: HostTransition) -> None:
         """Stores a step of `members`, whose fields are [K, ...]."""
@@ -210,7 +212,7 @@ class Fleet:
         if len(self._arrivals) >= STEPS and self._flight is None:
             self._catch_up()
 
-    def keep(self, members: Sequence[int]) -> None:
+    def checkpoint_policies(self, members: Sequence[int]) -> None:
         """The acting policies of `members` become their policy checkpoints."""
         self._kept |= set(members)
 
@@ -249,13 +251,13 @@ class Fleet:
     def refresh(self, members: Sequence[int]) -> None:
         """The acting policies of `members` become the trained ones."""
         self.wait()
-        trained = self._agent.acting(self._learners.state)
+        trained = self._agent.behavior_policy(self._learners.state)
         if len(members) == self.size:
             self._policies = self._copy(trained)
             return
         size = group_size(len(members), self.size, self._growth)
         who = pad_members(tuple(members), size)
-        there = jax.device_put(self._taken(trained, who), self._stage)
+        there = jax.device_put(self._taken(trained, who), self._act_device)
         self._policies = self._placed(self._policies, who, there)
 
     def read_metrics(self) -> dict[str, NDArray[np.floating]]:
@@ -267,17 +269,17 @@ class Fleet:
         with np.errstate(invalid="ignore"):
             return {name: metric.total / metric.times for name, metric in sums.items()}
 
-    def alarmed(self) -> list[int]:
+    def nonfinite_members(self) -> list[int]:
         """Members with a loss that is not finite, as of the updates that are done."""
         return np.flatnonzero(np.asarray(self._learners.alarm.raised)).tolist()
 
-    def batch_of(self, member: int) -> HostRows:
+    def nonfinite_batch(self, member: int) -> HostRows:
         """The transitions in which a member's loss was first not finite."""
         index = self._learners.alarm.batch[member]
         batch = jax.jit(ring.fetch)(self._rows, jnp.asarray(member), index)
         return {name: np.asarray(x) for name, x in batch._asdict().items()}
 
-    def rows(self, member: int, first: int) -> HostRows:
+    def fetch_rows(self, member: int, first: int) -> HostRows:
         """A member's rows from number `first` on, the newest included, on the host."""
         return fetch_rows(self._rows, member, first, int(self.opened[member]))
 
@@ -285,7 +287,7 @@ class Fleet:
         """Puts back what `rows` gave."""
         self._rows = put_rows(self._rows, member, first, rows)
 
-    def held(self) -> FleetSnapshot:
+    def snapshot(self) -> FleetSnapshot:
         """All but the rows, copied to the host; no updates may be under way."""
         kept = np.isin(np.arange(self.size), list(self._kept))
         parts = self._learners, self._policies, self._newest
@@ -293,7 +295,7 @@ class Fleet:
         rest = self._arrivals.steps, self.opened.copy(), kept
         return FleetSnapshot(learners, policies, newest, *rest)
 
-    def hold(self, held: FleetSnapshot) -> None:
+    def restore(self, held: FleetSnapshot) -> None:
         """Becomes what `held` gave, but for the rows."""
         self._learners = jax.tree.map(jnp.asarray, held.learners)
         self._policies = self._copy(held.policies)
@@ -310,4 +312,4 @@ class Fleet:
 
     def _copy(self, policies: Any) -> Any:
         # The originals are donated to the next update.
-        return jax.device_put(policies, self._stage, may_alias=False)
+        return jax.device_put(policies, self._act_device, may_alias=False)

@@ -52,7 +52,7 @@ def load_policies(
     folder: RunFolder, agent: Agent, spec: Spec, members: Sequence[Member]
 ) -> EvalPolicies:
     """What evaluation uses of all that the members have learnt, [S, ...]."""
-    like = Learnt(state_shapes(agent), _scales_like(spec) if agent.normalises else None)
+    like = Learnt(state_shapes(agent), _scales_like(spec) if agent.normalizes else None)
     loaded: list[Any] = []
     for member in members:
         path = folder.weights(member.name)
@@ -62,7 +62,7 @@ def load_policies(
                 "it did not finish"
             )
         learnt = load_weights(path, like)
-        loaded.append((agent.evaluated(learnt.state), learnt.scales))
+        loaded.append((agent.eval_policy(learnt.state), learnt.scales))
     policies, scales = zip(*loaded, strict=True)
     return EvalPolicies(
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *policies),

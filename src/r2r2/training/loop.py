@@ -89,7 +89,7 @@ class Training:
             pool.spec,
             [member.seed for member in members],
             RunLengths(replay_rows(config), config.steps * config.utd),
-            apart=config.agent.policy_checkpoints,
+            act_on_cpu=config.agent.policy_checkpoints,
         )
         fresh = initial_statistics(len(members), pool.spec.obs_dim)
         self._normaliser = make_normalizer(config.agent, fresh)
@@ -143,7 +143,7 @@ class Training:
             self._end_of_lending()
             self._report(watch)
             self._checkpoint()
-        spoilt = self._fleet.alarmed()
+        spoilt = self._fleet.nonfinite_members()
         self._journal.weights(self._fleet.states, self._normaliser.scales(), spoilt)
         self._save()
 
@@ -166,9 +166,13 @@ class Training:
         if self._flying or not schedule.owed.any():
             return
         most = (
-            CALL if alone or self._fleet.timed else max(SHARED_CALL, self._config.utd)
+            CALL
+            if alone or self._fleet.async_updates
+            else max(SHARED_CALL, self._config.utd)
         )
-        call = next_update_call(schedule.made, schedule.owed, self._fleet.phase, most)
+        call = next_update_call(
+            schedule.made, schedule.owed, self._fleet.update_multiple, most
+        )
         self._fleet.train(call, schedule.made, self._normaliser.scales())
         schedule.book(call.members, call.updates)
         self._flying = list(call.members)
@@ -180,11 +184,11 @@ class Training:
         a call always lands one turn after its start.
         """
         if not self._flying or (
-            self._fleet.timed and not wait and not self._fleet.ready
+            self._fleet.async_updates and not wait and not self._fleet.ready
         ):
             return
         self._fleet.wait()
-        for member in self._fleet.alarmed():
+        for member in self._fleet.nonfinite_members():
             if member not in self._host.stopped:
                 not_finite(self._run, self._saver, member)
                 self._collector.stop(member, NOT_FINITE)
@@ -206,7 +210,7 @@ class Training:
             return
         states, scales = self._fleet.states, self._normaliser.scales()
         due = self._points.beginning
-        self._collector.evaluate(EvalPolicies(self._agent.evaluated(states), scales))
+        self._collector.evaluate(EvalPolicies(self._agent.eval_policy(states), scales))
         if self._diagnosing is not None:
             self._diagnosing.look(due, scales)
 

@@ -20,7 +20,7 @@ NOT_FINITE = "a loss was not finite"
 
 def not_finite(run: RunState, saver: CheckpointWriter | None, member: int) -> None:
     """Keeps the offending batch's statistics and the last good weights of a member."""
-    batch = run.fleet.batch_of(member)
+    batch = run.fleet.nonfinite_batch(member)
     numbers = {name: statistics(field) for name, field in batch.items()}
     kept = _keep_weights(run, saver, member) if saver is not None else None
     report = {"why": NOT_FINITE, "batch": numbers, "weights_of_step": kept}

@@ -37,7 +37,7 @@ def save(run: RunState, saver: CheckpointWriter) -> None:
         "faults": list(map(list, host.faults.items())),
         "stopped": list(map(list, host.stopped.items())),
         "collapsed": sorted(host.collapsed),
-        "rows": run.fleet.ring,
+        "rows": run.fleet.replay_rows,
     }
     segment = saver.segment(run.fleet)
     content = Content(
@@ -63,7 +63,7 @@ def resume(
     with _naming(checkpoint.arrays):
         snapshot = read_snapshot(run, checkpoint)
     worlds = _worlds(checkpoint.worlds)
-    run.fleet.hold(snapshot.fleet)
+    run.fleet.restore(snapshot.fleet)
     saver.go_on(checkpoint, run.fleet)
     host.rollout.restore(snapshot.rollout)
     host.schedule.restore(snapshot.schedule)
@@ -85,7 +85,7 @@ def resume(
 
 def _still_stopped(run: RunState, stopped: dict[int, str]) -> dict[int, str]:
     """Those who were stopped, but for environments that may now fail more often."""
-    limit, alarmed = run.config.env_faults, run.fleet.alarmed()
+    limit, alarmed = run.config.env_faults, run.fleet.nonfinite_members()
     faults = run.host.faults
     return {
         member: why
@@ -110,10 +110,10 @@ def read_snapshot(run: RunState, checkpoint: Checkpoint) -> Snapshot:
         UserError: They are of another run.
     """
     arrays, notes = read_arrays(checkpoint.arrays), checkpoint.notes
-    if notes["rows"] < run.fleet.ring:
+    if notes["rows"] < run.fleet.replay_rows:
         if (np.asarray(arrays.get("fleet/opened", 0)) >= notes["rows"]).any():
             raise UserError("its replay has come round already: steps cannot be raised")
-        arrays = grown(arrays, notes["rows"], run.fleet.ring)
+        arrays = grown(arrays, notes["rows"], run.fleet.replay_rows)
     snapshot = rebuilt(arrays, like(run, notes))
     if len(snapshot.obs) != (playing := len(notes["points"]["playing"])):
         raise UserError(f"'obs' has {len(snapshot.obs)} rows instead of {playing}")
@@ -175,7 +175,7 @@ def still_running(run: RunState, points: dict[str, Any]) -> dict[int, int]:
 def _snapshot(run: RunState, points: SavedEvals) -> Snapshot:
     host = run.host
     return Snapshot(
-        fleet=run.fleet.held(),
+        fleet=run.fleet.snapshot(),
         rollout={name: x.copy() for name, x in host.rollout.arrays().items()},
         schedule={name: x.copy() for name, x in host.schedule.arrays().items()},
         statistics=_statistics(host),

@@ -102,7 +102,7 @@ def evaluated_like(
     agent: Agent, fleet: FleetSnapshot, scales: Scales | None
 ) -> EvalPolicies:
     """The form of what an evaluation evaluates, as arrays of zeros."""
-    shapes = jax.eval_shape(agent.evaluated, fleet.learners.state)
+    shapes = jax.eval_shape(agent.eval_policy, fleet.learners.state)
     policies = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     return EvalPolicies(policies, scales)
 
