@@ -1,16 +1,16 @@
 """Compare the learning curves of one agent in two precisions.
 
-Train both on a GPU, with the same seeds and the length of the published run, so that the
-learning-rate schedule is the published one; the first 100,000 environment steps are
+Train both on a GPU, with the same seeds and the length of the published run, so that
+the learning-rate schedule is the published one; the first 100,000 environment steps are
 enough for the comparison:
 
     r2r2 train --agent simbav2 --env cheetah-run --seeds 5 --utd 2 --steps 500_000 \
-        --eval-every 5000 --precision mixed --out mixed   # and: --precision tf32 --out tf32
+        --eval-every 5000 --precision mixed --out mixed  # and tf32
     python benchmarks/precision_learning.py --a mixed/evaluations.csv \
         --b tf32/evaluations.csv --published CURVES.csv --out comparison.json
 
-`--a` and `--b` take several files, for example of different seeds. `--published` is a CSV
-file with the columns exp, env, seed, env_step, avg_return.
+`--a` and `--b` take several files, for example of different seeds. `--published` is a
+CSV file with the columns exp, env, seed, env_step, avg_return.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from r2r2.storage.evaluations import read_evaluations
 RESAMPLES = 20_000
 MOST_SPLITS = 10**6  # of an exact permutation test
 Floats = NDArray[np.float64]
+Row = dict[str, Any]
 
 
 def returns_by_step(paths: list[Path]) -> dict[int, Floats]:
@@ -95,7 +96,7 @@ def compare(
     }
 
 
-def as_markdown(row: dict[str, Any]) -> str:
+def as_markdown(row: Row) -> str:
     """Return a row as a line of a Markdown table."""
     a, b, low_high, published = (
         row[name] for name in ("a", "b", "interval_95", "published")
