@@ -20,10 +20,9 @@ import numpy as np
 from r2r2.envs.dm_control import DMCEnv
 from r2r2.envs.make import adapt_env, episode_seed
 from r2r2.envs.spec import Member
-from r2r2.envs.suites import default_action_repeat, dmc_parts, suite_of
-from r2r2.envs.vector.local_envs import EnvFactory
+from r2r2.envs.suites import default_action_repeat, dmc_parts, find_suite
 from r2r2.envs.vector.pool import EnvPool, available_cores, worker_count
-from r2r2.envs.vector.step_types import EnvSlot, StepRequest
+from r2r2.envs.vector.step_types import EnvFactory, EnvSlot, StepRequest
 from r2r2.storage.versions import versions
 from r2r2.training.evaluation import eval_slots
 
@@ -44,7 +43,7 @@ class Stopwatch(gymnasium.Wrapper):
 
 def source_of(task: str) -> Callable[[], gymnasium.Env]:
     """What builds a timed environment of a task."""
-    if suite_of(task) == "dmc":
+    if find_suite(task) == "dmc":
         return lambda: Stopwatch(DMCEnv(*dmc_parts(task)))
     return lambda: Stopwatch(gymnasium.make(task, disable_env_checker=True))
 
@@ -72,9 +71,9 @@ def measure(task: str, given: argparse.Namespace) -> dict[str, float | str | boo
     """One row of the table."""
     repeat = default_action_repeat(task)
     members = [Member(task, seed) for seed in range(given.members)]
-    recipe = EnvFactory(task, repeat, source_of(task))
-    places = [EnvSlot(member, recipe, "training") for member in members]
-    places += eval_slots(members, [recipe] * len(members), episodes=10)  # as in a run
+    factory = EnvFactory(task, repeat, source_of(task))
+    places = [EnvSlot(member, factory, "training") for member in members]
+    places += eval_slots(members, [factory] * len(members), episodes=10)  # as in a run
     alone, turns, slowest = Alone(task, repeat), [], []
     rng, slots = np.random.default_rng(0), range(len(members))
     with EnvPool(places, worker_count(None)) as pool:

@@ -15,12 +15,10 @@ from r2r2.config.interval import parse_interval
 from r2r2.config.resolve import default_config, validate
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields, experiment_name, run_name, to_toml
-from r2r2.envs.make import Env, EnvBuilder
+from r2r2.envs.make import Env, EnvBuilder, env_builder_of
 from r2r2.envs.spec import Member, Spec
-from r2r2.envs.user_envs import env_builder_of
-from r2r2.envs.vector.local_envs import EnvFactory
 from r2r2.envs.vector.pool import EnvPool, worker_count
-from r2r2.envs.vector.step_types import EnvSlot
+from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
 from r2r2.report.learning_curve import draw_curve
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.files import recording
@@ -222,14 +220,14 @@ def make_pool(
     so an environment of the caller's own, which might hang, and then is cut off.
     """
     members = fleet_members(config)
-    recipes = [
+    factories = [
         EnvFactory(member.task, config.action_repeat, source) for member in members
     ]
     places = [
-        EnvSlot(member, recipe, "training")
-        for member, recipe in zip(members, recipes, strict=True)
+        EnvSlot(member, factory, "training")
+        for member, factory in zip(members, factories, strict=True)
     ]
-    places += eval_slots(members, recipes, 1 if lent else config.eval_episodes)
+    places += eval_slots(members, factories, 1 if lent else config.eval_episodes)
     workers = 0 if lent else worker_count(options.workers)
     known = source is None and all(":" not in task for task in config.env)
     here = 1 if known and len(members) == 1 else 0
@@ -282,9 +280,9 @@ def evaluate_run(
     config = load_config(folder)
     members = select_members(fleet_members(config), member)
     source = env_builder_of(env, config.env, len(members))
-    recipes = [EnvFactory(m.task, config.action_repeat, source) for m in members]
+    factories = [EnvFactory(m.task, config.action_repeat, source) for m in members]
     lent = isinstance(env, gymnasium.Env)
-    places = eval_slots(members, recipes, 1 if lent else episodes)
+    places = eval_slots(members, factories, 1 if lent else episodes)
     with EnvPool(places, 0 if lent else worker_count(workers)) as pool:
         agent = make_agent(config.agent, pool.spec, config.utd)
         evaluated = load_policies(folder, agent, pool.spec, members)
@@ -292,6 +290,6 @@ def evaluate_run(
         plan = Episodes(members, slots, episodes, "eval-command")
         evaluator = Evaluator(agent, plan, len(members))
         for fault in evaluator.begin(pool, who, evaluated, first=[0] * len(members)):
-            raise pool.failure(fault)
+            raise pool.to_error(fault)
         found = play_to_end(evaluator, pool)
     return Evaluation(members, np.stack([found[member] for member in who]))

@@ -17,9 +17,8 @@ from gymnasium.wrappers import (
 )
 from scripted import Count
 
-from r2r2.envs.make import adapt_env, make_env
+from r2r2.envs.make import BorrowedEnv, adapt_env, make_env
 from r2r2.envs.suites import PAPER_TASKS, default_action_repeat, known_tasks
-from r2r2.envs.user_envs import BorrowedEnv
 from r2r2.envs.vector.mujoco_state import Simulation
 from r2r2.envs.vector.saved_states import restore_env_state, save_env_state
 

@@ -17,11 +17,10 @@ from gymnasium.error import ResetNeeded
 from test_pool import children, place
 
 from r2r2.envs.errors import EnvFailure, Fault
+from r2r2.envs.make import BorrowedEnv
 from r2r2.envs.spec import Member
-from r2r2.envs.user_envs import BorrowedEnv
 from r2r2.envs.vector.pool import EnvPool
-from r2r2.envs.vector.shared_arrays import NO_EPISODE
-from r2r2.envs.vector.step_types import StepRequest, StepResult
+from r2r2.envs.vector.step_types import NO_EPISODE, StepRequest, StepResult
 
 
 class Fails(scripted.Count):
@@ -61,7 +60,7 @@ def turn(slots, seed=NO_EPISODE):
 
 
 def well(step: StepResult, row: int, t: int) -> bool:
-    return bool(step.reward[row] == t * t and step.reached[row, 1] == t)
+    return bool(step.reward[row] == t * t and step.next_obs[row, 1] == t)
 
 
 STORIES = {
@@ -84,17 +83,17 @@ def test_who_fails_is_told_and_the_others_are_stepped(workers):
         np.testing.assert_array_equal(before.obs[:, 1], 2)
         step = pool.step(turn(slots, seed=9))
         assert [fault.slot for fault in step.faults] == slots[:-1]
-        told = [fault.story.splitlines()[-1] for fault in step.faults]
+        told = [fault.detail.splitlines()[-1] for fault in step.faults]
         assert told == list(STORIES.values())
-        assert all(fault.own for fault in step.faults)
+        assert all(fault.own_failure for fault in step.faults)
         np.testing.assert_array_equal(step.obs[:-1], before.obs[:-1])
-        np.testing.assert_array_equal(step.reached[:-1], before.obs[:-1])
+        np.testing.assert_array_equal(step.next_obs[:-1], before.obs[:-1])
         np.testing.assert_array_equal(step.reward[:-1], 0)
         assert not step.ended.any()
         assert well(step, -1, t=3)
         with pytest.raises(ResetNeeded):
             pool.step(turn([0]))
-        again, faults = pool.begin(slots[:-1], slots[:-1])
+        again, faults = pool.try_reset(slots[:-1], slots[:-1])
         assert faults == ()
         np.testing.assert_array_equal(again[:, 0], starts[:-1])
         step = pool.step(turn(slots))
@@ -146,14 +145,17 @@ def test_a_worker_that_dies_takes_only_its_own_with_it():
         culprit, *others = step.faults
         death = "its worker process was ended by signal SIGKILL"
         assert culprit == Fault(2, death)
-        assert [(fault.slot, fault.own) for fault in others] == [(0, False), (4, False)]
+        assert [(fault.slot, fault.own_failure) for fault in others] == [
+            (0, False),
+            (4, False),
+        ]
         another = "it was lost with another environment, that of arm of member arm_s2"
-        assert {fault.story for fault in others} == {f"{another}: {death}"}
+        assert {fault.detail for fault in others} == {f"{another}: {death}"}
         np.testing.assert_array_equal(step.reward, [0, 9, 0, 9])
         np.testing.assert_array_equal(step.obs[2], before.obs[2])
-        assert np.isfinite(step.reached).all()
-        assert step.part(0, 1).faults == step.faults
-        obs, faults = pool.begin([0, 2, 4], [0, 2, 4])
+        assert np.isfinite(step.next_obs).all()
+        assert step.rows(0, 1).faults == step.faults
+        obs, faults = pool.try_reset([0, 2, 4], [0, 2, 4])
         assert faults == ()
         assert len(set(obs[:, 0])) == 3
         step = pool.step(turn(range(6)))
@@ -198,7 +200,7 @@ def test_a_worker_is_hung_when_one_slot_takes_too_long_and_not_all_of_them(tmp_p
         place(Member("slow", seed), source=Arrives(*how))
         for seed, how in enumerate(given)
     ]
-    with EnvPool(places, workers=1, patience=0.9) as pool:
+    with EnvPool(places, workers=1, timeout=0.9) as pool:
         pool.reset(range(4), range(4))
         pool.step(turn([0, 2, 3]))
         step = pool.step(turn([0, 2, 3]))
@@ -213,27 +215,27 @@ def test_a_worker_is_hung_when_one_slot_takes_too_long_and_not_all_of_them(tmp_p
         while child.exists() and child.read_text().split()[2] != "Z":
             assert time.monotonic() < deadline, "what it started outlived it"
             time.sleep(0.05)
-        assert pool.begin([0, 1], [0, 1])[1] == ()
+        assert pool.try_reset([0, 1], [0, 1])[1] == ()
         assert well(pool.step(turn([0, 1])), 1, t=1)
 
 
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_that_is_lost_between_turns(kind):
     places = [failing("", seed) for seed in range(4)]
-    with EnvPool(places, workers=2, patience=0.8) as pool:
+    with EnvPool(places, workers=2, timeout=0.8) as pool:
         pool.reset(range(4), range(4))
         os.kill(pool._company.workers[0]._process.pid, kind)
-        assert pool.save([1, 0, 3]) == [None] * 3
+        assert pool.save_states([1, 0, 3]) == [None] * 3
         step = pool.step(turn([1, 0]))
         # Found when states were asked for, told with the next step.
-        assert [(fault.slot, fault.own) for fault in step.faults] == [
+        assert [(fault.slot, fault.own_failure) for fault in step.faults] == [
             (0, True),
             (2, False),
         ]
         assert well(step, 0, t=1)
         assert not step.reward[1]
         assert pool.step(turn([1, 3])).faults == ()
-        assert pool.begin([0, 2], [0, 2])[1] == ()
+        assert pool.try_reset([0, 2], [0, 2])[1] == ()
         assert all(well(pool.step(turn([slot])), 0, t=1) for slot in (0, 2))
 
 
@@ -241,8 +243,8 @@ def test_what_is_reset_anyway_is_not_told_as_lost():
     with EnvPool([failing(""), failing("", 1)], workers=1) as pool:
         pool.reset([0, 1], [0, 1])
         pool._company.workers[0]._process.kill()
-        pool.save([0, 1])
-        _, faults = pool.begin([1], [1])
+        pool.save_states([0, 1])
+        _, faults = pool.try_reset([1], [1])
         assert [fault.slot for fault in faults] == [0]
 
 
@@ -256,8 +258,8 @@ def test_twenty_deaths_leave_nothing_behind(monkeypatch):
 
         before = held()
         for _ in range(20):
-            _, (fault,) = pool.begin([0], [0])
-            assert fault.story == "its worker process left with exit code 1"
+            _, (fault,) = pool.try_reset([0], [0])
+            assert fault.detail == "its worker process left with exit code 1"
         assert held() == before
         with pytest.raises(EnvFailure, match="arm of member arm_s0 failed at its tr"):
             pool.reset([0], [0])
@@ -305,7 +307,7 @@ def test_states_are_saved_and_loaded_wherever_an_environment_lives():
         for pool in (away, here):
             pool.reset(slots, slots)
             played(pool, 3)
-        kept = [pool.save(slots) for pool in (away, here)]
+        kept = [pool.save_states(slots) for pool in (away, here)]
         assert kept[0][5] is kept[1][5] is None
         for mine, other in zip(*kept, strict=True):
             if mine is not None:
@@ -313,7 +315,7 @@ def test_states_are_saved_and_loaded_wherever_an_environment_lives():
         after = played(away, 4)
         # What was saved here is loaded there, twice from the same arrays.
         for pool, states in [(away, kept[1]), (here, kept[0]), (here, kept[0])]:
-            obs, faults = pool.load(slots, slots, states)
+            obs, faults = pool.load_states(slots, slots, states)
             assert faults == ()
             np.testing.assert_array_equal(obs[:, 1], 0)
             again = played(pool, 4)
@@ -329,14 +331,14 @@ def test_states_are_saved_and_loaded_wherever_an_environment_lives():
 
 
 def test_a_state_finds_a_worker_that_looks_for_orders(monkeypatch):
-    monkeypatch.setattr("r2r2.envs.vector.pool.looking_time", lambda *_: 0.5)
+    monkeypatch.setattr("r2r2.envs.vector.pool.spin_seconds", lambda *_: 0.5)
     small = place(Member("small", 0), source=partial(Vast, size=3))
     with EnvPool([small], workers=1) as pool:
         pool.reset([0], [0])
         pool.step(turn([0]))
-        states = pool.save([0])
+        states = pool.save_states([0])
         pool.step(turn([0]))
-        assert pool.load([0], [0], states)[1] == ()
+        assert pool.load_states([0], [0], states)[1] == ()
         assert well_loaded(pool, 0)
 
 
@@ -348,17 +350,17 @@ def test_physics_goes_on_from_a_worker_to_the_bit():
         pool.reset([0, 1], seeds)
         for action in actions[:10]:
             pool.step(StepRequest([0, 1], action, [9, 9]))
-        states = pool.save([0, 1])
+        states = pool.save_states([0, 1])
         steps = [
             pool.step(StepRequest([0, 1], action, [9, 9])) for action in actions[10:]
         ]
     with EnvPool(list(map(place, members)), 0) as pool:
-        assert pool.load([0, 1], seeds, states)[1] == ()
+        assert pool.load_states([0, 1], seeds, states)[1] == ()
         again = [
             pool.step(StepRequest([0, 1], action, [9, 9])) for action in actions[10:]
         ]
     for first, second in zip(steps, again, strict=True):
-        for mine, other in zip(first.columns, second.columns, strict=True):
+        for mine, other in zip(first.arrays, second.arrays, strict=True):
             np.testing.assert_array_equal(mine, other)
 
 
@@ -367,13 +369,13 @@ def test_a_state_that_does_not_fit_is_a_fault_of_that_slot_alone(workers):
     with EnvPool([vast(0), vast(1)], workers) as pool:
         pool.reset([0, 1], [0, 1])
         pool.step(turn([0, 1]))
-        good, other = pool.save([0, 1])
-        _, faults = pool.load([0, 1], [0, 1], [{"odd": np.zeros(2)}, other])
+        good, other = pool.save_states([0, 1])
+        _, faults = pool.load_states([0, 1], [0, 1], [{"odd": np.zeros(2)}, other])
         (fault,) = faults
         assert fault.slot == 0
-        assert fault.story.splitlines()[-1].startswith("ValueError: the saved state")
+        assert fault.detail.splitlines()[-1].startswith("ValueError: the saved state")
         assert well_loaded(pool, 1)
-        assert pool.load([0], [0], [good])[1] == ()
+        assert pool.load_states([0], [0], [good])[1] == ()
         assert well_loaded(pool, 0)
 
 
@@ -387,7 +389,7 @@ def test_no_state_is_no_fault(workers):
         pool.reset([0, 1], [0, 1])
         pool.step(turn([0, 1]))
         with pytest.warns(UserWarning, match="vast_s0 gave no state: .*tape is torn"):
-            nothing, state = pool.save([0, 1])
+            nothing, state = pool.save_states([0, 1])
         assert nothing is None
         assert "task/memory" in state
         assert all(well_loaded(pool, slot) for slot in (0, 1))
@@ -396,5 +398,5 @@ def test_no_state_is_no_fault(workers):
 def test_there_is_no_state_where_no_episode_runs():
     with EnvPool([vast(0), vast(1)], workers=0) as pool:
         pool.reset([1], [0])
-        assert [state is None for state in pool.save([0, 1])] == [True, False]
+        assert [state is None for state in pool.save_states([0, 1])] == [True, False]
         assert isinstance(pool._company.troupe.env(0), gymnasium.Env)

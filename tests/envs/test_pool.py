@@ -21,11 +21,9 @@ from r2r2.config.errors import UserError
 from r2r2.envs.errors import EnvFailure
 from r2r2.envs.make import make_env
 from r2r2.envs.spec import Member, Spec
-from r2r2.envs.vector.local_envs import EnvFactory
 from r2r2.envs.vector.pool import EnvPool, worker_count
-from r2r2.envs.vector.shared_arrays import NO_EPISODE
 from r2r2.envs.vector.spin_wait import LOOK, spin_seconds
-from r2r2.envs.vector.step_types import EnvSlot, StepRequest
+from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, EnvSlot, StepRequest
 
 COUNT = Member("scripted:Count-v0", 0)
 TERMINATES = Member("scripted:Terminates-v0", 1)
@@ -49,7 +47,7 @@ PATHS = {
 @pytest.fixture(params=PATHS.values(), ids=PATHS)
 def pool(request, monkeypatch):
     workers, here, looking = request.param
-    monkeypatch.setattr("r2r2.envs.vector.pool.looking_time", lambda *_: looking)
+    monkeypatch.setattr("r2r2.envs.vector.pool.spin_seconds", lambda *_: looking)
     places = [place(member, repeat=2) for member in (COUNT, TERMINATES)]
     with EnvPool(places, workers, here) as pool:
         pool.starts = pool.reset([0, 1], [5, 6])[:, 0]
@@ -62,7 +60,7 @@ def test_sizes(pool):
 
 def test_reset_gives_the_slots_own_start(pool):
     for slot, seed in [(0, 5), (1, 6)]:
-        alone = make_env(pool.places[slot].member.task, 2).reset(seed=seed)[0]
+        alone = make_env(pool.slots[slot].member.task, 2).reset(seed=seed)[0]
         np.testing.assert_array_equal(pool.reset([slot], [seed]), [alone])
     assert pool.starts[0] != pool.starts[1]
 
@@ -70,33 +68,33 @@ def test_reset_gives_the_slots_own_start(pool):
 def test_a_step_of_all(pool):
     step = pool.step(StepRequest([0, 1], np.array([[1.0, 1.0], [-1.0, -1.0]]), NONE))
     first, second = pool.starts
-    np.testing.assert_allclose(step.reached, [[first, 2, 1, 10], [second, 2, -3, 0]])
-    np.testing.assert_array_equal(step.obs, step.reached)
+    np.testing.assert_allclose(step.next_obs, [[first, 2, 1, 10], [second, 2, -3, 0]])
+    np.testing.assert_array_equal(step.obs, step.next_obs)
     np.testing.assert_array_equal(step.reward, [5, 5])
     assert not step.ended.any()
     kinds = [np.float64, np.float64, bool, bool, np.float64]
-    assert [column.dtype for column in step.columns] == kinds
+    assert [column.dtype for column in step.arrays] == kinds
 
 
 def test_an_end_shows_where_it_ended_and_where_the_next_episode_begins(pool):
     pool.step(StepRequest([0, 1], ZEROS, [7, 8]))
     step = pool.step(StepRequest([0, 1], ZEROS, [7, 8]))
-    np.testing.assert_array_equal(step.reached[:, :2], np.c_[pool.starts, [4, 3]])
+    np.testing.assert_array_equal(step.next_obs[:, :2], np.c_[pool.starts, [4, 3]])
     np.testing.assert_array_equal(step.reward, [25, 9])
     np.testing.assert_array_equal(step.terminated, [False, True])
     np.testing.assert_array_equal(step.truncated, [False, False])
-    np.testing.assert_array_equal(step.obs[0], step.reached[0])
+    np.testing.assert_array_equal(step.obs[0], step.next_obs[0])
     begun = make_env(TERMINATES.task, 2).reset(seed=8)[0]
     np.testing.assert_array_equal(step.obs[1], begun)
     # The new episode runs: its first step is number 2, of two repeats.
     after = pool.step(StepRequest([1], ZEROS[:1], [9]))
-    np.testing.assert_array_equal(after.reached[:, :2], [[begun[0], 2]])
+    np.testing.assert_array_equal(after.next_obs[:, :2], [[begun[0], 2]])
 
 
 def test_a_time_limit_is_no_termination(pool):
     for _ in range(4):
         step = pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE]))
-    np.testing.assert_array_equal(step.reached[:, 1], [7])
+    np.testing.assert_array_equal(step.next_obs[:, 1], [7])
     np.testing.assert_array_equal(step.terminated, [False])
     np.testing.assert_array_equal(step.truncated, [True])
 
@@ -105,7 +103,7 @@ def test_rows_follow_the_slots(pool):
     pool.step(StepRequest([1], ZEROS[:1], [NO_EPISODE]))
     step = pool.step(StepRequest([1, 0], np.array([[1.0, 1.0], [-1.0, -1.0]]), NONE))
     second_then_first = [[pool.starts[1], 3, 1, 10], [pool.starts[0], 2, -3, 0]]
-    np.testing.assert_allclose(step.reached, second_then_first)
+    np.testing.assert_allclose(step.next_obs, second_then_first)
     np.testing.assert_array_equal(step.reward, [9, 5])
     np.testing.assert_array_equal(step.terminated, [True, False])
 
@@ -113,9 +111,9 @@ def test_rows_follow_the_slots(pool):
 def test_what_was_returned_does_not_change(pool):
     start = pool.reset([0], [5])
     first = pool.step(StepRequest([0, 1], ZEROS, NONE))
-    kept = [column.copy() for column in first.columns]
+    kept = [column.copy() for column in first.arrays]
     pool.step(StepRequest([0, 1], np.ones((2, 2)), NONE))
-    for column, copy in zip(first.columns, kept, strict=True):
+    for column, copy in zip(first.arrays, kept, strict=True):
         np.testing.assert_array_equal(column, copy)
     assert start[0, 1] == 0
 
@@ -128,7 +126,7 @@ def test_no_slot_is_stepped_past_its_end(pool):
     pool.reset([1], [6])
     step = pool.step(StepRequest([0, 1], ZEROS, NONE))
     # The refused step moved nobody: the first is at 6, the second at 2.
-    np.testing.assert_array_equal(step.reached[:, 1], [6, 2])
+    np.testing.assert_array_equal(step.next_obs[:, 1], [6, 2])
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 1), (2,), (3, 2)])
@@ -153,7 +151,7 @@ def test_single_precision_observations_become_double():
     with EnvPool([place(Member("Pendulum-v1", 0))], workers=0) as pool:
         assert pool.reset([0], [0]).dtype == np.float64
         step = pool.step(StepRequest([0], np.zeros((1, 1)), [0]))
-        assert step.reached.dtype == np.float64
+        assert step.next_obs.dtype == np.float64
 
 
 def test_close_frees_every_environment_once():
@@ -172,7 +170,7 @@ def test_physics_is_the_same_in_a_worker_to_the_bit():
         with EnvPool(list(map(place, members)), workers) as pool:
             pool.reset(range(3), [1, 2, 3])
             steps = [
-                pool.step(StepRequest(range(3), a, [4, 5, 6])).columns for a in actions
+                pool.step(StepRequest(range(3), a, [4, 5, 6])).arrays for a in actions
             ]
         found.append([np.stack(column) for column in zip(*steps, strict=True)])
     for here, there in zip(*found, strict=True):
@@ -219,13 +217,13 @@ class Breaks(scripted.Count):
 
 @pytest.mark.parametrize(("workers", "looking"), [(0, 0), (1, 0), (1, LOOK)])
 def test_an_environment_that_raises_is_named(workers, looking, monkeypatch):
-    monkeypatch.setattr("r2r2.envs.vector.pool.looking_time", lambda *_: looking)
+    monkeypatch.setattr("r2r2.envs.vector.pool.spin_seconds", lambda *_: looking)
     places = [place(COUNT), place(Member("arm", 7), source=Breaks)]
     with EnvPool(places, workers) as pool:
         pool.reset([0, 1], [0, 0])
         for _ in range(2):
             pool.step(StepRequest([0, 1], ZEROS, NONE))
-        text = str(pool.failure(*pool.step(StepRequest([0, 1], ZEROS, NONE)).faults))
+        text = str(pool.to_error(*pool.step(StepRequest([0, 1], ZEROS, NONE)).faults))
     assert text.startswith("arm of member arm_s7 failed at its training step 3: Trace")
     assert text.endswith("RuntimeError: the arm fell off")
     assert "in step" in text
@@ -233,7 +231,7 @@ def test_an_environment_that_raises_is_named(workers, looking, monkeypatch):
 
 @pytest.mark.parametrize("looking", [0.0, LOOK])
 def test_a_worker_that_dies_is_named_with_its_slot(looking, monkeypatch):
-    monkeypatch.setattr("r2r2.envs.vector.pool.looking_time", lambda *_: looking)
+    monkeypatch.setattr("r2r2.envs.vector.pool.spin_seconds", lambda *_: looking)
     deadly = place(Member("arm", 7), source=lambda: Breaks(deadly=True))
     with EnvPool([place(COUNT), deadly, place(TERMINATES)], workers=1) as pool:
         pool.reset([0, 1], [0, 0])
@@ -285,16 +283,15 @@ KILLED = """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from r2r2.envs.spec import Member
     from r2r2.envs.vector.pool import EnvPool
-    from r2r2.envs.vector.step_types import Place, Turn
-    from r2r2.envs.vector.local_envs import Recipe
+    from r2r2.envs.vector.step_types import EnvFactory, EnvSlot, StepRequest
 
     member = Member("scripted:Count-v0", 0)
-    places = [Place(member, Recipe(member.task, 1), "training")] * 2
+    places = [EnvSlot(member, EnvFactory(member.task, 1), "training")] * 2
     with EnvPool(places, workers=2) as pool:
         pool.reset([0, 1], [0, 1])
         print(*(w._process.pid for w in pool._company.workers), flush=True)
         while True:
-            pool.step(Turn([0, 1], np.zeros((2, 2)), [1, 2]))
+            pool.step(StepRequest([0, 1], np.zeros((2, 2)), [1, 2]))
 """
 
 
@@ -331,8 +328,10 @@ def killed_with_its_workers(program, kind, workers):
 
 
 def test_a_gymnasium_environment_is_not_needed_to_be_registered():
-    recipe = EnvFactory("scripted:Count", 1)
-    with EnvPool([EnvSlot(Member("scripted:Count", 0), recipe, "training")], 0) as pool:
+    factory = EnvFactory("scripted:Count", 1)
+    with EnvPool(
+        [EnvSlot(Member("scripted:Count", 0), factory, "training")], 0
+    ) as pool:
         assert pool.reset([0], [3]).shape == (1, 4)
         assert isinstance(pool._company.troupe.env(0).unwrapped, gymnasium.Env)
 
@@ -354,7 +353,7 @@ def test_only_who_has_a_core_to_spare_looks(
 
 
 def test_only_workers_with_a_member_to_train_look(monkeypatch):
-    monkeypatch.setattr("r2r2.envs.vector.pool.cores", lambda: 16)
+    monkeypatch.setattr("r2r2.envs.vector.pool.available_cores", lambda: 16)
     away = [place(COUNT)._replace(purpose="evaluation")] * 2
     with EnvPool([place(COUNT), *away], workers=3) as pool:
         looks = [bool(worker._looking) for worker in pool._company.workers]
@@ -386,7 +385,7 @@ def test_a_worker_that_died_idle_is_named_with_a_slot_that_was_to_be_stepped():
         pool._company.workers[0]._process.kill()
         pool._company.workers[0]._process.wait()
         faults = pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE])).faults
-        assert "scripted.Count-v0_s0 failed" in str(pool.failure(faults[0]))
+        assert "scripted.Count-v0_s0 failed" in str(pool.to_error(faults[0]))
 
 
 class Hangs(scripted.Count):
@@ -401,12 +400,12 @@ HUNG = """
     from test_pool import Hangs, place
     from r2r2.envs.spec import Member
     from r2r2.envs.vector.pool import EnvPool
-    from r2r2.envs.vector.step_types import Turn
+    from r2r2.envs.vector.step_types import StepRequest
 
     with EnvPool([place(Member("hangs", 0), source=Hangs)], workers=1) as pool:
         pool.reset([0], [0])
         print(*(w._process.pid for w in pool._company.workers), flush=True)
-        pool.step(Turn([0], np.zeros((1, 2)), [1]))
+        pool.step(StepRequest([0], np.zeros((1, 2)), [1]))
 """
 
 

@@ -10,7 +10,7 @@ import pytest
 from r2r2.envs import rendering as subject
 from r2r2.envs.dm_control import DMCEnv
 from r2r2.envs.make import make_env
-from r2r2.envs.rendering import advice, backend, drawing, draws
+from r2r2.envs.rendering import backend_works, find_backend, gl_backend, rendering_hint
 
 
 @pytest.fixture
@@ -23,20 +23,20 @@ def machine(monkeypatch):
 
     def with_backends(*names):
         monkeypatch.setattr(
-            subject, "draws", lambda name: tried.append(name) or name in names
+            subject, "backend_works", lambda name: tried.append(name) or name in names
         )
-        backend.cache_clear()
+        find_backend.cache_clear()
         return tried
 
     yield with_backends
-    backend.cache_clear()
+    find_backend.cache_clear()
 
 
 @pytest.fixture
 def egl(monkeypatch):
     """A machine that draws, or none of it."""
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    if not draws("egl"):
+    if not backend_works("egl"):
         pytest.skip("EGL does not work here")
 
 
@@ -56,9 +56,9 @@ def test_the_first_back_end_that_draws_is_chosen(
     if display:
         monkeypatch.setenv("DISPLAY", ":0")
     found = machine(*works)
-    with drawing():
+    with gl_backend():
         assert os.environ.get("MUJOCO_GL") == chosen
-        with drawing():
+        with gl_backend():
             pass
     assert "MUJOCO_GL" not in os.environ
     assert found == tried  # once
@@ -67,9 +67,9 @@ def test_the_first_back_end_that_draws_is_chosen(
 def test_what_the_user_has_set_stands(machine, monkeypatch):
     tried = machine("egl")
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
-    with drawing():
+    with gl_backend():
         assert os.environ["MUJOCO_GL"] == "osmesa"
-        assert advice() == (
+        assert rendering_hint() == (
             "; MUJOCO_GL is 'osmesa', and without it a back end would be chosen"
         )
     assert os.environ["MUJOCO_GL"] == "osmesa"
@@ -80,21 +80,24 @@ def test_what_the_user_has_set_is_what_draws(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disable")
     env = DMCEnv("cartpole", "swingup", render=True)
     env.reset(seed=0)
-    with drawing(), pytest.raises(RuntimeError, match="'disable' is none of glfw, egl"):
+    with (
+        gl_backend(),
+        pytest.raises(RuntimeError, match="'disable' is none of glfw, egl"),
+    ):
         env.render()
 
 
 def test_where_nothing_draws_packages_are_named(machine):
     machine()
-    with drawing():
-        assert advice() == (
+    with gl_backend():
+        assert rendering_hint() == (
             "; no OpenGL works here, for which Debian's packages libegl1 and libgl1, "
             "or libosmesa6, would help"
         )
 
 
 def test_a_back_end_that_is_not_there_does_not_draw():
-    assert not draws("nothing")
+    assert not backend_works("nothing")
 
 
 def test_a_task_that_is_not_to_be_rendered_is_not():
@@ -108,14 +111,14 @@ def test_a_task_is_drawn_as_it_moves_and_without_a_display(task, egl, monkeypatc
     monkeypatch.setattr(subject, "SIZE", (48, 64))
     env = make_env(task, 2, render=True)
     env.reset(seed=0)
-    with drawing():
+    with gl_backend():
         first = env.render()
         for _ in range(10):
             env.step(np.ones(1))
         later = env.render()
     again = make_env(task, 2, render=True)
     again.reset(seed=0)
-    with drawing():
+    with gl_backend():
         np.testing.assert_array_equal(again.render(), first)
     for made in (env, again):
         made.close()
@@ -133,12 +136,12 @@ def test_the_order_of_imports_does_not_matter(egl):
     code = """
 import dm_control.suite
 import numpy as np
-from r2r2.envs import render
+from r2r2.envs import rendering as render
 from r2r2.envs.make import make_env
 render.SIZE = 16, 24
 env = make_env("pendulum-swingup", 1, render=True)
 env.reset(seed=0)
-with render.drawing():
+with render.gl_backend():
     print(env.render().shape)
 env.close()
 """
@@ -161,6 +164,6 @@ except ValueError as error:
     said = subprocess.run(command, capture_output=True, text=True, env=environ)
     assert said.stderr == ""
     assert said.stdout.startswith(
-        "UserError MUJOCO_GL is 'wgl', with which dm_control cannot be imported ("
+        "UserError MUJOCO_GL is 'wgl'; dm_control cannot be imported with it ("
     )
     assert said.stdout.endswith("); unset it, or install what it needs\n")

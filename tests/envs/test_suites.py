@@ -10,8 +10,8 @@ from r2r2.envs.suites import (
     PAPER_TASKS,
     default_action_repeat,
     dmc_parts,
+    find_suite,
     known_tasks,
-    suite_of,
 )
 
 
@@ -34,7 +34,7 @@ def test_the_paper_has_four_and_seven_tasks():
     ],
 )
 def test_suite_and_repeat(task, suite, repeat):
-    assert suite_of(task) == suite
+    assert find_suite(task) == suite
     assert default_action_repeat(task) == repeat
 
 
@@ -61,7 +61,7 @@ LIST = "('r2r2 list envs' shows them)"
 )
 def test_an_unknown_task_is_refused_with_the_nearest_name(task, ending):
     with pytest.raises(UserError) as refusal:
-        suite_of(task)
+        find_suite(task)
     assert str(refusal.value) == f"env is {task!r}, {NEITHER}{ending}"
 
 
@@ -70,7 +70,7 @@ def test_every_listed_task_can_be_built():
     assert set(PAPER_TASKS) <= {*listed["gymnasium"], *listed["dmc"]}
     for suite, tasks in listed.items():
         for task in tasks:
-            assert suite_of(task) == suite
+            assert find_suite(task) == suite
             make_env(task, 1).close()
 
 
@@ -109,7 +109,8 @@ def test_nothing_is_said_and_no_file_left(tmp_path):
 
 def test_a_paper_task_is_placed_without_importing_dm_control(tmp_path):
     script = (
-        "import sys; from r2r2.envs.suites import suite_of\n"
-        "print(suite_of('dog-run'), suite_of('Ant-v5'), 'dm_control' in sys.modules)"
+        "import sys; from r2r2.envs.suites import find_suite\n"
+        "print(find_suite('dog-run'), find_suite('Ant-v5'))\n"
+        "print('dm_control' in sys.modules)"
     )
-    assert run(script, tmp_path).stdout == "dmc gymnasium False\n"
+    assert run(script, tmp_path).stdout == "dmc gymnasium\nFalse\n"

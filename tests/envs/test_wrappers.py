@@ -3,8 +3,7 @@ import numpy as np
 import pytest
 import scripted  # noqa: F401, registers its tasks
 
-from r2r2.envs.make import make_env
-from r2r2.envs.wrappers import ActionRepeat
+from r2r2.envs.make import ActionRepeat, make_env
 
 
 def play(task, times):

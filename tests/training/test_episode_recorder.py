@@ -79,7 +79,7 @@ def test_dm_control_says_its_own_speed_and_length():
     ],
 )
 def test_what_cannot_be_rendered_is_refused_before_it_is_played(task, why, monkeypatch):
-    monkeypatch.setattr("r2r2.training.video.advice", lambda: "")
+    monkeypatch.setattr("r2r2.training.video.rendering_hint", lambda: "")
     played = []
     with film(task) as made, pytest.raises(UserError) as refusal:
         next(made.frames(played.append, seeds=[0]))

@@ -5,8 +5,8 @@ import pytest
 
 from r2r2.envs.make import episode_seed
 from r2r2.envs.spec import Member
-from r2r2.envs.vector.local_envs import EnvFactory
 from r2r2.envs.vector.pool import EnvPool
+from r2r2.envs.vector.step_types import EnvFactory
 from r2r2.replay.normalizer import Scales
 from r2r2.training.evaluation import (
     Episodes,
@@ -33,8 +33,8 @@ class Player:
     """An evaluator with its pool, for evaluations that nothing goes on beside."""
 
     def __init__(self, members=MEMBERS, episodes=3, purpose="evaluate", workers=0):
-        recipes = [EnvFactory(member.task, 1) for member in members]
-        places = eval_slots(members, recipes, episodes)
+        factories = [EnvFactory(member.task, 1) for member in members]
+        places = eval_slots(members, factories, episodes)
         self.pool = EnvPool(places, workers)
         slots = range(len(places))
         plan = Episodes(members, slots, episodes, purpose)
@@ -77,7 +77,7 @@ def test_fewer_slots_than_episodes_give_the_same_returns(player, monkeypatch):
     monkeypatch.setattr("r2r2.training.evaluation.SLOTS_PER_CORE", 2)
     monkeypatch.setattr("r2r2.training.evaluation.cores", lambda: 2)
     with Player() as narrow:
-        assert len(narrow.pool.places) == 4
+        assert len(narrow.pool.slots) == 4
         found = narrow.returns(policies, [0, 1], first=0)
     np.testing.assert_array_equal(found, player.returns(policies, [0, 1], first=0))
 

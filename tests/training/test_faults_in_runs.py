@@ -183,7 +183,7 @@ def test_a_failing_environment_costs_its_member_an_episode_and_nobody_else(
 def test_a_worker_that_dies_or_hangs_takes_its_own_episodes_alone(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("r2r2.envs.vector.pool.cores", lambda: 3)
+    monkeypatch.setattr("r2r2.envs.vector.pool.available_cores", lambda: 3)
     tasks = ["Calm", "Dies", "Hangs"]  # each in the worker of its place
     ran = Ran(tmp_path / "run", tasks, workers=3, env_timeout=3.0)
     assert not ran.result.stopped
@@ -290,7 +290,9 @@ def test_a_stopped_member_goes_on_when_more_failures_are_allowed(tmp_path):
 def test_what_was_lost_with_another_is_told_and_does_not_count(tmp_path):
     def lose(ran, progress):
         if (progress.decisions == 15).all():
-            ran.training._collector.mend(Fault(0, "lost with another", own=False))
+            ran.training._collector.mend(
+                Fault(0, "lost with another", own_failure=False)
+            )
 
     ran = Ran(tmp_path / "run", ["Calm"], look=lose, env_faults=0)
     assert not ran.result.stopped
@@ -366,7 +368,7 @@ def test_who_has_made_its_last_step_begins_no_episode_any_more(tmp_path):
     def lose(ran, progress):
         if (progress.decisions == TINY["steps"]).all():
             busy.append(ran.training._points.busy)
-            ran.training._collector.mend(Fault(0, "it was lost", own=False))
+            ran.training._collector.mend(Fault(0, "it was lost", own_failure=False))
 
     ran = Ran(tmp_path / "run", ["Calm"], look=lose)
     assert any(busy)

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from r2r2.envs.spec import Member
-from r2r2.envs.vector.local_envs import EnvFactory
 from r2r2.envs.vector.pool import EnvPool
-from r2r2.envs.vector.step_types import EnvSlot
+from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
 from r2r2.training import evaluation as evaluate
 from r2r2.training import resume
 from r2r2.training.eval_scheduler import EvalScheduler
@@ -38,7 +37,7 @@ class World:
         monkeypatch.setattr(evaluate, "cores", lambda: cores)
         monkeypatch.setattr(evaluate, "SLOTS_PER_CORE", 4)
         pairs = zip(MEMBERS, RECIPES, strict=True)
-        places = [EnvSlot(member, recipe, "training") for member, recipe in pairs]
+        places = [EnvSlot(member, factory, "training") for member, factory in pairs]
         self.pool = EnvPool([*places, *eval_slots(MEMBERS, RECIPES, 4)], workers=0)
         self.found, self.values, self.config = {}, {}, CONFIG
         journal = types.SimpleNamespace(evaluation=self.book, event=self.note)
@@ -75,12 +74,12 @@ def test_evaluations_come_to_the_same_on_other_cores(monkeypatch, cores):
     whole = World(monkeypatch, cores=2)
     whole.points.due = {0: (10, 0), 1: (10, 0)}
     whole.points.begin(EvalPolicies(POLICIES))
-    whole.pool.begin([0, 1], [whole.host.rollout.seed(member) for member in (0, 1)])
+    whole.pool.try_reset([0, 1], [whole.host.rollout.seed(member) for member in (0, 1)])
     for member in (0, 1):
         whole.points.biases.begin(member, np.arange(len(whole.first(member))))
     whole.play(turns=50)
     saved, running = whole.points.saved(), resume._running(whole)
-    states = dict(zip(running, whole.pool.save(list(running)), strict=True))
+    states = dict(zip(running, whole.pool.save_states(list(running)), strict=True))
 
     other = World(monkeypatch, cores)
     assert other.points.restore(saved) == ()

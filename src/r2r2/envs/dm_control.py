@@ -5,7 +5,7 @@ import functools
 import importlib
 import os
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol, cast
 
 import gymnasium
@@ -15,8 +15,7 @@ from gymnasium.spaces import Box
 from numpy.typing import ArrayLike, NDArray
 
 from r2r2.config.errors import UserError
-from r2r2.envs.rendering import VARIABLE, Camera, Frame, Physics
-from r2r2.envs.wrappers import suppress_warnings
+from r2r2.envs.rendering import GL_VARIABLE, Camera, Frame, Physics
 
 
 class ArraySpec(Protocol):
@@ -103,12 +102,45 @@ def dm_suite() -> DMSuite:
         try:
             return cast(DMSuite, importlib.import_module("dm_control.suite"))
         except Exception as error:
-            if not (wanted := os.environ.get(VARIABLE)):
+            if not (wanted := os.environ.get(GL_VARIABLE)):
                 raise
             raise UserError(
-                f"{VARIABLE} is {wanted!r}, with which dm_control cannot be imported "
+                f"{GL_VARIABLE} is {wanted!r}; dm_control cannot be imported with it "
                 f"({type(error).__name__}: {error}); unset it, or install what it needs"
             ) from error
+
+
+Handler = Callable[[str], None]
+
+
+class MuJoCo(Protocol):
+    """The part of the untyped module `mujoco` that is used here."""
+
+    def get_mju_user_warning(self) -> Handler | None:
+        """Who hears MuJoCo's warnings; None for a log file and stderr."""
+        ...
+
+    def set_mju_user_warning(self, handler: Handler | None) -> None:
+        """Chooses who hears MuJoCo's warnings."""
+        ...
+
+
+@contextlib.contextmanager
+def suppress_warnings() -> Generator[None]:
+    """Drops what libraries say about the tasks they ship, which no user can mend.
+
+    MuJoCo's compiler, besides warning, leaves a `MUJOCO_LOG.TXT` in the working
+    folder. Its warnings about a simulation come later, outside, and are heard.
+    """
+    mujoco = cast(MuJoCo, importlib.import_module("mujoco"))
+    handler = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        mujoco.set_mju_user_warning(handler)
 
 
 @contextlib.contextmanager
@@ -123,8 +155,6 @@ def outdated() -> Generator[None]:
 
 
 Vector = NDArray[np.floating]
-
-EPISODE = 1000  # environment steps of every task but the refused lqr
 
 
 class DMCEnv(gymnasium.Env[Vector, Vector]):

@@ -8,13 +8,13 @@ class Fault(NamedTuple):
     """A slot that has lost its episode; it has none until it is reset.
 
     Example:
-        >>> Fault(3, "the reward is nan").own
+        >>> Fault(3, "the reward is nan").own_failure
         True
     """
 
     slot: int
-    story: str  # the last line says what; a traceback where there is one
-    own: bool = True  # False: lost with the worker process that another brought down
+    detail: str  # the last line says what; a traceback where there is one
+    own_failure: bool = True  # False: lost with a worker process
 
 
 class EnvFailure(Exception):

@@ -7,7 +7,7 @@ import math
 import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, SupportsFloat, cast
 
 import gymnasium
 import numpy as np
@@ -15,16 +15,49 @@ from gymnasium.spaces import Box, Space
 from gymnasium.wrappers import RescaleAction
 
 from r2r2.config.errors import UserError, did_you_mean
-from r2r2.envs.dm_control import DMCEnv
+from r2r2.envs.dm_control import DMCEnv, suppress_warnings
 from r2r2.envs.spec import Spec
-from r2r2.envs.suites import dmc_parts, suite_of
-from r2r2.envs.wrappers import ActionRepeat, suppress_warnings
+from r2r2.envs.suites import dmc_parts, find_suite
 
 Env = gymnasium.Env[Any, Any]
 EnvBuilder = Callable[..., Env]  # an environment's class, or a function that builds one
 
 # Beyond this a bound stands for "none": lqr's 1e10, or the largest float32.
 LARGEST_BOUND = 1e6
+
+
+class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Holds each action for several steps and sums their rewards.
+
+    It belongs outside the time limit, which counts environment steps. An episode
+    that ends during the repeat ends there, with the observation it ended in.
+
+    Example:
+        >>> env = ActionRepeat(gymnasium.make("Pendulum-v1"), 2)  # ends after 100 steps
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], times: int):
+        super().__init__(env)
+        self._times = times
+
+    def step(
+        self, action: Any
+    ) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Acts up to `times` times; `info` is the last step's."""
+        total, steps = 0.0, 0
+        while True:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            steps += 1
+            if terminated or truncated or steps >= self._times:
+                return obs, total, terminated, truncated, info
+
+
+class BorrowedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that is the caller's: it is not closed here."""
+
+    def close(self) -> None:
+        """Leaves it open."""
 
 
 def make_env(task: str, action_repeat: int, render: bool = False) -> Env:
@@ -46,7 +79,7 @@ def make_env(task: str, action_repeat: int, render: bool = False) -> Env:
         >>> spec_of(make_env("Pendulum-v1", action_repeat=1))
         Spec(obs_dim=3, action_dim=1)
     """
-    if suite_of(task) == "dmc":
+    if find_suite(task) == "dmc":
         return adapt_env(task, DMCEnv(*dmc_parts(task), render=render), action_repeat)
     keywords = {"render_mode": "rgb_array"} if render else {}
     return adapt_env(task, _make_gymnasium(task, keywords), action_repeat)
@@ -67,7 +100,44 @@ def adapt_env(task: str, env: Any, action_repeat: int) -> Env:
     return RescaleAction(ActionRepeat(env, action_repeat), -one, one)
 
 
-def step_limit(task: str, source: EnvBuilder | None = None) -> int | None:
+def env_builder_of(
+    env: EnvBuilder | Env | None, tasks: tuple[str, ...], seeds: int
+) -> EnvBuilder | None:
+    """What builds the environments in place of the task's id, if anything does.
+
+    Args:
+        env: what the caller gave.
+        tasks: the names in the config; a caller's own environment has one.
+        seeds: how many members would use it.
+
+    Example:
+        >>> from gymnasium.envs.classic_control import PendulumEnv
+        >>> env_builder_of(PendulumEnv, ("my-arm",), seeds=5) is PendulumEnv
+        True
+    """
+    if env is None:
+        return None
+    if len(tasks) > 1:
+        raise UserError(
+            f"env is {', '.join(tasks)}; allowed with an environment of your own is "
+            "one name for it"
+        )
+    if not isinstance(env, gymnasium.Env):
+        if not callable(env):
+            raise UserError(
+                f"env is {env!r}; allowed are a gymnasium.Env, its class, or a "
+                "function that builds one"
+            )
+        return env
+    if seeds > 1:
+        raise UserError(
+            f"seeds is a list of {seeds}; allowed with an environment that is built "
+            "already is one: give its class or a function that builds it"
+        )
+    return lambda: BorrowedEnv(env)
+
+
+def step_limit(task: str, builder: EnvBuilder | None = None) -> int | None:
     """Environment steps after which a task cuts an episode off; None if it never does.
 
     Only the environment knows, so that one is built.
@@ -76,22 +146,26 @@ def step_limit(task: str, source: EnvBuilder | None = None) -> int | None:
         >>> step_limit("Pendulum-v1"), step_limit("cartpole-swingup")
         (200, 1000)
     """
-    return _limit_of(source()) if source else _task_limit(task)
+    return _limit_and_close(builder()) if builder else _task_limit(task)
 
 
 @functools.cache
 def _task_limit(task: str) -> int | None:
-    return _limit_of(make_env(task, action_repeat=1))
+    return _limit_and_close(make_env(task, action_repeat=1))
 
 
-def _limit_of(env: Env) -> int | None:
-    inner = env.unwrapped
-    if isinstance(inner, DMCEnv):
-        limit = None if math.isinf(inner.step_limit) else round(inner.step_limit)
-    else:
-        limit = env.spec.max_episode_steps if env.spec else None
+def _limit_and_close(env: Env) -> int | None:
+    limit = time_limit_of(env)
     env.close()
     return limit
+
+
+def time_limit_of(env: Env) -> int | None:
+    """Return the environment's time limit in environment steps; None if it has none."""
+    inner = env.unwrapped
+    if isinstance(inner, DMCEnv):
+        return None if math.isinf(inner.step_limit) else round(inner.step_limit)
+    return env.spec.max_episode_steps if env.spec else None
 
 
 def spec_of(env: Env) -> Spec:
@@ -150,8 +224,8 @@ def _found(task: str, module: str, name: str) -> EnvBuilder:
         ) from error
     if name in gymnasium.registry:
         return partial(gymnasium.make, name, disable_env_checker=True)
-    if callable(source := getattr(found, name, None)):
-        return cast(EnvBuilder, source)
+    if callable(builder := getattr(found, name, None)):
+        return cast(EnvBuilder, builder)
     own = [key for key, spec in gymnasium.registry.items() if module in str(spec)]
     near = did_you_mean(name, own, most=1)
     raise UserError(

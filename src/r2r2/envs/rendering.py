@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-VARIABLE = "MUJOCO_GL"
+GL_VARIABLE = "MUJOCO_GL"
 BACKENDS = ("glfw", "egl", "osmesa")
 SIZE = (480, 640)  # rows, columns
 
@@ -20,7 +20,7 @@ Frame = NDArray[np.uint8]  # [rows, columns, 3]
 
 # Draws with the back end that is named. It runs apart, because one that fails to load
 # leaves its process unable to load another, and a driver may take it down.
-PROOF = """
+PROBE = """
 import importlib, sys
 import mujoco
 gl = importlib.import_module(f"mujoco.{sys.argv[1]}").GLContext(8, 8)
@@ -43,36 +43,36 @@ class Physics(Protocol):
 
 
 @contextlib.contextmanager
-def drawing() -> Generator[None]:
+def gl_backend() -> Generator[None]:
     """Within it, MUJOCO_GL names a back end that works here, if there is one.
 
     What the user has set stands. Gymnasium reads the variable at the first picture,
     and so does `Camera`.
     """
-    before = os.environ.get(VARIABLE)
-    name = before or backend()
+    before = os.environ.get(GL_VARIABLE)
+    name = before or find_backend()
     if name:
-        os.environ[VARIABLE] = name
+        os.environ[GL_VARIABLE] = name
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(VARIABLE, None)
+            os.environ.pop(GL_VARIABLE, None)
         else:
-            os.environ[VARIABLE] = before
+            os.environ[GL_VARIABLE] = before
 
 
 @functools.cache
-def backend() -> str | None:
-    """The first back end that draws on this machine; a window's only with a display."""
+def find_backend() -> str | None:
+    """Return the first back end that works here; 'glfw' only with a display."""
     display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     shown = display or sys.platform != "linux"
-    return next(filter(draws, BACKENDS if shown else BACKENDS[1:]), None)
+    return next(filter(backend_works, BACKENDS if shown else BACKENDS[1:]), None)
 
 
-def draws(name: str) -> bool:
+def backend_works(name: str) -> bool:
     """Whether MuJoCo can draw here with a back end."""
-    command = [sys.executable, "-c", PROOF, name]
+    command = [sys.executable, "-c", PROBE, name]
     environ = {k: v for k, v in os.environ.items() if k != "PYOPENGL_PLATFORM"}
     try:
         done = subprocess.run(command, env=environ, capture_output=True, timeout=60)
@@ -81,11 +81,11 @@ def draws(name: str) -> bool:
     return done.returncode == 0
 
 
-def advice() -> str:
+def rendering_hint() -> str:
     """What a user could change where nothing was drawn, as a clause; may be empty."""
-    if name := os.environ.get(VARIABLE):
-        return f"; {VARIABLE} is {name!r}, and without it a back end would be chosen"
-    if backend() is None:
+    if name := os.environ.get(GL_VARIABLE):
+        return f"; {GL_VARIABLE} is {name!r}, and without it a back end would be chosen"
+    if find_backend() is None:
         return (
             "; no OpenGL works here, for which Debian's packages libegl1 and libgl1, "
             "or libosmesa6, would help"
@@ -101,7 +101,7 @@ class Camera:
     """
 
     def __init__(self, physics: Physics):
-        name = os.environ.get(VARIABLE) or "glfw"
+        name = os.environ.get(GL_VARIABLE) or "glfw"
         if name not in BACKENDS:
             raise RuntimeError(f"{name!r} is none of {', '.join(BACKENDS)}")
         mujoco: Any = importlib.import_module("mujoco")
@@ -115,7 +115,7 @@ class Camera:
         self._options, self._lens = mujoco.MjvOption(), mujoco.MjvCamera()
         if model.ncam:
             self._lens.type = mujoco.mjtCamera.mjCAMERA_FIXED
-            self._lens.fixedcamid = _first_that_follows(model.cam_mode)
+            self._lens.fixedcamid = _tracking_camera(model.cam_mode)
         else:
             mujoco.mjv_defaultFreeCamera(model, self._lens)
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
@@ -145,7 +145,7 @@ class Camera:
         self._gl.free()
 
 
-def _first_that_follows(modes: NDArray[np.integer]) -> int:
+def _tracking_camera(modes: NDArray[np.integer]) -> int:
     """The first camera that moves with the body, or else the first of all."""
     follows = np.isin(modes, (1, 2))  # MuJoCo's 'track' and 'trackcom'
     return int(np.argmax(follows))

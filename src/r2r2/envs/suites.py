@@ -64,7 +64,7 @@ CONTINUOUS = {
 REFUSED_DOMAIN = "lqr"
 
 
-def suite_of(task: str) -> Suite:
+def find_suite(task: str) -> Suite:
     """The suite a task's id belongs to.
 
     `package.module:Id-v0` is Gymnasium's by its form: nothing is imported, so that a
@@ -74,7 +74,7 @@ def suite_of(task: str) -> Suite:
         UserError: No suite has the task.
 
     Example:
-        >>> suite_of("Hopper-v5"), suite_of("ball_in_cup-catch")
+        >>> find_suite("Hopper-v5"), find_suite("ball_in_cup-catch")
         ('gymnasium', 'dmc')
     """
     if task in PAPER_TASKS:
@@ -109,7 +109,7 @@ def default_action_repeat(task: str) -> int:
         >>> default_action_repeat("dog-run")
         2
     """
-    return ACTION_REPEAT[suite_of(task)]
+    return ACTION_REPEAT[find_suite(task)]
 
 
 def known_tasks() -> dict[Suite, tuple[str, ...]]:

@@ -3,8 +3,12 @@
 from typing import Any
 
 from r2r2.envs.errors import Fault
-from r2r2.envs.vector.shared_arrays import NO_EPISODE
-from r2r2.envs.vector.step_types import StepRequest, StepResult, concat_requests
+from r2r2.envs.vector.step_types import (
+    NO_EPISODE,
+    StepRequest,
+    StepResult,
+    concat_requests,
+)
 from r2r2.storage.events import Value
 from r2r2.training.evaluation import EvalPolicies
 from r2r2.training.run_log import Counts
@@ -48,7 +52,7 @@ class Collector:
             return
         step = self._play(turns)
         if points.busy:
-            points.take(step.part(len(members), len(step.reward)))
+            points.take(step.rows(len(members), len(step.reward)))
         if members:
             self._book(members, turns[0], step)
         for fault in step.faults:
@@ -67,7 +71,7 @@ class Collector:
         step = self._pool.step(turn._replace(seeds=[NO_EPISODE]))
         if step.ended.any():
             self.end_of_lending()
-            obs, faults = self._pool.begin([0], turn.seeds)
+            obs, faults = self._pool.try_reset([0], turn.seeds)
             step = step._replace(obs=obs, faults=faults)
         return step
 
@@ -85,7 +89,7 @@ class Collector:
         if not members:
             return
         rollout, schedule = self._host.rollout, self._host.schedule
-        columns: list[Any] = [column[good] for column in step.columns]
+        columns: list[Any] = [column[good] for column in step.arrays]
         seen, episodes = rollout.take(members, turn, StepResult(*columns))
         self._fleet.add(members, seen)
         for episode in episodes:
@@ -120,7 +124,7 @@ class Collector:
         """Begins every member's first episode."""
         rollout, members = self._host.rollout, range(self._fleet.size)
         seeds = [rollout.seed(member) for member in members]
-        rollout.obs[:], faults = self._pool.begin(members, seeds)
+        rollout.obs[:], faults = self._pool.try_reset(members, seeds)
         self._fleet.set_first_obs(rollout.obs)
         for fault in faults:
             self.mend(fault)
@@ -149,7 +153,7 @@ class Collector:
         self._note("episode_dropped", member, fault, fields)
         if member in self._host.stopped:
             return ()
-        obs, faults = self._pool.begin([member], [rollout.seed(member)])
+        obs, faults = self._pool.try_reset([member], [rollout.seed(member)])
         self._fleet.add([member], rollout.begin(member, obs[0]))
         return faults
 
@@ -162,7 +166,7 @@ class Collector:
         self._note("evaluation_repeated", member, fault, {})
         if member in self._host.stopped:
             return ()
-        obs, faults = self._pool.begin([slot], [seed])
+        obs, faults = self._pool.try_reset([slot], [seed])
         points.begun(slot, obs[0])
         return faults
 
@@ -175,12 +179,12 @@ class Collector:
         self, event: str, member: int, fault: Fault, fields: dict[str, int]
     ) -> None:
         """Writes a fault down; a member's own count towards its stop."""
-        faults, why = self._host.faults, fault.story.splitlines()[-1]
-        faults[member] = faults.get(member, 0) + fault.own
-        told: dict[str, Value] = {**fields, "why": why, "own": fault.own}
+        faults, why = self._host.faults, fault.detail.splitlines()[-1]
+        faults[member] = faults.get(member, 0) + fault.own_failure
+        told: dict[str, Value] = {**fields, "why": why, "own": fault.own_failure}
         told["failures"] = faults[member]
         self._journal.event(event, member, self.counts(member), told)
-        if fault.own and faults[member] == 1:
+        if fault.own_failure and faults[member] == 1:
             self._say(
                 f"an environment of {self._host.members[member].name} failed ({why}); "
                 "the episode is dropped and another begun; after more than "
@@ -188,7 +192,7 @@ class Collector:
             )
         if faults[member] > self._config.env_faults:
             why = f"its environment failed {faults[member]} times: {why}"
-            report = {"why": why, "last_failure": fault.story.splitlines()}
+            report = {"why": why, "last_failure": fault.detail.splitlines()}
             self._journal.report(member, report)
             self.stop(member, why)
 

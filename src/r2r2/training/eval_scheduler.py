@@ -62,7 +62,7 @@ class EvalScheduler:
         self._gap = config.eval_every // config.eval_average
         self._episodes = config.eval_episodes
         self._pool, self._journal = pool, journal
-        slots = range(len(members), len(pool.places))
+        slots = range(len(members), len(pool.slots))
         episodes = Episodes(members, slots, self._episodes, "evaluate")
         self._evaluator = Evaluator(agent, episodes, len(members))
         self.lent = lent

@@ -15,10 +15,14 @@ from r2r2.compute.update_grouping import group_size, pad_members
 from r2r2.envs.errors import Fault
 from r2r2.envs.make import episode_seed
 from r2r2.envs.spec import Member
-from r2r2.envs.vector.local_envs import EnvFactory
 from r2r2.envs.vector.pool import EnvPool, available_cores
-from r2r2.envs.vector.shared_arrays import NO_EPISODE
-from r2r2.envs.vector.step_types import EnvSlot, StepRequest, StepResult
+from r2r2.envs.vector.step_types import (
+    NO_EPISODE,
+    EnvFactory,
+    EnvSlot,
+    StepRequest,
+    StepResult,
+)
 from r2r2.replay.normalizer import Scales
 
 
@@ -190,7 +194,7 @@ class EvalPolicies(NamedTuple):
 
 
 def eval_slots(
-    members: Sequence[Member], recipes: Sequence[EnvFactory], episodes: int
+    members: Sequence[Member], factories: Sequence[EnvFactory], episodes: int
 ) -> list[EnvSlot]:
     """Slots for all episodes of all members at once, or as many as the cores can use.
 
@@ -198,8 +202,8 @@ def eval_slots(
     """
     width = max(1, min(episodes, SLOTS_PER_CORE * available_cores() // len(members)))
     return [
-        EnvSlot(member, recipe, "evaluation")
-        for member, recipe in zip(members, recipes, strict=True)
+        EnvSlot(member, factory, "evaluation")
+        for member, factory in zip(members, factories, strict=True)
         for _ in range(width)
     ]
 
@@ -250,7 +254,7 @@ class Evaluator:
         for member, start in zip(members, first, strict=True):
             new += self.episodes.begin(member, start)
         slots = [playing.slot for playing in new]
-        obs, faults = pool.begin(slots, list(map(self.episodes.seed, new)))
+        obs, faults = pool.try_reset(slots, list(map(self.episodes.seed, new)))
         self.episodes.obs.update(zip(slots, obs, strict=True))
         return faults
 
@@ -336,7 +340,7 @@ def play_to_end(
         found.update(evaluator.take(step))
         for fault in step.faults:
             if mend is None:
-                raise pool.failure(fault)
+                raise pool.to_error(fault)
             mend(fault)
     return found
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from r2r2.config.errors import UserError
 from r2r2.envs.errors import Fault
-from r2r2.envs.vector.mujoco_state import SavedState
+from r2r2.envs.vector.step_types import SavedState
 from r2r2.replay.normalizer import Normalizer, Statistics
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.checkpoints import Checkpoint, Content
@@ -27,7 +27,7 @@ def save(run: RunState, saver: CheckpointWriter) -> None:
     """Copies a run to the host, and starts writing it; nothing may be under way."""
     host, points = run.host, run.host.points.saved()
     running = _running(run)
-    states = run.pool.save(list(running))
+    states = run.pool.save_states(list(running))
     pairs = zip(running, states, strict=True)
     offered = [(slot, own) for slot, own in pairs if own is not None]
     worlds = {f"{slot}/{name}": x for slot, own in offered for name, x in own.items()}
@@ -140,11 +140,11 @@ def _put_back(
     """
     slots = [slot for slot in running if slot in states]
     without = [slot for slot in running if slot not in states]
-    faults = [Fault(slot, NO_STATE, own=False) for slot in without]
+    faults = [Fault(slot, NO_STATE, own_failure=False) for slot in without]
     if slots:
         seeds = [running[slot] for slot in slots]
-        _, failed = run.pool.load(slots, seeds, [states[slot] for slot in slots])
-        faults += [fault._replace(own=False) for fault in failed]
+        _, failed = run.pool.load_states(slots, seeds, [states[slot] for slot in slots])
+        faults += [fault._replace(own_failure=False) for fault in failed]
     return faults
 
 

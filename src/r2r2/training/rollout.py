@@ -40,7 +40,7 @@ class Rollout:
     Example:
         >>> from r2r2.envs.vector.pool import EnvPool
         >>> from r2r2.envs.vector.step_types import EnvSlot
-        >>> from r2r2.envs.vector.local_envs import EnvFactory
+        >>> from r2r2.envs.vector.step_types import EnvFactory
         >>> one = Member("Pendulum-v1", 0)
         >>> places = [EnvSlot(one, EnvFactory("Pendulum-v1", 1), "training")]
         >>> with EnvPool(places, workers=0) as pool:
@@ -87,7 +87,7 @@ class Rollout:
             reward=step.reward,
             terminated=step.terminated,
             ended=step.ended,
-            next_obs=step.reached,
+            next_obs=step.next_obs,
             obs=step.obs,
             lost=np.zeros(len(who), dtype=bool),
         )

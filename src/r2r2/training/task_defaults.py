@@ -10,7 +10,7 @@ from r2r2.config.resolve import default_config, with_action_repeat
 from r2r2.config.run import RunConfig
 from r2r2.config.simbav2 import SimbaV2Config, discount_for
 from r2r2.envs.make import EnvBuilder, step_limit
-from r2r2.envs.suites import ACTION_REPEAT, Suite, suite_of
+from r2r2.envs.suites import ACTION_REPEAT, Suite, find_suite
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def apply_task_defaults(
         >>> agent.critics, agent.discount
         (2, 0.975)
     """
-    suites = {task: "gymnasium" if source else suite_of(task) for task in config.env}
+    suites = {task: "gymnasium" if source else find_suite(task) for task in config.env}
     repeats = {ACTION_REPEAT[suite] for suite in suites.values()}
     config = with_action_repeat(config, repeats)
     agent = config.agent

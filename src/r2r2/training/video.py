@@ -18,12 +18,19 @@ from r2r2.agents.registry import make_agent
 from r2r2.config.errors import UserError
 from r2r2.config.fields import EPISODES
 from r2r2.config.run import RunConfig
-from r2r2.envs.dm_control import EPISODE, DMCEnv
 from r2r2.envs.errors import EnvFailure
-from r2r2.envs.make import Env, EnvBuilder, adapt_env, episode_seed, make_env, spec_of
-from r2r2.envs.rendering import Frame, advice, drawing
+from r2r2.envs.make import (
+    BorrowedEnv,
+    Env,
+    EnvBuilder,
+    adapt_env,
+    episode_seed,
+    make_env,
+    spec_of,
+    time_limit_of,
+)
+from r2r2.envs.rendering import Frame, gl_backend, rendering_hint
 from r2r2.envs.spec import Member
-from r2r2.envs.user_envs import BorrowedEnv
 from r2r2.storage.run_folder import open_run
 from r2r2.storage.video_file import check_target, write_mp4
 from r2r2.training.evaluation import EvalPolicies, obs_normalizer
@@ -50,7 +57,7 @@ class EpisodeRecorder:
     def __init__(self, task: str, env: Env, action_repeat: int):
         self._task, self._env = task, env
         self.fps = _rate(env) / action_repeat
-        limit = _limit(env)
+        limit = time_limit_of(env)
         # Decision steps of the longest episode, if it is known.
         self.longest = None if limit is None else math.ceil(limit / action_repeat)
         self.returns: list[float] = []
@@ -88,7 +95,9 @@ class EpisodeRecorder:
             raise
         except Exception as error:
             words = " ".join(f"{type(error).__name__}: {error}".split())
-            raise self._unfit(f"cannot be rendered here ({words}){advice()}") from error
+            raise self._unfit(
+                f"cannot be rendered here ({words}){rendering_hint()}"
+            ) from error
 
     def _frame(self) -> Frame:
         with self._blamed():
@@ -134,12 +143,6 @@ def _rate(env: Env) -> float:
     """Environment steps per second of real time."""
     said = env.metadata.get("render_fps")
     return float(said) if said else RATE
-
-
-def _limit(env: Env) -> int | None:
-    if isinstance(env.unwrapped, DMCEnv):
-        return EPISODE
-    return env.spec.max_episode_steps if env.spec else None
 
 
 # Pictures so far, and how many there will be at most, if that is known.
@@ -204,7 +207,10 @@ def record_video(
     who = select_members(fleet_members(config), member)[:1]
     seeds = [episode_seed(who[0].seed, "eval-command", n) for n in range(episodes)]
     stage = _stage(who[0].task, config, env)
-    with drawing(), EpisodeRecorder(who[0].task, stage, config.action_repeat) as film:
+    with (
+        gl_backend(),
+        EpisodeRecorder(who[0].task, stage, config.action_repeat) as film,
+    ):
         agent = make_agent(config.agent, spec_of(stage), config.utd)
         act = _greedy(agent, load_policies(folder, agent, spec_of(stage), who))
         most = film.longest and (film.longest + 1) * episodes

@@ -3,45 +3,26 @@
 import contextlib
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.envs.errors import InvalidEnvOutput, story_of
-from r2r2.envs.make import Env, EnvBuilder, adapt_env, make_env
+from r2r2.envs.make import Env
 from r2r2.envs.vector.messages import NOTHING, Parcel
-from r2r2.envs.vector.mujoco_state import SavedState
 from r2r2.envs.vector.saved_states import restore_env_state, save_env_state
-from r2r2.envs.vector.shared_arrays import NO_EPISODE, Slots
+from r2r2.envs.vector.shared_arrays import Slots
+from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, SavedState
 
 RESET, STEP, SAVE, LOAD = 1, 2, 3, 4  # orders
-
-
-class EnvFactory(NamedTuple):
-    """How to build one environment, in whichever process.
-
-    Example:
-        >>> EnvFactory("Pendulum-v1", action_repeat=1).build().action_space.shape
-        (1,)
-    """
-
-    task: str
-    action_repeat: int
-    source: EnvBuilder | None = None  # builds it in place of the task's id
-
-    def build(self) -> Env:
-        """The environment as agents see it."""
-        if self.source is None:
-            return make_env(self.task, self.action_repeat)
-        return adapt_env(self.task, self.source(), self.action_repeat)
 
 
 class LocalEnvs:
     """The environments of some slots, each built when it is first needed."""
 
-    def __init__(self, recipes: Mapping[int, EnvFactory]):
-        self._recipes = recipes
+    def __init__(self, factories: Mapping[int, EnvFactory]):
+        self._recipes = factories
         self._envs: dict[int, Env] = {}
 
     def env(self, slot: int) -> Env:
@@ -96,13 +77,13 @@ class LocalEnvs:
             rows.action[slot].copy()
         )
         # The row of what is acted on next is written last: it shows the last good one.
-        rows.reached[slot] = _fitting(reached, rows)
+        rows.next_obs[slot] = _fitting(reached, rows)
         rows.reward[slot] = _finite(reward)
         rows.terminated[slot], rows.truncated[slot] = terminated, truncated
         if (terminated or truncated) and rows.seed[slot] != NO_EPISODE:
             self._reset(slot, rows)
         else:
-            rows.obs[slot] = rows.reached[slot]
+            rows.obs[slot] = rows.next_obs[slot]
 
     def _saved(self, slot: int) -> dict[int, SavedState]:
         state = save_env_state(self.env(slot))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from r2r2.envs.vector.mujoco_state import SavedState
+from r2r2.envs.vector.step_types import SavedState
 
 NOTES = "notes"  # no name of a state's array, which all have a slot and a slash
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SavedState = dict[str, NDArray[Any]]  # plain arrays, of kinds b, i, u and f
+from r2r2.envs.vector.step_types import SavedState
 
 
 class Simulation:

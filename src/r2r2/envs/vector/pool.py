@@ -14,12 +14,17 @@ from r2r2.config.errors import UserError
 from r2r2.envs.errors import EnvFailure, Fault
 from r2r2.envs.make import spec_of
 from r2r2.envs.spec import Spec
-from r2r2.envs.vector.local_envs import LOAD, RESET, SAVE, STEP, EnvFactory, LocalEnvs
+from r2r2.envs.vector.local_envs import LOAD, RESET, SAVE, STEP, LocalEnvs
 from r2r2.envs.vector.messages import NOTHING, Parcel
-from r2r2.envs.vector.mujoco_state import SavedState
 from r2r2.envs.vector.shared_arrays import slots_over
 from r2r2.envs.vector.spin_wait import spin_seconds
-from r2r2.envs.vector.step_types import EnvSlot, StepRequest, StepResult
+from r2r2.envs.vector.step_types import (
+    EnvFactory,
+    EnvSlot,
+    SavedState,
+    StepRequest,
+    StepResult,
+)
 from r2r2.envs.vector.worker_main import WorkerConfig
 from r2r2.envs.vector.worker_process import CLOSING, Lost, Memory, Worker
 
@@ -36,13 +41,13 @@ class Company:
     """Carries out the orders of slots, each where it lives.
 
     Args:
-        recipes: by slot, from 0 on.
+        factories: by slot, from 0 on.
         here: how many of the first slots live in this process.
     """
 
-    def __init__(self, recipes: Mapping[int, EnvFactory], here: int):
-        self._recipes, self._here = recipes, here
-        self.troupe = LocalEnvs({slot: recipes[slot] for slot in range(here)})
+    def __init__(self, factories: Mapping[int, EnvFactory], here: int):
+        self._recipes, self._here = factories, here
+        self.troupe = LocalEnvs({slot: factories[slot] for slot in range(here)})
         self.workers: list[Worker] = []
         self._memory: Memory | None = None
 
@@ -64,14 +69,14 @@ class Company:
     def _sizes(self) -> dict[str, Spec]:
         """The sizes of each task, from one environment of each."""
         sizes: dict[str, Spec] = {}
-        for slot, recipe in self._recipes.items():
-            if recipe.task in sizes:
+        for slot, factory in self._recipes.items():
+            if factory.task in sizes:
                 continue
             if slot < self._here:
-                sizes[recipe.task] = spec_of(self.troupe.env(slot))
+                sizes[factory.task] = spec_of(self.troupe.env(slot))
             else:
-                env = recipe.build()
-                sizes[recipe.task] = spec_of(env)
+                env = factory.build()
+                sizes[factory.task] = spec_of(env)
                 env.close()
         return sizes
 
@@ -193,11 +198,11 @@ class EnvPool:
     environment; the process that was lost has been replaced by then.
 
     Args:
-        places: what the slots are for.
+        slots: what the slots are for.
         workers: processes that step them, at most; 0: none.
-        here: how many of the first places are stepped in this process all the same.
+        local: how many of the first slots are stepped in this process all the same.
             They cannot be cut off: if one hangs, so does the caller.
-        patience: seconds that an environment in a worker may take for one order, or to
+        timeout: seconds that an environment in a worker may take for one order, or to
             be built.
 
     Raises:
@@ -206,8 +211,8 @@ class EnvPool:
     Example:
         >>> from r2r2.envs.spec import Member
         >>> from r2r2.envs.vector.local_envs import EnvFactory
-        >>> member, recipe = Member("Pendulum-v1", 0), EnvFactory("Pendulum-v1", 1)
-        >>> with EnvPool([EnvSlot(member, recipe, "training")], workers=0) as pool:
+        >>> member, factory = Member("Pendulum-v1", 0), EnvFactory("Pendulum-v1", 1)
+        >>> with EnvPool([EnvSlot(member, factory, "training")], workers=0) as pool:
         ...     first = pool.reset([0], seeds=[7])
         ...     pool.step(StepRequest([0], np.zeros((1, 1)), [8])).obs.shape
         (1, 3)
@@ -215,22 +220,22 @@ class EnvPool:
 
     def __init__(
         self,
-        places: Sequence[EnvSlot],
+        slots: Sequence[EnvSlot],
         workers: int,
-        here: int = 0,
-        patience: float = 60.0,
+        local: int = 0,
+        timeout: float = 60.0,
     ):
-        self.places = tuple(places)
-        here = here if workers else len(self.places)
-        recipes = {slot: place.recipe for slot, place in enumerate(self.places)}
-        self._company = Company(recipes, here)
-        self._steps = np.zeros(len(self.places), dtype=int)
-        self._running = np.zeros(len(self.places), dtype=bool)
+        self.slots = tuple(slots)
+        here = local if workers else len(self.slots)
+        factories = {slot: place.factory for slot, place in enumerate(self.slots)}
+        self._company = Company(factories, here)
+        self._steps = np.zeros(len(self.slots), dtype=int)
+        self._running = np.zeros(len(self.slots), dtype=bool)
         self._late: list[Fault] = []  # found when nobody could be told
         try:
             self.spec = self._company.spec()
-            looking = self._looking(min(workers, len(self.places) - here), here)
-            self._company.start(self.spec, looking, patience)
+            looking = self._looking(min(workers, len(self.slots) - here), here)
+            self._company.start(self.spec, looking, timeout)
         except BaseException:
             self.close()
             raise
@@ -241,7 +246,7 @@ class EnvPool:
 
         Only who has a member to train is asked at every turn.
         """
-        away = self.places[here:]
+        away = self.slots[here:]
         training = sum(place.purpose == "training" for place in away)
         looking = spin_seconds(min(crew, training), available_cores())
         return [looking if number < training else 0.0 for number in range(crew)]
@@ -252,15 +257,15 @@ class EnvPool:
         Raises:
             EnvFailure: An environment failed.
         """
-        obs, faults = self.begin(slots, seeds)
+        obs, faults = self.try_reset(slots, seeds)
         self.raise_for(faults)
         return obs
 
-    def begin(self, slots: Sequence[int], seeds: Sequence[int]) -> Begun:
+    def try_reset(self, slots: Sequence[int], seeds: Sequence[int]) -> Begun:
         """As `reset`, for who goes on without those that failed."""
         return self._begin(dict.fromkeys(slots, RESET), seeds, {})
 
-    def load(
+    def load_states(
         self,
         slots: Sequence[int],
         seeds: Sequence[int],
@@ -295,7 +300,7 @@ class EnvPool:
         self._running[where] = True
         return self._rows.obs[where], self._faults(outcome, orders)
 
-    def save(self, slots: Sequence[int]) -> list[SavedState | None]:
+    def save_states(self, slots: Sequence[int]) -> list[SavedState | None]:
         """The states of the episodes that run in slots; None: there is none to have.
 
         Slots found to be lost are among the faults of what is asked for next.
@@ -343,7 +348,9 @@ class EnvPool:
             found += self._residents(lost, orders)
         self._late = []
         self._running[[fault.slot for fault in found]] = False
-        return tuple(sorted(found, key=lambda fault: (not fault.own, fault.slot)))
+        return tuple(
+            sorted(found, key=lambda fault: (not fault.own_failure, fault.slot))
+        )
 
     def _residents(self, lost: Lost, orders: Mapping[int, int]) -> list[Fault]:
         """All who had or were given an episode in a worker that is no more."""
@@ -357,15 +364,15 @@ class EnvPool:
         ]
 
     def _whose(self, slot: int) -> str:
-        member = self.places[slot].member
+        member = self.slots[slot].member
         return f"{member.task} of member {member.name}"
 
-    def failure(self, fault: Fault) -> EnvFailure:
+    def to_error(self, fault: Fault) -> EnvFailure:
         """A fault as an exception, which says whose it is and when it came."""
-        purpose, step = self.places[fault.slot].purpose, self._steps[fault.slot]
+        purpose, step = self.slots[fault.slot].purpose, self._steps[fault.slot]
         return EnvFailure(
             f"{self._whose(fault.slot)} failed at its {purpose} step {step}:"
-            f" {fault.story}"
+            f" {fault.detail}"
         )
 
     def raise_for(self, faults: Sequence[Fault]) -> None:
@@ -375,7 +382,7 @@ class EnvPool:
             EnvFailure: There is a fault.
         """
         if faults:
-            raise self.failure(faults[0])
+            raise self.to_error(faults[0])
 
     def close(self) -> None:
         """Frees environments, processes and memory; a second call does nothing."""

@@ -44,10 +44,9 @@ from gymnasium import wrappers
 from numpy.typing import ArrayLike, NDArray
 
 from r2r2.envs.dm_control import DMCEnv
-from r2r2.envs.make import Env
-from r2r2.envs.user_envs import BorrowedEnv
-from r2r2.envs.vector.mujoco_state import SavedState, Simulation
-from r2r2.envs.wrappers import ActionRepeat
+from r2r2.envs.make import ActionRepeat, BorrowedEnv, Env
+from r2r2.envs.vector.mujoco_state import Simulation
+from r2r2.envs.vector.step_types import SavedState
 
 NAME = re.compile(r"[a-z0-9_/.]+")
 WORD = 64  # bits

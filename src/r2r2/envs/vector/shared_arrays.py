@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from r2r2.envs.spec import Spec
 
-NO_EPISODE = -1  # in place of a seed: begin none
 IDLE = -1  # in place of the slot that a worker is at
 
 
@@ -23,7 +22,7 @@ class Slots(NamedTuple):
 
     action: NDArray[np.float64]  # [N, action], in [-1, 1]
     seed: NDArray[np.int64]  # [N], of the episode to begin when the running one ends
-    reached: NDArray[np.float64]  # [N, obs], at an episode's end the one it ended in
+    next_obs: NDArray[np.float64]  # [N, obs], at an episode's end the one it ended in
     obs: NDArray[np.float64]  # [N, obs], acted on next: another if an episode began
     reward: NDArray[np.float64]  # [N]
     terminated: NDArray[np.bool_]  # [N]
@@ -42,7 +41,7 @@ def shapes(count: int, spec: Spec) -> dict[str, tuple[tuple[int, ...], type]]:
     return {
         "action": ((count, spec.action_dim), np.float64),
         "seed": ((count,), np.int64),
-        "reached": ((count, spec.obs_dim), np.float64),
+        "next_obs": ((count, spec.obs_dim), np.float64),
         "obs": ((count, spec.obs_dim), np.float64),
         "reward": ((count,), np.float64),
         "terminated": ((count,), np.bool_),

@@ -7,15 +7,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.envs.errors import Fault
+from r2r2.envs.make import Env, EnvBuilder, adapt_env, make_env
 from r2r2.envs.spec import Member
-from r2r2.envs.vector.local_envs import EnvFactory
+
+NO_EPISODE = -1  # in place of a seed: begin none
+
+SavedState = dict[str, NDArray[Any]]  # plain arrays, of kinds b, i, u and f
+
+
+class EnvFactory(NamedTuple):
+    """How to build one environment, in whichever process.
+
+    Example:
+        >>> EnvFactory("Pendulum-v1", action_repeat=1).build().action_space.shape
+        (1,)
+    """
+
+    task: str
+    action_repeat: int
+    builder: EnvBuilder | None = None  # builds it in place of the task's id
+
+    def build(self) -> Env:
+        """The environment as agents see it."""
+        if self.builder is None:
+            return make_env(self.task, self.action_repeat)
+        return adapt_env(self.task, self.builder(), self.action_repeat)
 
 
 class EnvSlot(NamedTuple):
     """What one slot of a pool is for."""
 
     member: Member
-    recipe: EnvFactory
+    factory: EnvFactory
     purpose: str  # 'training' or 'evaluation'
 
 
@@ -25,7 +48,7 @@ class StepResult(NamedTuple):
     The row of a slot that failed has no reward, no end, and the last good observation.
     """
 
-    reached: NDArray[np.float64]  # [K, obs]; at an episode's end the one it ended in
+    next_obs: NDArray[np.float64]  # [K, obs]; at an episode's end the one it ended in
     reward: NDArray[np.float64]  # [K]
     terminated: NDArray[np.bool_]  # [K]
     truncated: NDArray[np.bool_]  # [K]; a time limit
@@ -35,7 +58,7 @@ class StepResult(NamedTuple):
     faults: tuple[Fault, ...] = ()
 
     @property
-    def columns(self) -> tuple[NDArray[Any], ...]:
+    def arrays(self) -> tuple[NDArray[Any], ...]:
         """The arrays, [K, ...] each."""
         return tuple(cast(Any, self)[:-1])
 
@@ -44,16 +67,16 @@ class StepResult(NamedTuple):
         """Whose episode is over, [K]."""
         return self.terminated | self.truncated
 
-    def part(self, begin: int, end: int) -> "StepResult":
+    def rows(self, begin: int, end: int) -> "StepResult":
         """Some of the rows, with the faults of all."""
-        rows = [column[begin:end] for column in self.columns]
+        rows = [column[begin:end] for column in self.arrays]
         return StepResult(*cast(Any, rows))._replace(faults=self.faults)
 
     def without(self, slots: Sequence[int], faults: tuple[Fault, ...]) -> "StepResult":
         """The step with its faults, and nothing of what the failed of `slots` did."""
         failed = np.isin(slots, [fault.slot for fault in faults])
         return StepResult(
-            reached=np.where(failed[:, None], self.obs, self.reached),
+            next_obs=np.where(failed[:, None], self.obs, self.next_obs),
             reward=np.where(failed, 0.0, self.reward),
             terminated=self.terminated & ~failed,
             truncated=self.truncated & ~failed,

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import cloudpickle
 
 from r2r2.envs.spec import Spec
-from r2r2.envs.vector.local_envs import LOAD, EnvFactory, LocalEnvs
+from r2r2.envs.vector.local_envs import LOAD, LocalEnvs
 from r2r2.envs.vector.messages import NOTHING, packed, unpacked
 from r2r2.envs.vector.shared_arrays import IDLE, Slots, memory_size, slots_over
 from r2r2.envs.vector.spin_wait import HINT, heard, wait_until
+from r2r2.envs.vector.step_types import EnvFactory
 
 WATCH = 1.0  # seconds
 
@@ -28,7 +29,7 @@ class WorkerConfig(NamedTuple):
     """What a worker is told when it starts."""
 
     number: int
-    recipes: dict[int, EnvFactory]  # by slot
+    factories: dict[int, EnvFactory]  # by slot
     slots: int  # of the whole pool
     spec: Spec
     looking: float  # seconds to look for orders before sleeping
@@ -42,8 +43,8 @@ def serve(pipe: Connection, memory_file: int) -> None:
         return
     memory = mmap.mmap(memory_file, memory_size(post.slots, post.spec))
     rows = slots_over(memory, post.slots, post.spec)
-    troupe, number, seen = LocalEnvs(post.recipes), post.number, 0
-    slots, asleep = list(post.recipes), rows.asleep[number : number + 1]
+    troupe, number, seen = LocalEnvs(post.factories), post.number, 0
+    slots, asleep = list(post.factories), rows.asleep[number : number + 1]
 
     def told() -> bool:
         return bool(rows.asked[number] != seen)

@@ -73,7 +73,7 @@ class Worker:
         self, post: WorkerConfig, rows: Slots, memory: Memory, patience: float
     ):
         self._number, self._looking, self._rows = post.number, post.looking, rows
-        self.slots = list(post.recipes)
+        self.slots = list(post.factories)
         self._memory, self._patience = memory, patience
         self._told_first = _pickled(post)
         self._start()
@@ -225,7 +225,7 @@ def _pickled(post: WorkerConfig) -> bytes:
     try:
         return bytes(cloudpickle.dumps(post))
     except Exception as error:
-        task = next(iter(post.recipes.values())).task
+        task = next(iter(post.factories.values())).task
         raise UserError(
             f"env is {task!r}, which cannot be sent to a worker process"
             f" ({type(error).__name__}: {error}); workers 0 steps it in this one"
