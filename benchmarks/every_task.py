@@ -59,7 +59,7 @@ def config_of(agent: str, task: str, widths: str) -> RunConfig:
     chosen |= {"utd": 2 if td7 and not dmc else 1, "replay_size": 5_000}
     chosen |= {"eval_every": steps, "eval_episodes": 1, "log_every": 50}
     if widths == "small":
-        own = [name for name in SIZES if hasattr(AGENTS[agent][0], name)]
+        own = [name for name in SIZES if hasattr(AGENTS[agent].config, name)]
         chosen |= {f"agent.{name}": 32 for name in own}
     return finalize_config(resolve(chosen))
 

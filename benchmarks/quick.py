@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from r2r2.config.presets import QUICK_TARGET
+from r2r2.config.resolve import QUICK_TARGET
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.versions import versions
 

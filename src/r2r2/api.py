@@ -274,8 +274,8 @@ def evaluate_run(
         >>> found.returns.shape
         (1, 2)
     """
-    if not EPISODES.holds(episodes):
-        raise UserError(f"episodes is {episodes}; allowed is {EPISODES.words}")
+    if not EPISODES.is_valid(episodes):
+        raise UserError(f"episodes is {episodes}; allowed is {EPISODES.description}")
     folder = open_run(path)
     config = load_config(folder)
     members = select_members(fleet_members(config), member)

@@ -49,8 +49,8 @@ def test_every_command_has_help(r2r2, here, argv, words):
 def test_agents_are_listed_with_what_they_are(r2r2):
     code, out, _ = r2r2("list", "agents")
     assert code == 0
-    for name, (_, text) in AGENTS.items():
-        assert f"{name:18} {text}\n" in out
+    for name, spec in AGENTS.items():
+        assert f"{name:18} {spec.description}\n" in out
 
 
 def test_tasks_are_listed_once_each(r2r2):

@@ -8,8 +8,7 @@ from r2r2.config.agents import AGENTS
 from r2r2.config.common import R2R2, Representation
 from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config
-from r2r2.config.presets import QUICK
-from r2r2.config.resolve import default_config, resolve
+from r2r2.config.resolve import default_config, quick_config, resolve
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def file(tmp_path):
 def test_nothing_is_the_quick_preset():
     assert parse_train([]) == parse_train(["--quick"])
     command = parse_train([])
-    assert command == (resolve(QUICK), None, RunOptions(), True)
+    assert command == (resolve(quick_config()), None, RunOptions(), True)
 
 
 def test_anything_else_is_not():
@@ -42,9 +41,9 @@ def test_the_example_of_the_readme():
 
 def test_flags_win_over_the_file_and_the_file_over_the_preset(file):
     config = parse_train(["--steps", "8", "--quick", "--config", str(file)]).config
-    assert (config.steps, config.utd, config.warmup) == (8, 7, QUICK["warmup"])
+    assert (config.steps, config.utd, config.warmup) == (8, 7, quick_config()["warmup"])
     assert (config.env, config.agent.name) == (("dog-run",), "td7")
-    assert config.agent.width == QUICK["agent.width"]
+    assert config.agent.width == quick_config()["agent.width"]
 
 
 @pytest.mark.parametrize("name", ["--agent", "--agent.name"])
@@ -108,14 +107,14 @@ def test_help_shows_every_field_with_its_text_and_the_agents_default(agent):
             continue
         name = path.rpartition(".")[2].replace("_", "-")
         option = f"--[no-]{name}" if leaf.kind is bool else f"--{name} X"
-        assert leaf.text
+        assert leaf.help
         value = leaf.value
         if leaf.kind is bool:
             value = str(value).lower()
         elif isinstance(value, tuple):
             value = ",".join(map(str, value))
         default = f" [{value}]" if value != "" else ""
-        assert f"{option} {leaf.text}{default}" in lines
+        assert f"{option} {leaf.help}{default}" in lines
 
 
 def test_help_is_as_wide_as_the_terminal(monkeypatch):

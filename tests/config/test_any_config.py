@@ -43,7 +43,7 @@ SMALL = {
     int: st.integers(0, 9),
     float: st.floats(0, 1) | st.floats(1e-6, 1e6) | st.floats(-HUGE, HUGE),
     bool: st.booleans(),
-    str: st.sampled_from(["updates", "decisions"]),
+    str: st.sampled_from(["updates", "decisions", "mixed", "tf32", "float32"]),
     tuple[int, ...]: st.sampled_from([1, 2, (7,), (2**31 - 1, 0)]),
 }
 FAMILIES = ("td7+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
@@ -78,7 +78,7 @@ def _small(leaf):
     if leaf.path.endswith("blocks"):
         return st.integers(1, 2)  # more take long to compile
     small = SMALL[leaf.kind]
-    return small if leaf.path == "seeds" else small.filter(leaf.allowed.holds)
+    return small if leaf.path == "seeds" else small.filter(leaf.allowed.is_valid)
 
 
 def check_sentence(refusal):

@@ -6,8 +6,13 @@ from r2r2.config.agents import AGENTS, agent_config
 from r2r2.config.common import R2R2, Representation
 from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config
-from r2r2.config.presets import QUICK
-from r2r2.config.resolve import default_config, resolve, validate, with_action_repeat
+from r2r2.config.resolve import (
+    default_config,
+    quick_config,
+    resolve,
+    validate,
+    with_action_repeat,
+)
 from r2r2.config.run import RunConfig
 from r2r2.config.td7 import TD7Config
 
@@ -125,10 +130,10 @@ def test_zero_action_repeat_is_the_suites_own():
 
 
 def test_the_quick_preset_is_a_config():
-    config = resolve(QUICK)
+    config = resolve(quick_config())
     assert config.env == ("cartpole-swingup",)
     assert config.warmup < config.steps
-    assert set(QUICK) <= {*flatten_config(config), "agent"}
+    assert set(quick_config()) <= {*flatten_config(config), "agent"}
 
 
 def test_a_config_cannot_be_changed():

@@ -33,7 +33,7 @@ KINDS = {
     int: st.integers(0, 10**7),
     float: st.floats(0, 1) | st.floats(0, 1e300),
     bool: st.booleans(),
-    str: st.sampled_from(["updates", "decisions"]),
+    str: st.sampled_from(["updates", "decisions", "mixed", "tf32", "float32"]),
     tuple[int, ...]: st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple),
     tuple[str, ...]: st.lists(WORDS.map(str.strip), max_size=3).map(tuple),
 }
@@ -49,7 +49,7 @@ def configs(draw):
     values = {}
     for path in sorted(chosen):
         leaf = flatten_config(plain)[path]
-        values[path] = draw(KINDS[leaf.kind].filter(leaf.allowed.holds))
+        values[path] = draw(KINDS[leaf.kind].filter(leaf.allowed.is_valid))
     config = replace_fields(plain, values)
     assume(config.steps * config.utd < 2**31)
     for pair in PAIRS:
@@ -70,7 +70,7 @@ def changed(path, config):
     if leaf.kind is bool:
         value = not leaf.value
     elif leaf.kind is str:
-        value = "decisions"
+        value = leaf.allowed.choices[-1]
     elif isinstance(leaf.value, tuple):
         value = ("dog-run",) if path == "env" else (7,)
     else:

@@ -20,7 +20,7 @@ from r2r2.config.interval import INTERVAL, Interval, parse_interval
 )
 def test_an_interval_is_minutes_steps_or_never(text, found):
     assert parse_interval(text) == found
-    assert INTERVAL.holds(text)
+    assert INTERVAL.is_valid(text)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_an_interval_is_minutes_steps_or_never(text, found):
     ],
 )
 def test_anything_else_is_refused_in_a_sentence(text):
-    assert not INTERVAL.holds(text)
+    assert not INTERVAL.is_valid(text)
     with pytest.raises(UserError) as refused:
         parse_interval(text)
     assert str(refused.value) == (

@@ -145,9 +145,9 @@ def test_a_run_goes_on_from_saved_statistics(tmp_path):
 
 
 def test_agents_normalise_as_their_record_says():
-    for name, (config, _) in AGENTS.items():
+    for name, spec in AGENTS.items():
         settled = {"critics": 1, "discount": 0.9} if "simbav2" in name else {}
-        config = dataclasses.replace(config, **settled)
+        config = dataclasses.replace(spec.config, **settled)
         normaliser = make_normalizer(config, initial_statistics(1, 3))
         agent = make_agent(config, Spec(obs_dim=3, action_dim=1), 1)
         assert agent.normalizes == (normaliser.scales() is not None)

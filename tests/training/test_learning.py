@@ -7,7 +7,7 @@ from test_training import named
 from r2r2 import AGENTS, resolve, train
 from r2r2.api import RunOptions
 from r2r2.compute import fp16_weights as halves
-from r2r2.config.presets import QUICK
+from r2r2.config.resolve import quick_config
 from r2r2.storage.events import read_events
 
 # Small networks with large steps; by the first words of the agents' names.
@@ -97,7 +97,7 @@ def test_cartpole_is_swung_up_from_two_seeds(tmp_path):
 
     The longest test stands first, so that no core waits for it at the end.
     """
-    config = resolve(QUICK, {"seeds": 2, "eval_every": 5_000})
+    config = resolve(quick_config(), {"seeds": 2, "eval_every": 5_000})
     result = train(config, tmp_path / "run")
     # A random policy earns some 50, one that only holds the cart some 200.
     assert result.random["cartpole-swingup"] < 100

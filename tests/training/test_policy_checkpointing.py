@@ -2,7 +2,7 @@
 
 import pytest
 
-from r2r2.config.td7 import AssessmentConfig
+from r2r2.config.common import AssessmentConfig
 from r2r2.training.policy_checkpointing import (
     AssessmentState,
     after_episode,

@@ -59,7 +59,7 @@ class SimbaV2State(NamedTuple):
     horizon: Array  # updates of the whole run
 
 
-def simbav2(config: SimbaV2Config, spec: Spec) -> Agent:
+def simbav2(config: SimbaV2Config, spec: Spec, _: int = 1) -> Agent:
     """SimbaV2 as a record of pure functions.
 
     Example:

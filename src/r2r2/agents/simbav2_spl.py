@@ -34,7 +34,7 @@ class SPLState(NamedTuple):
     base: SimbaV2State
 
 
-def simbav2_spl(config: SimbaV2SPLConfig, spec: Spec) -> Agent:
+def simbav2_spl(config: SimbaV2SPLConfig, spec: Spec, _: int = 1) -> Agent:
     """SimbaV2's record with another state.
 
     Example:

@@ -51,7 +51,7 @@ class TD7State(NamedTuple):
     values: ValueRange
 
 
-def td7(config: TD7Config, spec: Spec) -> Agent:
+def td7(config: TD7Config, spec: Spec, _: int = 1) -> Agent:
     """TD7 as a record of pure functions.
 
     Example:

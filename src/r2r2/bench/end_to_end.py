@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from r2r2.api import make_pool
 from r2r2.bench.timing_stats import rounded
-from r2r2.config.agents import AgentConfig
+from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig

@@ -8,12 +8,11 @@ import jax
 from r2r2.agents.registry import make_agent
 from r2r2.bench.bench_fleet import Cost, FullFleet, random_rows
 from r2r2.bench.timing_stats import Spread, rounded, spread_of
-from r2r2.config.agents import AGENTS, AgentConfig
+from r2r2.config.agents import agent_spec
+from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError
 from r2r2.envs.spec import Spec
 from r2r2.training.memory import SHARE, agent_bytes, device_bytes, row_bytes
-
-WITH_R2R2 = "+r2r2"
 
 
 class Sizes(NamedTuple):
@@ -63,17 +62,6 @@ Watch = Callable[[Stage], None]
 Seconds = dict[str, list[float]]  # by agent, of one update of one member
 
 
-def base_of(agent: str) -> str | None:
-    """The agent without R2R2, of one that has it.
-
-    Example:
-        >>> base_of("td7-ln+r2r2"), base_of("td7")
-        ('td7-ln', None)
-    """
-    base = agent.removesuffix(WITH_R2R2)
-    return base if base != agent and base in AGENTS else None
-
-
 def with_bases(agents: tuple[str, ...]) -> tuple[str, ...]:
     """The agents, those with R2R2 behind their bases, which are added if need be.
 
@@ -81,7 +69,7 @@ def with_bases(agents: tuple[str, ...]) -> tuple[str, ...]:
         >>> with_bases(("td7+r2r2", "simbav2"))
         ('td7', 'td7+r2r2', 'simbav2')
     """
-    pairs = [(base_of(agent), agent) for agent in agents]
+    pairs = [(agent_spec(agent).base, agent) for agent in agents]
     return tuple(dict.fromkeys(x for pair in pairs for x in pair if x is not None))
 
 
@@ -201,7 +189,7 @@ def _overheads(seconds: Seconds, members: int) -> list[Overhead]:
     """Of every agent whose base was timed too, repeat by repeat."""
     found: list[Overhead] = []
     for agent, own in seconds.items():
-        if (base := base_of(agent)) is None or base not in seconds:
+        if (base := agent_spec(agent).base) is None or base not in seconds:
             continue
         pairs = list(zip(own, seconds[base], strict=True))
         more = spread_of([1e6 * (x - y) for x, y in pairs])

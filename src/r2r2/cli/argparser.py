@@ -122,7 +122,7 @@ def _line(leaf: FieldSpec, name: str) -> str:
     shown = ",".join(map(str, leaf.value)) if isinstance(leaf.value, tuple) else leaf[2]
     default = f" [{str(shown).lower() if leaf.kind is bool else shown}]"
     return textwrap.fill(
-        leaf.text + (default if shown != "" else ""),
+        leaf.help + (default if shown != "" else ""),
         width=shutil.get_terminal_size().columns,
         initial_indent=f"  {option:<{NAME_WIDTH}} ",
         subsequent_indent=" " * (NAME_WIDTH + 3),

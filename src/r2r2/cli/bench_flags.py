@@ -11,7 +11,8 @@ from r2r2.bench.end_to_end import Course
 from r2r2.bench.updates import Sizes, with_bases
 from r2r2.cli.argparser import Option, fields_help, split, texts
 from r2r2.cli.train_flags import FILE
-from r2r2.config.agents import AgentConfig, agent_config
+from r2r2.config.agents import agent_config
+from r2r2.config.common import AgentConfig, TaskInfo
 from r2r2.config.errors import UserError, did_you_mean
 from r2r2.config.fields import (
     ANY,
@@ -23,11 +24,9 @@ from r2r2.config.fields import (
     size,
 )
 from r2r2.config.run import RunConfig
-from r2r2.config.simbav2 import SimbaV2Config
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
 from r2r2.training.loop import CALL
-from r2r2.training.task_defaults import CRITICS
 
 
 def _different(values: tuple[str, ...]) -> bool:
@@ -201,11 +200,9 @@ def _config(name: str, task: str, given: dict[str, Any]) -> AgentConfig:
     changes = {x: given["width"] for x in WIDTHS if x in own and "width" in given}
     if "batch_size" in given:
         changes["batch_size"] = given["batch_size"]
-    if isinstance(config, SimbaV2Config):
-        changes["critics"] = CRITICS[PAPER_TASKS[task].suite]
-        # The time of an update does not depend on it.
-        config = dataclasses.replace(config, discount=0.99)
-    return dataclasses.replace(config, **changes)
+    # The time of an update does not depend on the length of an episode.
+    info = TaskInfo(task, PAPER_TASKS[task].suite, lambda: 1000)
+    return dataclasses.replace(config, **changes).for_task(info)
 
 
 def _course(

@@ -20,8 +20,8 @@ def list_command(argv: list[str]) -> int:
         near = did_you_mean(what, SUBJECTS)
         raise UserError(f"what is {what!r}; allowed are {', '.join(SUBJECTS)}{near}")
     if what == "agents":
-        for name, (_, text) in AGENTS.items():
-            print(f"{name:18} {text}")
+        for name, spec in AGENTS.items():
+            print(f"{name:18} {spec.description}")
     else:
         _list_tasks()
     return 0

@@ -16,7 +16,7 @@ from r2r2.cli.progress import Bar, spread
 from r2r2.cli.signals import exit_code, interruptible
 from r2r2.cli.train_flags import TrainCommand, parse_train, train_help
 from r2r2.config.interval import Interval, parse_interval
-from r2r2.config.presets import QUICK, QUICK_TARGET
+from r2r2.config.resolve import QUICK_TARGET, QUICK_TASK
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields
 from r2r2.storage.run_folder import open_run
@@ -140,7 +140,7 @@ def _say_result(console: Console, result: Result, quick: bool) -> None:
         line = f"{task}: return {spread(result.returns[mine])}"
         if task in result.random:
             line += f"; a random policy {result.random[task]:.1f}"
-        if quick and task == QUICK["env"]:
+        if quick and task == QUICK_TASK["env"]:
             line += f"; what --quick should reach {QUICK_TARGET}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     _say_stopped(result.stopped)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from r2r2.api import DEFAULT_OPTIONS, RunOptions
 from r2r2.cli.argparser import HELP_TOKENS, Option, fields_help, split, texts
-from r2r2.config.agents import AGENTS
+from r2r2.config.agents import AGENTS, DEFAULT_AGENT
 from r2r2.config.errors import UserError
 from r2r2.config.fields import (
     ANY,
@@ -18,11 +18,10 @@ from r2r2.config.fields import (
     replace_fields,
 )
 from r2r2.config.interval import INTERVAL
-from r2r2.config.presets import quick_config
 from r2r2.config.resolve import (
-    DEFAULT_AGENT,
     agent_name,
     default_config,
+    quick_config,
     resolve,
     validate,
 )
@@ -59,7 +58,7 @@ OWN = {
             "checkpoint_every",
             str,
             DEFAULT_OPTIONS.checkpoint_every,
-            f"how often to keep what --resume needs: {INTERVAL.words}",
+            f"how often to keep what --resume needs: {INTERVAL.description}",
             INTERVAL,
         ),
         FieldSpec(

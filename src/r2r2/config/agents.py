@@ -1,71 +1,97 @@
-"""The agents by name.
+"""Registry of agents: one `AgentSpec` each, built in or from a user's module.
 
 Defaults are those of the paper (R2R2) and of the base algorithms' releases; the help
-of a field says where it is otherwise.
+of a field says where they differ.
 """
 
-from r2r2.config.common import R2R2
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from r2r2.config.common import R2R2, AgentConfig
 from r2r2.config.errors import UserError, did_you_mean
 from r2r2.config.minphi import MinPhiConfig
 from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
 from r2r2.config.td7 import TD7Config
 
-AgentConfig = TD7Config | MinPhiConfig | SimbaV2Config
-
-WARMUP: dict[type[AgentConfig], int] = {
-    TD7Config: 25_000,
-    MinPhiConfig: 5_000,
-    SimbaV2Config: 5_000,
-    SimbaV2SPLConfig: 5_000,
-}
-
-AGENTS: dict[str, tuple[AgentConfig, str]] = {
-    "td7": (TD7Config(), "TD7: state-action embeddings, LAP, policy checkpoints"),
-    "td7+r2r2": (
-        TD7Config(name="td7+r2r2", representation=R2R2),
-        "TD7 with R2R2 on its encoder",
-    ),
-    "td7-ln": (
-        TD7Config(name="td7-ln", layer_norm=True),
-        "TD7 with LayerNorm in its encoder",
-    ),
-    "td7-ln+r2r2": (
-        TD7Config(name="td7-ln+r2r2", layer_norm=True, representation=R2R2),
-        "TD7-LN with R2R2 on its encoder",
-    ),
-    "minphi": (
-        MinPhiConfig(),
-        "Minimalist phi: actor and critic on the latents of a self-predictive encoder",
-    ),
-    "minphi+r2r2": (
-        MinPhiConfig(name="minphi+r2r2", representation=R2R2),
-        "Minimalist phi with R2R2 on its encoder",
-    ),
-    "simbav2": (
-        SimbaV2Config(),
-        "SimbaV2: SAC with weights on the sphere and categorical critics",
-    ),
-    "simbav2-spl": (
-        SimbaV2SPLConfig(),
-        "SimbaV2 beside a self-predictive encoder",
-    ),
-    "simbav2-spl+r2r2": (
-        SimbaV2SPLConfig(name="simbav2-spl+r2r2", representation=R2R2),
-        "SimbaV2-SPL with R2R2 on its encoder",
-    ),
-}
+DEFAULT_AGENT = "td7+r2r2"
 
 
-def agent_config(name: str) -> AgentConfig:
-    """The defaults of a named agent.
+@dataclasses.dataclass(frozen=True)
+class AgentSpec:
+    """An agent as the program knows it: its config, its algorithm and its defaults.
 
-    Raises:
-        UserError: There is no agent of that name.
+    Attributes:
+        name: value of `--agent`; ignored where the agent is named by its module.
+        config: default settings.
+        make: function `(config, spec, utd) -> Agent`, or its import path
+            "module:function", which is imported when an agent is made.
+        warmup: decision steps of random actions before training.
+        preset: fields that `--quick` changes: a small network for a small task.
+        description: one line for `r2r2 list agents`.
+        base: name of the agent that this one adds R2R2 to.
 
     Example:
-        >>> agent_config("td7+r2r2").representation == R2R2
-        True
+        >>> AGENTS["td7+r2r2"].base, AGENTS["td7+r2r2"].warmup
+        ('td7', 25000)
     """
+
+    name: str
+    config: AgentConfig
+    make: str | Callable[[Any, Any, int], Any]
+    warmup: int = 5_000
+    preset: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    description: str = ""
+    base: str | None = None
+
+
+AGENTS: dict[str, AgentSpec] = {}
+
+
+def register(spec: AgentSpec, replace: bool = False) -> AgentSpec:
+    """Make an agent available by its name, in this process.
+
+    Args:
+        spec: the agent.
+        replace: whether to replace an agent of the same name.
+
+    Returns:
+        The agent, with its name in its config.
+
+    Raises:
+        UserError: The name is taken or not usable.
+
+    Example:
+        >>> wide = dataclasses.replace(agent_config("td7"), width=1024)
+        >>> spec = AgentSpec("td7-wide", wide, "r2r2.agents.td7:td7", warmup=25_000)
+        >>> register(spec).config.name
+        'td7-wide'
+        >>> del AGENTS["td7-wide"]
+    """
+    if not spec.name or ":" in spec.name:
+        raise UserError(
+            f"agent: expected a name without ':', got {spec.name!r}; "
+            "'module:NAME' finds an AgentSpec without registration"
+        )
+    if spec.name in AGENTS and not replace:
+        raise UserError(f"agent: {spec.name!r} is already registered")
+    AGENTS[spec.name] = _named(spec, spec.name)
+    return AGENTS[spec.name]
+
+
+def agent_spec(name: str) -> AgentSpec:
+    """Return the agent of that name, or the `AgentSpec` at `module:NAME`.
+
+    Raises:
+        UserError: There is no such agent.
+
+    Example:
+        >>> agent_spec("simbav2").description
+        'SimbaV2: SAC with hyperspherical weights and categorical critics'
+    """
+    if ":" in name:
+        return _imported(name)
     if name == "simbav2+r2r2":
         raise UserError(
             f"agent is {name!r}; SimbaV2 has no encoder that R2R2 could act on, but "
@@ -76,4 +102,136 @@ def agent_config(name: str) -> AgentConfig:
             f"agent is {name!r}; allowed are {', '.join(AGENTS)}"
             + did_you_mean(name, AGENTS)
         )
-    return AGENTS[name][0]
+    return AGENTS[name]
+
+
+def agent_config(name: str) -> AgentConfig:
+    """Return the default settings of an agent.
+
+    Raises:
+        UserError: There is no such agent.
+
+    Example:
+        >>> agent_config("td7+r2r2").representation == R2R2
+        True
+    """
+    return agent_spec(name).config
+
+
+def _imported(name: str) -> AgentSpec:
+    """Return the `AgentSpec` at `module:NAME`, under that name."""
+    module_name, _, attribute = name.rpartition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"agent: cannot import {module_name!r} ({type(error).__name__}: {reason})"
+        ) from error
+    spec = getattr(module, attribute, None)
+    if spec is None:
+        specs = [key for key, x in vars(module).items() if isinstance(x, AgentSpec)]
+        near = did_you_mean(attribute, specs, most=1)
+        raise UserError(f"agent: {module_name!r} has no attribute {attribute!r}{near}")
+    if not isinstance(spec, AgentSpec):
+        raise UserError(f"agent: expected an AgentSpec at {name!r}, got {spec!r}")
+    return _named(spec, name)
+
+
+def _named(spec: AgentSpec, name: str) -> AgentSpec:
+    """Return the agent with a name that resolves to it, also from a saved config."""
+    config = dataclasses.replace(spec.config, name=name)
+    return dataclasses.replace(spec, name=name, config=config)
+
+
+# Small networks learn faster with larger learning rates, more exploration and a
+# shorter horizon; `benchmarks/quick.py` measures what these settings reach.
+_SMALL_BATCH = {"agent.batch_size": 128, "agent.discount": 0.98}
+_RATES = {
+    "agent.encoder_rate": 1e-3,
+    "agent.critic_rate": 1e-3,
+    "agent.actor_rate": 1e-3,
+}
+_TD7_PRESET = {
+    "agent.width": 64,
+    "agent.latent": 64,
+    **_SMALL_BATCH,
+    **_RATES,
+    "agent.exploration_noise": 0.3,
+    "agent.target_period": 100,
+}
+_MINPHI_PRESET = {
+    "agent.width": 64,
+    "agent.model_width": 64,
+    **_SMALL_BATCH,
+    **_RATES,
+    "agent.noise_steps": 5_000,
+}
+_SIMBAV2_PRESET = {
+    "agent.actor_width": 64,
+    "agent.critic_width": 64,
+    **_SMALL_BATCH,
+    "agent.first_rate": 1e-3,
+    "agent.last_rate": 5e-4,
+}
+_SPL_PRESET = {
+    **_SIMBAV2_PRESET,
+    "agent.latent": 64,
+    "agent.model_width": 64,
+    "agent.encoder_first_rate": 1e-3,
+    "agent.encoder_last_rate": 5e-4,
+}
+
+_TD7 = AgentSpec(
+    "td7",
+    TD7Config(),
+    "r2r2.agents.td7:td7",
+    warmup=25_000,
+    preset=_TD7_PRESET,
+    description="TD7: state-action embeddings, LAP, policy checkpoints",
+)
+_TD7_LN = dataclasses.replace(
+    _TD7,
+    name="td7-ln",
+    config=TD7Config(layer_norm=True),
+    description="TD7 with LayerNorm in its encoder",
+)
+_MINPHI = AgentSpec(
+    "minphi",
+    MinPhiConfig(),
+    "r2r2.agents.minphi:minphi",
+    preset=_MINPHI_PRESET,
+    description="Minimalist phi: actor and critic on self-predictive latents",
+)
+_SIMBAV2 = AgentSpec(
+    "simbav2",
+    SimbaV2Config(),
+    "r2r2.agents.simbav2:simbav2",
+    preset=_SIMBAV2_PRESET,
+    description="SimbaV2: SAC with hyperspherical weights and categorical critics",
+)
+_SIMBAV2_SPL = AgentSpec(
+    "simbav2-spl",
+    SimbaV2SPLConfig(),
+    "r2r2.agents.simbav2_spl:simbav2_spl",
+    preset=_SPL_PRESET,
+    description="SimbaV2 with a self-predictive encoder",
+)
+
+
+def _with_r2r2(base: AgentSpec) -> AgentSpec:
+    """Return an agent with R2R2 on the encoder of its base."""
+    config: Any = base.config
+    return dataclasses.replace(
+        base,
+        name=f"{base.name}+r2r2",
+        config=dataclasses.replace(config, representation=R2R2),
+        description=f"{base.name} with R2R2 on its encoder",
+        base=base.name,
+    )
+
+
+for _base in (_TD7, _TD7_LN, _MINPHI, _SIMBAV2, _SIMBAV2_SPL):
+    register(_base)
+    if _base.config.representation is not None:
+        register(_with_r2r2(_base))

@@ -1,14 +1,23 @@
-"""What the configs of several agents are made of."""
+"""Base class of agent configs, and the parts that several agents share."""
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Callable
+from typing import NamedTuple, Self
 
-from r2r2.config.fields import NON_NEGATIVE, POSITIVE, fraction_below, option
+from r2r2.config.fields import (
+    NON_NEGATIVE,
+    POSITIVE,
+    at_least,
+    between,
+    fraction_below,
+    one_of,
+    option,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Representation:
-    """Weights of the encoder's loss: SPL alone, or with R2R2's two terms.
+    """Weights of the encoder's loss: self-prediction, alone or with R2R2's two terms.
 
     Example:
         >>> R2R2.lambda_rr, R2R2.lambda_var
@@ -23,7 +32,7 @@ class Representation:
         0.0, "weight of the variance hinge, L_Var; 0 removes the term", NON_NEGATIVE
     )
     variance_threshold: float = option(
-        1.0, "v_th, the deviation at which the hinge closes", POSITIVE
+        1.0, "v_th, the standard deviation above which the hinge is 0", POSITIVE
     )
     zero_centred: bool = option(False, "ablation: subtract the batch mean before L_RR")
 
@@ -34,7 +43,7 @@ R2R2 = Representation(lambda_rr=0.01, lambda_var=0.01)
 
 @dataclasses.dataclass(frozen=True)
 class Adam:
-    """Adam's constants; the learning rates are the networks' own."""
+    """Adam's constants; every network has its own learning rate."""
 
     beta1: float = option(0.9, "decay of the first moment", fraction_below(1))
     beta2: float = option(0.999, "decay of the second moment", fraction_below(1))
@@ -44,8 +53,108 @@ class Adam:
 ADAM = Adam()
 
 
-class LockstepConfig:
-    """An agent that trains after every step, from the very end of its warm-up on."""
+@dataclasses.dataclass(frozen=True)
+class AssessmentConfig:
+    """Number of episodes that assess a policy before it may become the checkpoint."""
 
-    policy_checkpoints: ClassVar[bool] = False
-    warmup_ends_with_episode: ClassVar[bool] = False
+    early_episodes: int = option(
+        1, "episodes per assessment before the switch", at_least(1)
+    )
+    late_episodes: int = option(
+        20, "episodes per assessment after the switch", at_least(1)
+    )
+    switch: int = option(
+        750_000, "when to switch, in the unit that `count` names", at_least(0)
+    )
+    count: str = option(
+        "updates",
+        "unit of `switch`: updates (as released) or decisions trained on",
+        one_of("updates", "decisions"),
+    )
+    reset_weight: float = option(
+        0.9, "factor applied to the best score at the switch", between(0, 1)
+    )
+
+
+ASSESSMENT = AssessmentConfig()
+
+
+class Normalization(NamedTuple):
+    """Settings of the normalizer of observations and rewards."""
+
+    discount: float  # of the running return whose variance scales rewards
+    return_limit: float  # bound on the largest return so far, after scaling
+
+
+class TaskInfo(NamedTuple):
+    """Facts about a task that an agent's automatic settings depend on."""
+
+    name: str
+    suite: str  # "gymnasium" or "dmc"
+    # Decision steps of an episode, None without a time limit; builds an environment.
+    episode_length: Callable[[], int | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentConfig:
+    """Base class of agent configs: what the rest of the program asks of every agent.
+
+    A subclass is a frozen dataclass whose fields become command-line options and TOML
+    keys. It must define `name`, `batch_size` and `discount`, and overrides any of the
+    properties below, as a property or as a field.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class MyConfig(AgentConfig):
+        ...     batch_size: int = option(256, "transitions per update", at_least(1))
+        ...     discount: float = option(0.99, "discount factor", between(0, 1))
+        >>> MyConfig().policy_checkpoints
+        False
+    """
+
+    name: str = ""
+
+    @property
+    def batch_size(self) -> int:
+        """Transitions per update."""
+        raise NotImplementedError(f"{type(self).__name__} must define batch_size")
+
+    @property
+    def discount(self) -> float:
+        """Discount factor of the critics."""
+        raise NotImplementedError(f"{type(self).__name__} must define discount")
+
+    @property
+    def policy_checkpoints(self) -> bool:
+        """Whether training waits for assessments of the policy, as in TD7."""
+        return False
+
+    @property
+    def assessment(self) -> AssessmentConfig:
+        """How policies are assessed; used with `policy_checkpoints` only."""
+        return ASSESSMENT
+
+    @property
+    def warmup_ends_with_episode(self) -> bool:
+        """Whether warm-up continues to the end of the episode in progress."""
+        return False
+
+    @property
+    def representation(self) -> Representation | None:
+        """Weights of the encoder's loss, or None for an agent without an encoder."""
+        return None
+
+    @property
+    def normalization(self) -> Normalization | None:
+        """Settings of the normalizer, or None for an agent that sees raw values."""
+        return None
+
+    @property
+    def depends_on_run_length(self) -> bool:
+        """Whether a schedule ends with the run, so that a run cannot be extended."""
+        return False
+
+    def for_task(self, task: TaskInfo) -> Self:
+        """Return the config with automatic settings resolved for a task."""
+        del task
+        return self

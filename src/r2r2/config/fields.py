@@ -21,8 +21,9 @@ HUGE = 1e18  # the product of two fits into single precision
 class Range(NamedTuple):
     """What a field allows, as a phrase for people and as a test."""
 
-    words: str
-    holds: Callable[[Any], bool]
+    description: str
+    is_valid: Callable[[Any], bool]
+    choices: tuple[str, ...] = ()
 
 
 def at_least(least: int) -> Range:
@@ -54,7 +55,7 @@ def fraction_below(high: float) -> Range:
 
 def one_of(*values: str) -> Range:
     """One of a few words."""
-    return Range("one of " + ", ".join(values), lambda x: x in values)
+    return Range("one of " + ", ".join(values), lambda x: x in values, values)
 
 
 FINITE = between(-HUGE, HUGE)
@@ -95,13 +96,19 @@ KINDS = {
 }
 
 
+TRUTH_VALUES = {
+    **dict.fromkeys(("true", "on", "yes"), True),
+    **dict.fromkeys(("false", "off", "no"), False),
+}
+
+
 class FieldSpec(NamedTuple):
     """One field: its dotted name, type, present value, help and range."""
 
     path: str
     kind: Any
     value: Any
-    text: str
+    help: str
     allowed: Range
 
 
@@ -172,11 +179,16 @@ def parse_value(leaf: FieldSpec, value: Any) -> Any:
     try:
         typed = _typed(leaf.kind, value)
     except (TypeError, ValueError, OverflowError):
-        words = KINDS[leaf.kind] if leaf.allowed is ANY else leaf.allowed.words
-        raise UserError(f"{leaf.path} is {value!r}; allowed is {words}") from None
-    if not leaf.allowed.holds(typed):
-        raise UserError(f"{leaf.path} is {value!r}; allowed is {leaf.allowed.words}")
+        raise _invalid(leaf, value) from None
+    if not leaf.allowed.is_valid(typed):
+        raise _invalid(leaf, value)
     return typed
+
+
+def _invalid(leaf: FieldSpec, value: Any) -> UserError:
+    anything = leaf.allowed is ANY
+    expected = KINDS[leaf.kind] if anything else leaf.allowed.description
+    return UserError(f"{leaf.path} is {value!r}; allowed is {expected}")
 
 
 def _typed(kind: Any, value: Any) -> Any:
@@ -195,9 +207,8 @@ def _typed(kind: Any, value: Any) -> Any:
 
 
 def _truth(value: Any) -> bool:
-    words = {"true": True, "false": False}
-    if isinstance(value, str) and value.lower() in words:
-        return words[value.lower()]
+    if isinstance(value, str) and value.lower() in TRUTH_VALUES:
+        return TRUTH_VALUES[value.lower()]
     if not isinstance(value, bool):
         raise TypeError
     return value

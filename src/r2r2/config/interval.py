@@ -26,7 +26,8 @@ def parse_interval(text: str) -> Interval:
     """
     found = _read(text)
     if found is None:
-        raise UserError(f"checkpoint_every is {text!r}; allowed is {INTERVAL.words}")
+        expected = INTERVAL.description
+        raise UserError(f"checkpoint_every is {text!r}; allowed is {expected}")
     return found
 
 
@@ -36,7 +37,7 @@ def _read(text: str) -> Interval | None:
         return Interval()
     # Twelve digits: more are a slip, and a float or a device's integer must hold it.
     minutes = re.fullmatch(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?) ?min\s*", text)
-    if minutes and POSITIVE.holds(float(minutes[1])):
+    if minutes and POSITIVE.is_valid(float(minutes[1])):
         return Interval(minutes=float(minutes[1]))
     steps = re.fullmatch(r"\s*([0-9][0-9_]{0,11})(?: steps?)?\s*", text)
     if steps and 1 <= (count := int(steps[1].replace("_", ""))) <= LARGEST:

@@ -1,14 +1,14 @@
-"""Every number of Minimalist phi."""
+"""Settings of Minimalist phi."""
 
 import dataclasses
 
-from r2r2.config.common import ADAM, SPL, Adam, LockstepConfig, Representation
+from r2r2.config.common import ADAM, SPL, Adam, AgentConfig, Representation
 from r2r2.config.fields import NON_NEGATIVE, POSITIVE, at_least, between, option, size
 
 
 @dataclasses.dataclass(frozen=True)
-class MinPhiConfig(LockstepConfig):
-    """Minimalist phi (Ni et al., 2024), plain or with R2R2 on its encoder.
+class MinPhiConfig(AgentConfig):
+    """Minimalist phi (Ni et al., 2024), optionally with R2R2 on its encoder.
 
     Example:
         >>> MinPhiConfig(width=64).prediction_weight
@@ -16,40 +16,48 @@ class MinPhiConfig(LockstepConfig):
     """
 
     name: str = "minphi"
-    width: int = option(512, "units of hidden layers but the model's", size(1))
-    model_width: int = option(1024, "units of the latent model's layers", size(1))
-    latent: int = option(50, "features of the encoder's output", size(2))
-    batch_size: int = option(
-        512, "transitions of each of an update's two batches", size(2)
+    width: int = option(
+        512, "units per hidden layer, except in the latent model", size(1)
     )
-    discount: float = option(0.99, "gamma", between(0, 1))
+    model_width: int = option(
+        1024, "units per hidden layer of the latent model", size(1)
+    )
+    latent: int = option(50, "features of the encoder output", size(2))
+    batch_size: int = option(
+        512, "transitions in each of the two batches of an update", size(2)
+    )
+    discount: float = option(0.99, "discount factor", between(0, 1))
     encoder_rate: float = option(
         1e-4, "learning rate of the encoder and the latent model", POSITIVE
     )
     critic_rate: float = option(1e-4, "learning rate of the critics", POSITIVE)
     actor_rate: float = option(1e-4, "learning rate of the actor", POSITIVE)
-    target_rate: float = option(0.005, "tau, of the targets' averages", between(0, 1))
-    gradient_clip: float = option(100.0, "norm gradients are clipped to", POSITIVE)
+    target_rate: float = option(
+        0.005, "Polyak coefficient tau of the target networks", between(0, 1)
+    )
+    gradient_clip: float = option(100.0, "maximum gradient norm", POSITIVE)
     prediction_weight: float = option(
-        10.0, "weight of L_SPL, on top of lambda_spl", NON_NEGATIVE
+        10.0, "weight of L_SPL, multiplied with lambda_spl", NON_NEGATIVE
     )
-    actor_weight: float = option(1.0, "the actor's loss in the encoder's", NON_NEGATIVE)
+    actor_weight: float = option(
+        1.0, "weight of the actor loss in the encoder loss", NON_NEGATIVE
+    )
     first_noise: float = option(
-        1.0, "deviation of the noise on actions when warm-up ends", NON_NEGATIVE
+        1.0, "standard deviation of exploration noise after warm-up", NON_NEGATIVE
     )
-    last_noise: float = option(0.1, "the deviation it falls to", NON_NEGATIVE)
+    last_noise: float = option(
+        0.1, "final standard deviation of exploration noise", NON_NEGATIVE
+    )
     noise_steps: int = option(
-        100_000, "decision steps after warm-up in which it falls", at_least(1)
+        100_000, "decision steps of the linear decay to last_noise", at_least(1)
     )
-    noise_clip: float = option(
-        0.3, "where the noise is clipped in learning", NON_NEGATIVE
-    )
+    noise_clip: float = option(0.3, "clip range of the noise in updates", NON_NEGATIVE)
     action_margin: float = option(
-        1e-6, "how far noisy actions stay from -1 and 1", between(0, 1)
+        1e-6, "distance that noisy actions keep from -1 and 1", between(0, 1)
     )
     phantom_model_step: bool = option(
         False,
-        "step the latent model again with gradient 0 after the critic's loss, as "
+        "step the latent model again with zero gradients after the critic loss, as "
         "PyTorch before 2.0 did",
     )
     representation: Representation = SPL

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from r2r2.config.agents import AGENTS, WARMUP, agent_config
+from r2r2.config.agents import AGENTS, DEFAULT_AGENT, agent_spec
+from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError
 from r2r2.config.fields import (
     LARGEST,
@@ -15,7 +16,16 @@ from r2r2.config.fields import (
 )
 from r2r2.config.run import RunConfig
 
-DEFAULT_AGENT = "td7+r2r2"
+# The task of `--quick`, and the return that it should reach.
+QUICK_TASK = {
+    "env": "cartpole-swingup",
+    "steps": 15_000,
+    "warmup": 1_000,
+    "utd": 3,
+    "eval_every": 1_000,
+    "eval_episodes": 5,
+}
+QUICK_TARGET = 500
 
 # Fields of an agent of which the first is to be less than the second.
 PAIRS = (("lowest_value", "highest_value"), ("lowest_log_std", "highest_log_std"))
@@ -28,8 +38,18 @@ def default_config(agent: str) -> RunConfig:
         >>> default_config("td7").warmup
         25000
     """
-    config = agent_config(agent)
-    return RunConfig(agent=config, warmup=WARMUP[type(config)])
+    spec = agent_spec(agent)
+    return RunConfig(agent=spec.config, warmup=spec.warmup)
+
+
+def quick_config(agent: str = DEFAULT_AGENT) -> dict[str, Any]:
+    """Return the fields that `--quick` sets: a small task, and a small agent for it.
+
+    Example:
+        >>> quick_config("simbav2")["agent.critic_width"]
+        64
+    """
+    return {"agent": agent, **QUICK_TASK, **agent_spec(agent).preset}
 
 
 def resolve(*layers: Mapping[str, Any]) -> RunConfig:
@@ -58,7 +78,7 @@ def resolve(*layers: Mapping[str, Any]) -> RunConfig:
 
 def validate(config: RunConfig) -> RunConfig:
     """The config, if its fields are allowed and agree with each other."""
-    agent_config(config.agent.name)
+    _check_agent(config.agent)
     if not config.env:
         raise UserError(
             "env is missing; name a task, for example --env Hopper-v5 or --env dog-run "
@@ -87,6 +107,15 @@ def validate(config: RunConfig) -> RunConfig:
             f"eval_every, which is {config.eval_every}"
         )
     return config
+
+
+def _check_agent(agent: AgentConfig) -> None:
+    expected = type(agent_spec(agent.name).config)
+    if type(agent) is not expected:
+        raise UserError(
+            f"agent: expected a {expected.__name__} for {agent.name!r}, got a "
+            f"{type(agent).__name__}"
+        )
 
 
 def with_action_repeat(config: RunConfig, repeats: set[int]) -> RunConfig:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from r2r2.config.agents import AgentConfig
+from r2r2.config.common import AgentConfig
 from r2r2.config.fields import (
     EPISODES,
     LONGEST,
@@ -10,6 +10,7 @@ from r2r2.config.fields import (
     Range,
     at_least,
     between_whole,
+    one_of,
     option,
 )
 from r2r2.config.td7 import TD7Config
@@ -25,6 +26,15 @@ SEEDS = Range(
     lambda seeds: _unique(seeds) and all(0 <= s < 2**31 for s in seeds),
 )
 TASKS = Range("one task or several different ones, separated by commas", _unique)
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeConfig:
+    """How updates are compiled; changes results by rounding errors only."""
+
+    fast: bool = option(
+        True, "compile the optimised update program; if off, run the plain one"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,3 +94,10 @@ class RunConfig:
         "failures of a member's environments that are survived before it is stopped",
         between_whole(0, 500),
     )
+    precision: str = option(
+        "mixed",
+        "arithmetic of matrix products on a GPU: mixed (16-bit operands where that is "
+        "faster, float32 sums), tf32, or float32; a CPU always uses float32",
+        one_of("mixed", "tf32", "float32"),
+    )
+    compute: ComputeConfig = ComputeConfig()

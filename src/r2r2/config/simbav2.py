@@ -1,12 +1,18 @@
-"""Every number of SimbaV2 and of SimbaV2-SPL.
-
-Defaults are those of the releases (SimbaV2; R2R2 for SPL).
-"""
+"""Settings of SimbaV2 and SimbaV2-SPL; defaults are those of the releases."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from r2r2.config.common import ADAM, SPL, Adam, LockstepConfig, Representation
+from r2r2.config.common import (
+    ADAM,
+    SPL,
+    Adam,
+    AgentConfig,
+    Normalization,
+    Representation,
+    TaskInfo,
+)
+from r2r2.config.errors import UserError
 from r2r2.config.fields import (
     FINITE,
     NON_NEGATIVE,
@@ -20,7 +26,7 @@ from r2r2.config.fields import (
 
 
 class NetworkSizes(NamedTuple):
-    """The sizes of a network on the sphere."""
+    """Sizes of a hyperspherical network."""
 
     width: int
     blocks: int
@@ -29,24 +35,27 @@ class NetworkSizes(NamedTuple):
 
 
 CRITICS = Range("0, 1 or 2", lambda x: x in (0, 1, 2))
-# More are not trained any more, but take for ever to be built.
+# Larger networks take impractically long to compile.
 BLOCKS, EXPANSION = between_whole(1, 100), between_whole(1, 64)
+
+# Two critics where an episode can end early and badly.
+SUITE_CRITICS = {"gymnasium": 2, "dmc": 1}
 
 
 def discount_for(length: int) -> float:
-    """Gamma by the decision steps of an episode: as if a fifth of it mattered.
+    """Return the discount for an episode of `length` decision steps.
 
     Example:
         >>> discount_for(1000), discount_for(500)
         (0.995, 0.99)
     """
-    part = length / 5
-    return min(max((part - 1) / part, 0.95), 0.995)
+    horizon = length / 5
+    return min(max((horizon - 1) / horizon, 0.95), 0.995)
 
 
 @dataclasses.dataclass(frozen=True)
-class SimbaV2Config(LockstepConfig):
-    """SimbaV2 (Lee et al., 2025): SAC on the sphere with a categorical critic.
+class SimbaV2Config(AgentConfig):
+    """SimbaV2 (Lee et al., 2025): SAC on the hypersphere, categorical critics.
 
     Example:
         >>> SimbaV2Config(critic_width=64).critic_tower
@@ -54,69 +63,99 @@ class SimbaV2Config(LockstepConfig):
     """
 
     name: str = "simbav2"
-    actor_width: int = option(128, "features of the actor's layers", size(1))
+    actor_width: int = option(128, "features of the actor layers", size(1))
     actor_blocks: int = option(1, "residual blocks of the actor", BLOCKS)
-    critic_width: int = option(512, "features of the critics' layers", size(1))
+    critic_width: int = option(512, "features of the critic layers", size(1))
     critic_blocks: int = option(2, "residual blocks of a critic", BLOCKS)
-    expansion: int = option(4, "how much wider a block is inside", EXPANSION)
+    expansion: int = option(
+        4, "width of the inner layer of a block, relative to its input", EXPANSION
+    )
     shift: float = option(
-        3.0, "c_shift, the constant that an embedding appends to its input", POSITIVE
+        3.0, "c_shift, the constant appended to network inputs", POSITIVE
     )
     critics: int = option(
         0,
-        "one critic, or two of which the lesser counts; 0 is by the task: two on "
-        "Gymnasium, one on DMC",
+        "number of critics, of which the minimum is used; 0: two on Gymnasium, one on "
+        "DMC",
         CRITICS,
     )
-    bins: int = option(101, "atoms of the return's distribution", size(2))
-    lowest_value: float = option(-5.0, "the first atom", FINITE)
-    highest_value: float = option(5.0, "the last atom", FINITE)
+    bins: int = option(101, "atoms of the return distribution", size(2))
+    lowest_value: float = option(-5.0, "value of the first atom", FINITE)
+    highest_value: float = option(5.0, "value of the last atom", FINITE)
     batch_size: int = option(256, "transitions per update", size(2))
     discount: float = option(
         0.0,
-        "gamma; 0 is from the decision steps L of an episode: (L/5 - 1) / (L/5), "
-        "within 0.95 and 0.995",
+        "discount factor; 0: (L/5 - 1) / (L/5) for episodes of L decision steps, "
+        "clipped to [0.95, 0.995]",
         between(0, 1),
     )
-    first_rate: float = option(1e-4, "learning rate of the first update", POSITIVE)
+    first_rate: float = option(1e-4, "initial learning rate", POSITIVE)
     last_rate: float = option(
-        5e-5, "learning rate at the run's end, approached in a line", NON_NEGATIVE
+        5e-5,
+        "final learning rate, reached linearly at the end of the run",
+        NON_NEGATIVE,
     )
     target_rate: float = option(
-        0.005,
-        "tau: how far targets go to the online networks per update",
-        between(0, 1),
+        0.005, "Polyak coefficient tau of the target networks", between(0, 1)
     )
-    temperature: float = option(0.01, "the entropy's weight at first", POSITIVE)
-    target_entropy: float = option(
-        -0.5, "the entropy aimed at, per action dimension", FINITE
+    temperature: float = option(0.01, "initial entropy temperature", POSITIVE)
+    target_entropy: float = option(-0.5, "target entropy per action dimension", FINITE)
+    lowest_log_std: float = option(
+        -10.0, "minimum log standard deviation of actions", FINITE
     )
-    lowest_log_std: float = option(-10.0, "least log deviation of actions", FINITE)
-    highest_log_std: float = option(2.0, "largest log deviation of actions", FINITE)
+    highest_log_std: float = option(
+        2.0, "maximum log standard deviation of actions", FINITE
+    )
     return_limit: float = option(
-        5.0, "what the largest return so far is scaled to, at most", POSITIVE
+        5.0, "bound on the largest return so far, after reward scaling", POSITIVE
     )
 
     adam: Adam = ADAM
 
     @property
     def actor_tower(self) -> NetworkSizes:
-        """The actor's sizes."""
+        """Sizes of the actor."""
         return NetworkSizes(
             self.actor_width, self.actor_blocks, self.expansion, self.shift
         )
 
     @property
     def critic_tower(self) -> NetworkSizes:
-        """A critic's sizes."""
+        """Sizes of a critic."""
         return NetworkSizes(
             self.critic_width, self.critic_blocks, self.expansion, self.shift
         )
 
+    @property
+    def normalization(self) -> Normalization:
+        """Observations and rewards are normalized with the critics' discount."""
+        return Normalization(self.discount, self.return_limit)
+
+    @property
+    def depends_on_run_length(self) -> bool:
+        """Whether the learning rate changes until the end of the run."""
+        return self.first_rate != self.last_rate
+
+    def for_task(self, task: TaskInfo) -> Self:
+        """Set `critics` by the suite and `discount` by the length of an episode."""
+        critics = self.critics or SUITE_CRITICS[task.suite]
+        discount = self.discount or _automatic_discount(task)
+        return dataclasses.replace(self, critics=critics, discount=discount)
+
+
+def _automatic_discount(task: TaskInfo) -> float:
+    length = task.episode_length()
+    if length is None:
+        raise UserError(
+            f"agent.discount is 0, from the length of an episode, but {task.name!r} "
+            "has no time limit; give one, for example --discount 0.99"
+        )
+    return discount_for(length)
+
 
 @dataclasses.dataclass(frozen=True)
 class SimbaV2SPLConfig(SimbaV2Config):
-    """SimbaV2 beside a self-predictive encoder (R2R2), plain or with R2R2 on it.
+    """SimbaV2 with a self-predictive encoder, optionally with R2R2 on it.
 
     Example:
         >>> SimbaV2SPLConfig().representation.lambda_spl
@@ -124,12 +163,20 @@ class SimbaV2SPLConfig(SimbaV2Config):
     """
 
     name: str = "simbav2-spl"
-    latent: int = option(128, "features of the encoder's output", size(2))
-    model_width: int = option(256, "units of the latent model's layers", size(1))
+    latent: int = option(128, "features of the encoder output", size(2))
+    model_width: int = option(
+        256, "units per hidden layer of the latent model", size(1)
+    )
     encoder_first_rate: float = option(
-        3e-4, "first learning rate of encoder and latent model", POSITIVE
+        3e-4, "initial learning rate of encoder and latent model", POSITIVE
     )
     encoder_last_rate: float = option(
-        5e-5, "their learning rate at the run's end", NON_NEGATIVE
+        5e-5, "final learning rate of encoder and latent model", NON_NEGATIVE
     )
     representation: Representation = SPL
+
+    @property
+    def depends_on_run_length(self) -> bool:
+        """Whether a learning rate changes until the end of the run."""
+        encoder_changes = self.encoder_first_rate != self.encoder_last_rate
+        return super().depends_on_run_length or encoder_changes

@@ -18,6 +18,10 @@ MOST_DOTS = 100  # in a line
 NON_RESULT_FIELDS = ("env_timeout", "env_faults")
 
 
+# Fields that older runs lack: at these values they do not change a run's name.
+ADDED_FIELDS = {"precision": "mixed", "compute.fast": True}
+
+
 def safe_name(task: str) -> str:
     """A task's id with what a file name cannot hold replaced by a dot.
 
@@ -93,18 +97,21 @@ def run_name(config: Any) -> str:
     """The default folder's name: agent, tasks, UTD, and a digest of the rest."""
     tasks = [safe_name(task) for task in config.env]
     shown = "+".join(tasks) if len(tasks) < 4 else f"{tasks[0]}+{len(tasks) - 1}more"
-    return f"{config.agent.name}_{shown}_utd{config.utd}_{digest(config)}"
+    agent = safe_name(config.agent.name)
+    return f"{agent}_{shown}_utd{config.utd}_{digest(config)}"
 
 
 def digest(config: Any) -> str:
     """Eight hex digits of the config without its seeds, steps and guards."""
     values = {path: leaf.value for path, leaf in flatten_config(config).items()}
-    kept = {
-        p: v
-        for p, v in values.items()
-        if p not in ("seeds", "steps", *NON_RESULT_FIELDS)
+    identity = {
+        path: value
+        for path, value in values.items()
+        if path not in ("seeds", "steps", *NON_RESULT_FIELDS)
+        and (path not in ADDED_FIELDS or value != ADDED_FIELDS[path])
     }
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+    text = json.dumps(identity, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def experiment_name(config: Any, default: Any) -> str:
@@ -129,7 +136,8 @@ def experiment_name(config: Any, default: Any) -> str:
         for path, value in changed_fields(config, default).items()
         if path not in named
     ]
-    return f"{config.agent.name}{''.join(changed)}_utd{config.utd}"
+    agent = safe_name(config.agent.name)
+    return f"{agent}{''.join(changed)}_utd{config.utd}"
 
 
 def changed_fields(config: Any, default: Any) -> dict[str, Any]:

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.agents.base import Array, Batch
-from r2r2.config.agents import AgentConfig
-from r2r2.config.simbav2 import SimbaV2Config
+from r2r2.config.common import AgentConfig
 
 FIRST_SAMPLES = 1e-4  # as if so many samples of mean 0 and variance 1 had been seen
 FLOOR = 1e-8  # added to a variance
@@ -181,6 +180,6 @@ def make_normalizer(
         >>> from r2r2.config.agents import agent_config
         >>> make_normalizer(agent_config("td7"), initial_statistics(1, 2)).scales()
     """
-    if not isinstance(config, SimbaV2Config):
+    if config.normalization is None:
         return IdentityNormalizer()
-    return Normalizer(statistics, config.discount, config.return_limit)
+    return Normalizer(statistics, *config.normalization)

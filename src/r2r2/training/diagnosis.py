@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.config.common import Representation
 from r2r2.diagnostics.latent_probe import LatentProbe, Number
 from r2r2.diagnostics.representation import Diagnosis
 from r2r2.replay.normalizer import Scales
@@ -107,7 +106,7 @@ class Diagnosing:
 
 def diagnosing_for(run: RunState) -> Diagnosing | None:
     """What diagnoses a run's members; none where the agent has no encoder."""
-    weights: Representation | None = getattr(run.config.agent, "representation", None)
+    weights = run.config.agent.representation
     if run.agent.encode is None or weights is None:
         return None
     seeds = [member.seed for member in run.host.members]

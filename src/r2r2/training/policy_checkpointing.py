@@ -6,7 +6,7 @@ only in between. This is host arithmetic on a few numbers per member.
 
 from typing import NamedTuple
 
-from r2r2.config.td7 import AssessmentConfig
+from r2r2.config.common import AssessmentConfig
 
 
 class AssessmentState(NamedTuple):

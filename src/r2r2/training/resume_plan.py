@@ -6,7 +6,6 @@ from typing import NamedTuple
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig
-from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
 from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, parse_toml
 from r2r2.storage.checkpoints import Checkpoint, newest_good
 from r2r2.storage.manifest import read_manifest
@@ -82,17 +81,9 @@ def _check_steps(path: Path, config: RunConfig, before: int) -> None:
             f"{before}, is as many or more"
         )
     agent = config.agent
-    if isinstance(agent, SimbaV2Config) and _falls(agent):
+    if agent.depends_on_run_length:
         raise UserError(
             f"steps is {config.steps}; allowed for '{path}' is {before}, because "
             f"{agent.name}'s learning rate falls until the last step of the run: give "
             "another folder with --out"
         )
-
-
-def _falls(agent: SimbaV2Config) -> bool:
-    """Whether a learning rate of an agent depends on the run's length."""
-    rates = [(agent.first_rate, agent.last_rate)]
-    if isinstance(agent, SimbaV2SPLConfig):
-        rates.append((agent.encoder_first_rate, agent.encoder_last_rate))
-    return any(first != last for first, last in rates)

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.config.run import RunConfig
-from r2r2.config.td7 import AssessmentConfig, TD7Config
 from r2r2.training.policy_checkpointing import (
     AssessmentState,
     after_episode,
@@ -25,7 +24,8 @@ class Schedule:
 
     def __init__(self, config: RunConfig, size: int):
         self._config = config
-        self._assessment = _assessment(config)
+        agent = config.agent
+        self._assessment = agent.assessment if agent.policy_checkpoints else None
         fresh = AssessmentState(
             self._assessment.early_episodes if self._assessment else 0
         )
@@ -118,11 +118,3 @@ class Schedule:
         self.trackers[member] = tracker
         self.owed[member] += order.updates
         return order.keep
-
-
-def _assessment(config: RunConfig) -> AssessmentConfig | None:
-    """How the acting policy is assessed; None where training follows every step."""
-    agent = config.agent
-    if isinstance(agent, TD7Config) and agent.policy_checkpoints:
-        return agent.assessment
-    return None

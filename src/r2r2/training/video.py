@@ -199,8 +199,8 @@ def record_video(
         >>> video.fps
         25.0
     """
-    if not EPISODES.holds(episodes):
-        raise UserError(f"episodes is {episodes}; allowed is {EPISODES.words}")
+    if not EPISODES.is_valid(episodes):
+        raise UserError(f"episodes is {episodes}; allowed is {EPISODES.description}")
     check_target(path)
     folder = open_run(run)
     config = load_config(folder)
