@@ -28,7 +28,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.interval import Interval
 from r2r2.config.toml_io import read_toml
 from r2r2.envs.make import make_env, spec_of
-from r2r2.report.learning_curve import curves_of
+from r2r2.report.learning_curve import learning_curves
 from r2r2.storage.arrays import read_arrays, write_arrays
 from r2r2.storage.checkpoints import newest_good
 from r2r2.storage.disk_usage import spare_checkpoints, usage_of
@@ -109,7 +109,7 @@ READERS = {
     "events": ("events.jsonl", lambda run: read_events(run / "events.jsonl")),
     "evaluations": (
         "evaluations.csv",
-        lambda run: curves_of(read_evaluations(run / "evaluations.csv")),
+        lambda run: learning_curves(read_evaluations(run / "evaluations.csv")),
     ),
     "weights": (WEIGHTS, lambda run: load_weights(run / WEIGHTS, SHAPES)),
     "lock": ("lock", held),

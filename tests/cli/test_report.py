@@ -26,7 +26,7 @@ def sketched(request, monkeypatch):
     """Figures are empty files, but for tests that ask for `drawn`."""
     if "drawn" not in request.fixturenames:
         nothing = dict.fromkeys(figures.FORMATS, b"")
-        monkeypatch.setattr(figures, "drawn", lambda chart: nothing)
+        monkeypatch.setattr(figures, "render_chart", lambda chart: nothing)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_a_report_that_fails_leaves_nothing(r2r2, here, made, monkeypatch):
     def interrupted(chart):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(figures, "drawn", interrupted)
+    monkeypatch.setattr(figures, "render_chart", interrupted)
     assert r2r2("report", made).code == 130
     assert list(here.iterdir()) == []
 

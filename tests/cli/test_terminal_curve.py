@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from r2r2.cli.terminal_curve import Size, draw_in_text
-from r2r2.report.learning_curve import curves_of
+from r2r2.report.learning_curve import learning_curves
 from r2r2.storage.evaluations import Row
 
 
@@ -15,7 +15,7 @@ def curve(*seeds, every=10):
         for seed, values in enumerate(seeds)
         for number, value in enumerate(values)
     ]
-    (found,) = curves_of(rows)
+    (found,) = learning_curves(rows)
     return found
 
 

@@ -16,7 +16,7 @@ from r2r2.cli.run_monitor import GOING, State, Watched
 from r2r2.cli.terminal_curve import Size, draw_in_text
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Member
-from r2r2.report.learning_curve import METRIC, Curve, curves_of
+from r2r2.report.learning_curve import METRIC, Curve, learning_curves
 
 WIDEST = 100  # columns of a curve: a wider one says no more
 SENTENCE = 3  # rows of a sentence at most
@@ -132,7 +132,7 @@ def curves_in(run: Watched) -> list[Curve]:
         if math.isfinite(row.value)
         and names.get((row.env_name, row.seed), "") not in left_out
     ]
-    return [curve for curve in curves_of(kept) if len(curve.steps)]
+    return [curve for curve in learning_curves(kept) if len(curve.steps)]
 
 
 def charts_of(run: Watched, room: Size) -> list[Text]:

@@ -1,11 +1,10 @@
-"""Every chart that a study has data for, and why the others are not there."""
+"""All charts of a study, and the reasons why others are missing."""
 
 import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from r2r2.report.chart_notes import partial
-from r2r2.report.charts import Chart, Panel
+from r2r2.report.charts import Chart, Note, NoteKind, Panel, make_notes
 from r2r2.report.curve_charts import (
     aggregate_curves,
     profiles,
@@ -18,57 +17,66 @@ from r2r2.report.study import Study
 from r2r2.report.tables import one_line
 
 
-class Gallery(NamedTuple):
-    """The charts of a study in the order of the paper's."""
-
-    charts: tuple[Chart, ...]  # names are those of files, each once
-    absent: tuple[tuple[str, str], ...]  # what is not there, and why
-
-
-class Kind(NamedTuple):
-    """One kind of chart, and what it takes."""
+class MissingChart(NamedTuple):
+    """A kind of chart that a study has no data for."""
 
     title: str
-    charts: Callable[[Study], Chart | list[Chart] | None]
-    needs: str
+    reason: str
 
 
-ALL_TASKS = (
-    "it takes one method at least with scores on every task of a suite, or of this "
-    "report, and those of its base at UTD 1"
+class ChartSet(NamedTuple):
+    """The charts of a study, in the order of the paper's."""
+
+    charts: tuple[Chart, ...]  # with unique names, which are names of files
+    missing: tuple[MissingChart, ...]
+
+
+class ChartKind(NamedTuple):
+    """One kind of chart, and what it requires."""
+
+    title: str
+    make: Callable[[Study], Chart | list[Chart] | None]
+    requirement: str
+
+
+COMPLETE_SUITE = (
+    "requires a method with scores on all tasks of a suite or of this report, and its "
+    "base at UTD 1"
 )
 KINDS = (
-    Kind("Score against UTD", suites_by_utd, f"{ALL_TASKS}, at two UTDs or more"),
-    Kind(
+    ChartKind(
+        "Score against UTD", suites_by_utd, f"{COMPLETE_SUITE}, at two or more UTDs"
+    ),
+    ChartKind(
         "Score against UTD, task by task",
         tasks_by_utd,
-        "it takes runs at two UTDs or more",
+        "requires runs at two or more UTDs",
     ),
-    Kind("Aggregate learning curves", aggregate_curves, ALL_TASKS),
-    Kind("Learning curves", task_curves, "no run has an evaluation yet"),
-    Kind("Performance profiles", profiles, ALL_TASKS),
-    Kind(
+    ChartKind("Aggregate learning curves", aggregate_curves, COMPLETE_SUITE),
+    ChartKind("Learning curves", task_curves, "no run has an evaluation yet"),
+    ChartKind("Performance profiles", profiles, COMPLETE_SUITE),
+    ChartKind(
         "Ablations",
         ablations,
-        "it takes two variants of an agent on the same task at the same UTD",
+        "requires two variants of an agent on the same task at the same UTD",
     ),
-    Kind(
+    ChartKind(
         "Spectra of the representation",
         spectrum_chart,
-        "no run has recorded singular values other than 0, all of them finite; agents "
-        "without an encoder have none",
+        "no run has recorded finite, nonzero singular values; agents without an "
+        "encoder have none",
     ),
-    Kind(
+    ChartKind(
         "Effective rank",
         rank_charts,
         "no run has recorded diagnostics; agents without an encoder have none",
     ),
-    Kind("Time", timing, "no run has recorded how long it took, or it was too short"),
+    ChartKind("Time", timing, "no run has recorded times, or all were too short"),
 )
 
 
-def gallery_of(study: Study) -> Gallery:
-    """All charts of a study.
+def make_charts(study: Study) -> ChartSet:
+    """Return all charts of a study.
 
     Example:
         >>> from r2r2.storage.evaluations import Row
@@ -76,27 +84,31 @@ def gallery_of(study: Study) -> Gallery:
         >>> from r2r2.report.study import RunData, study_of
         >>> rows = [Row("x", "Hopper-v5", 0, "return", n, 1.0) for n in (1000, 2000)]
         >>> run = RunData("a", "runs/a", "finished", Results(Method("td7", 1), rows))
-        >>> gallery = gallery_of(study_of([run]))
-        >>> [chart.name for chart in gallery.charts]
+        >>> [chart.name for chart in make_charts(study_of([run])).charts]
         ['aggregate', 'curves-utd-1', 'profiles']
-        >>> gallery.absent[-1]
-        ('Time', 'no run has recorded how long it took, or it was too short')
     """
     charts: dict[str, Chart] = {}
-    absent: list[tuple[str, str]] = []
+    missing: list[MissingChart] = []
     for kind in KINDS:
-        found = list(_listed(kind.charts(study)))
-        if not found:
-            absent.append((kind.title, kind.needs))
-        for chart in found:
-            name = _file_name(chart.name, charts)
-            notes = (*chart.notes, *partial(chart))
+        made = kind.make(study)
+        of_kind = made if isinstance(made, list) else [made] if made else []
+        if not of_kind:
+            missing.append(MissingChart(kind.title, kind.requirement))
+        for chart in of_kind:
+            name = _unique_file_name(chart.name, charts)
+            notes = (*chart.notes, *_partial_notes(chart))
             charts[name] = _printable(chart._replace(name=name, notes=notes))
-    return Gallery(tuple(charts.values()), tuple(absent))
+    return ChartSet(tuple(charts.values()), tuple(missing))
+
+
+def _partial_notes(chart: Chart) -> tuple[Note, ...]:
+    lines = [line for panel in chart.panels for line in panel.lines]
+    labels = (label for line in lines for label in line.partial)
+    return make_notes(NoteKind.PARTIAL, labels)
 
 
 def _printable(chart: Chart) -> Chart:
-    """A chart without what neither a page nor a picture can show of names."""
+    """Return a chart whose names have no unprintable characters."""
     panels = tuple(
         Panel(
             one_line(panel.title),
@@ -104,22 +116,18 @@ def _printable(chart: Chart) -> Chart:
         )
         for panel in chart.panels
     )
-    notes = tuple(map(one_line, chart.notes))
+    notes = tuple(
+        note._replace(items=tuple(map(one_line, note.items))) for note in chart.notes
+    )
     return chart._replace(title=one_line(chart.title), panels=panels, notes=notes)
 
 
-def _listed(found: Chart | list[Chart] | None) -> Iterable[Chart]:
-    if isinstance(found, list):
-        return found
-    return [] if found is None else [found]
-
-
-def _file_name(name: str, taken: Iterable[str]) -> str:
-    """A name that any file system takes, and that no other chart has."""
-    plain = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:80]
+def _unique_file_name(name: str, taken: Iterable[str]) -> str:
+    """Return a name that every file system accepts and that is not taken."""
+    stem = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:80]
     number = 1
-    unique = plain
+    unique = stem
     while unique in taken:
         number += 1
-        unique = f"{plain}-{number}"
+        unique = f"{stem}-{number}"
     return unique

@@ -1,11 +1,11 @@
-"""What a figure shows, apart from how it is drawn.
+"""Charts as plain data, independent of how they are drawn.
 
-A chart is numbers and words only. `figures.py` draws it for paper, `drawing.py` for the
-page with values under the pointer, and `chart_csv` writes its numbers: all three
-show the same.
+`figures.py` draws a chart for papers, `svg.py` draws it for the page with values on
+hover, and `chart_csv` writes its numbers. All three show the same values.
 """
 
 import csv
+import enum
 import io
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
@@ -15,55 +15,74 @@ import numpy as np
 from r2r2.report.palette import Style
 from r2r2.stats.samples import Floats
 
-Mark = Literal["none", "full", "hollow"]
+Marker = Literal["none", "filled", "hollow"]
+MAX_ITEMS = 12  # items listed in a note
 
 
 class Point(NamedTuple):
-    """One value of a line that can be shown."""
+    """One finite value of a line."""
 
     x: float
     y: float
-    low: float | None  # None where it has no interval
+    low: float | None  # None without an interval
     high: float | None
-    of: str  # what it is of
+    detail: str
 
 
 class Line(NamedTuple):
-    """One method in one panel: its values, their intervals, and its seeds' own lines.
-
-    Example:
-        >>> Line("td7", Style(0), np.array([1.0, 2.0]), np.array([3.0, 4.0])).ends
-        (3.0, 4.0)
-    """
+    """One method in one panel: values, intervals and the lines of single seeds."""
 
     name: str
     style: Style
     x: Floats  # [points]
     y: Floats  # [points]
-    low: Floats | None = None  # [points], NaN where there is none
+    low: Floats | None = None  # [points], NaN without an interval
     high: Floats | None = None
-    each: tuple[tuple[Floats, Floats], ...] = ()  # x and y of every seed
-    # What the values are of, such as "5 seeds": all of them, or one by one.
-    note: str | tuple[str, ...] = ""
-    mark: Mark = "none"
-    joined: bool = True  # whether its points are one line
-    # Along x, for the eye: intervals side by side, not on each other.
-    shift: float = 0.0
-    lacks: tuple[str, ...] = ()  # methods in it that lack something to be the paper's
+    seeds: tuple[tuple[Floats, Floats], ...] = ()  # x and y of every seed
+    # What the values were computed from ("5 seeds"): for all points, or per point.
+    detail: str | tuple[str, ...] = ""
+    marker: Marker = "none"
+    connected: bool = True  # whether its points are joined
+    offset: float = 0.0  # added to x when drawn, so that intervals do not overlap
+    partial: tuple[str, ...] = ()  # labels of methods that are no full reproduction
 
     @property
-    def ends(self) -> tuple[float, ...]:
-        """The least and the greatest of all that is drawn of it, if anything is."""
-        parts = [self.y, *(y for _, y in self.each)]
+    def y_range(self) -> tuple[float, ...]:
+        """The smallest and largest value drawn, or nothing without finite values."""
+        parts = [self.y, *(y for _, y in self.seeds)]
         parts += [part for part in (self.low, self.high) if part is not None]
-        every = np.concatenate(parts)
-        finite = every[np.isfinite(every)]
+        values = np.concatenate(parts)
+        finite = values[np.isfinite(values)]
         return (float(finite.min()), float(finite.max())) if len(finite) else ()
 
     @property
-    def remark(self) -> str:
-        """What its values are of, as one text."""
-        return self.note if isinstance(self.note, str) else "; ".join(self.note)
+    def points(self) -> list[Point]:
+        """The points with finite values, each with its interval if it has one.
+
+        Example:
+            >>> Line("td7", Style(0), np.arange(2.0), np.array([0.0, np.nan])).points
+            [Point(x=0.0, y=0.0, low=None, high=None, detail='')]
+        """
+        nan = np.full(len(self.x), np.nan)
+        lows = nan if self.low is None else self.low
+        highs = nan if self.high is None else self.high
+        shared = isinstance(self.detail, str)
+        details = (self.detail,) * len(self.x) if shared else self.detail
+        points = []
+        for x, y, low, high, detail in zip(
+            self.x, self.y, lows, highs, details, strict=True
+        ):
+            if np.isfinite(y):
+                point = Point(float(x), float(y), None, None, str(detail))
+                if np.isfinite(low) and np.isfinite(high):
+                    point = point._replace(low=float(low), high=float(high))
+                points.append(point)
+        return points
+
+    @property
+    def detail_text(self) -> str:
+        """The details of all points as one text."""
+        return self.detail if isinstance(self.detail, str) else "; ".join(self.detail)
 
 
 class Panel(NamedTuple):
@@ -74,38 +93,108 @@ class Panel(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """What one of the directions means."""
+    """The meaning of a direction."""
 
     label: str
     log: bool = False
     shared: bool = False  # by all panels
-    ticks: tuple[tuple[float, str], ...] = ()  # where and what; none: round numbers
+    ticks: tuple[tuple[float, str], ...] = ()  # value and text; empty: round numbers
+
+
+class NoteKind(enum.Enum):
+    """What a note says about the things that it lists."""
+
+    NO_MEAN = "No mean"
+    MEAN_STOPS = "Means stop where a seed is not finite"
+    PARTIAL = "Partial or scaled down, not a reproduction"
+    NO_STATISTIC = "Not shown"
+    UNKNOWN_UTD = "Not shown, UTD unknown"
+    NO_COMMON_STEPS = "Not shown, seeds have no steps in common"
+    UNKNOWN_REPEAT = "Action repeat unknown, environment steps drawn as decisions"
+
+
+class Note(NamedTuple):
+    """Something that a chart does not show, or that a reader must know about it."""
+
+    kind: NoteKind
+    items: tuple[str, ...]  # without duplicates
+    suite: str = ""  # that it is about, if it is about one
+
+    @property
+    def text(self) -> str:
+        """The note as shown to readers, with the first items only.
+
+        Example:
+            >>> Note(NoteKind.UNKNOWN_UTD, ("a", "b")).text
+            'Not shown, UTD unknown: a; b'
+        """
+        most = 4 if self.kind is NoteKind.PARTIAL else MAX_ITEMS
+        more = len(self.items) - most
+        items = "; ".join(self.items[:most]) + (f" and {more} more" if more > 0 else "")
+        suite = f" for {self.suite}" if self.suite else ""
+        return f"{self.kind.value}{suite}: {items}"
+
+
+class Gap(NamedTuple):
+    """Why a chart does not show all of a method's results on a task."""
+
+    label: str
+    task: str
+    reason: str
+
+
+def make_notes(
+    kind: NoteKind, items: Iterable[str], suite: str = ""
+) -> tuple[Note, ...]:
+    """Return one note that lists the items, or none if there are no items."""
+    unique = tuple(dict.fromkeys(items))
+    return (Note(kind, unique, suite),) if unique else ()
+
+
+def gap_notes(kind: NoteKind, gaps: Iterable[Gap]) -> tuple[Note, ...]:
+    """Return a note on gaps, grouping tasks with the same method and reason.
+
+    Example:
+        >>> gaps = [Gap("td7", task, "no seed") for task in "ab"]
+        >>> [note.text for note in gap_notes(NoteKind.NO_MEAN, gaps)]
+        ['No mean: td7 on a, b (no seed)']
+    """
+    tasks: dict[tuple[str, str], list[str]] = {}
+    for label, task, reason in gaps:
+        tasks.setdefault((label, reason), []).append(task)
+    return make_notes(
+        kind,
+        (
+            f"{label} on {', '.join(names)} ({reason})"
+            for (label, reason), names in tasks.items()
+        ),
+    )
 
 
 class Chart(NamedTuple):
-    """One figure, of one panel or many with the same axes."""
+    """One figure, with one panel or several that share the meaning of their axes."""
 
-    name: str  # of its files, without ending
+    name: str  # of its files, without extension
     title: str
     caption: str
     x: Axis
     y: Axis
     panels: tuple[Panel, ...]
-    rows: bool = False  # one line of text and a bar for every value, x is the value
-    notes: tuple[str, ...] = ()  # what it does not show, and what is partial
+    rows: bool = False  # a horizontal bar for every line, with values along x
+    notes: tuple[Note, ...] = ()
 
-
-def legend_of(chart: Chart) -> list[Line]:
-    """The lines of a chart by name, each once, in the order of their appearance."""
-    found: dict[str, Line] = {}
-    for panel in chart.panels:
-        for line in panel.lines:
-            found.setdefault(line.name, line)
-    return list(found.values())
+    @property
+    def legend(self) -> list[Line]:
+        """The first line of every name, in order of appearance."""
+        lines: dict[str, Line] = {}
+        for panel in self.panels:
+            for line in panel.lines:
+                lines.setdefault(line.name, line)
+        return list(lines.values())
 
 
 def chart_csv(chart: Chart) -> str:
-    """Every value of a chart, as a CSV file.
+    """Return every value of a chart as a CSV file.
 
     Example:
         >>> line = Line("td7", Style(0), np.array([1.0]), np.array([3.5]))
@@ -118,32 +207,16 @@ def chart_csv(chart: Chart) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    across, up = (chart.y, chart.x) if chart.rows else (chart.x, chart.y)
-    writer.writerow(["panel", "line", across.label, up.label, "low", "high", "of"])
+    x, y = (chart.y, chart.x) if chart.rows else (chart.x, chart.y)
+    writer.writerow(["panel", "line", x.label, y.label, "low", "high", "of"])
     for panel in chart.panels:
         for line in panel.lines:
-            for x, y, low, high, of in values_of(line):
-                ends = ["" if end is None else repr(end) for end in (low, high)]
-                row = [panel.title, line.name, repr(x), repr(y), *ends, of]
-                writer.writerow(row)
+            for *numbers, detail in line.points:
+                texts = ["" if number is None else repr(number) for number in numbers]
+                writer.writerow([panel.title, line.name, *texts, detail])
     return text.getvalue()
 
 
-def values_of(line: Line) -> Iterable[Point]:
-    """The points of a line that can be shown, each with its interval if it has one.
-
-    Example:
-        >>> x = np.arange(2.0)
-        >>> line = Line("td7", Style(0), x, np.array([0.0, np.nan]))
-        >>> list(values_of(line))
-        [Point(x=0.0, y=0.0, low=None, high=None, of='')]
-    """
-    none = np.full(len(line.x), np.nan)
-    low = none if line.low is None else line.low
-    high = none if line.high is None else line.high
-    notes = (line.note,) * len(line.x) if isinstance(line.note, str) else line.note
-    for x, y, a, b, of in zip(line.x, line.y, low, high, notes, strict=True):
-        if np.isfinite(y):
-            within = np.isfinite(a) and np.isfinite(b)
-            low_end, high_end = (float(a), float(b)) if within else (None, None)
-            yield Point(float(x), float(y), low_end, high_end, of)
+def count_text(number: int, noun: str) -> str:
+    """Return a count with its noun, such as '1 seed' or '5 seeds'."""
+    return f"{number} {noun}{'s' if number != 1 else ''}"

@@ -1,298 +1,467 @@
-"""The chart of the singular values of Z."""
+"""Charts of lines: learning curves, profiles, effective ranks and spectra."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from r2r2.report import intervals as bands
 from r2r2.report.baselines import base_label, base_of
-from r2r2.report.chart_notes import (
-    NO_MEAN,
+from r2r2.report.charts import (
+    Axis,
+    Chart,
     Gap,
-    broken,
-    gaps_noted,
-    lacking,
-    left_out,
-    noted,
+    Line,
+    Note,
+    NoteKind,
+    Panel,
+    count_text,
+    gap_notes,
+    make_notes,
 )
-from r2r2.report.charts import Axis, Chart, Line, Panel
-from r2r2.report.completeness import seed_list
-from r2r2.report.intervals import mean_band, shared, statistic_band
+from r2r2.report.completeness import brief_suite, seed_list
+from r2r2.report.learning_curve import align_seeds
 from r2r2.report.members import members_by_seed
-from r2r2.report.palette import Style, styles_of
+from r2r2.report.palette import Style, method_styles
 from r2r2.report.score_tables import suite_title
 from r2r2.report.study import Series, Study, TaskCurve
-from r2r2.stats.aggregates import iqm, performance_profile
+from r2r2.stats.aggregates import iqm, mean_score, performance_profile
 from r2r2.stats.bootstrap import interval
 from r2r2.stats.normalization import Normalised, normalise_scores
 from r2r2.stats.samples import Floats, Sample
 from r2r2.stats.scores import Method
 from r2r2.stats.suites import SEED, SuiteResult
 
-RESAMPLES = 2000  # for the band of a profile
-LEVELS = 80  # thresholds of a profile
-UNKNOWN = "Environment steps are drawn as decisions, as action repeat is not known, of"
-APART = "Not here, as seeds have no steps in common"
-BASE = "the base agent's mean score at UTD 1 being 1"
+CURVE_RESAMPLES = 1000  # per interval along a curve, which is read by eye
+PROFILE_RESAMPLES = 2000
+PROFILE_THRESHOLDS = 80
+MAX_MISSING_TASKS = 4  # named in a note; of more, the number is given
+RANK = "effective_rank"
+STEPS = Axis("environment steps")
+BASE_SCORE = "1 is the base agent's mean score at UTD 1"
+CURVES_CAPTION = (
+    "Bold lines: means over seeds with 95 % bootstrap intervals. Thin lines: single "
+    "seeds. Means stop where any seed stops or is not finite."
+)
+
+# The seeds of each method on each task.
+SeedSeries = Mapping[tuple[Method, str], Mapping[int, Series]]
+
+
+# Lines with intervals, from the values of seeds.
+
+
+def mean_line(name: str, style: Style, x: Floats, values: Floats) -> Line:
+    """Return the mean over seeds of values [seeds, points], with 95 % intervals.
+
+    Example:
+        >>> values = np.array([[1.0, 4.0], [3.0, 4.0]])
+        >>> line = mean_line("td7", Style(0), np.arange(2.0), values)
+        >>> line.y, line.low, line.high, line.detail
+        (array([2., 4.]), array([1., 4.]), array([3., 4.]), '2 seeds')
+    """
+    sample = Sample(("",), (len(values),), np.ascontiguousarray(values.T))
+    return statistic_line(name, style, x, sample, mean_score)
+
+
+def statistic_line(
+    name: str,
+    style: Style,
+    x: Floats,
+    sample: Sample,
+    statistic: Callable[[Sample], Floats],
+) -> Line:
+    """Return a statistic at every point, with intervals if every task has two runs.
+
+    Args:
+        name: The name of the line.
+        style: Its style.
+        x: The positions of the points, [points].
+        sample: The values of all runs, [points, runs].
+        statistic: A function of `r2r2.stats.aggregates`.
+    """
+    low = high = None
+    if len(x) and min(sample.counts) > 1:
+        rng = np.random.default_rng(SEED)
+        low, high = interval(statistic, sample, rng, samples=CURVE_RESAMPLES)
+    tasks, runs = len(sample.counts), sum(sample.counts)
+    detail = f"{runs} runs on {tasks} tasks" if tasks > 1 else count_text(runs, "seed")
+    return Line(name, style, x, statistic(sample), low, high, detail=detail)
+
+
+def seeds_and_mean(name: str, style: Style, seeds: Sequence[Series]) -> Line:
+    """Return the line of the mean over seeds, with a thin line for each seed.
+
+    The mean ends before the first step at which a seed is not finite.
+
+    Example:
+        >>> one = Series(np.array([0.0, 10.0]), np.array([1.0, 3.0]))
+        >>> other = one._replace(values=np.array([5.0, np.nan]))
+        >>> seeds_and_mean("td7", Style(0), [one, other]).y
+        array([3.])
+    """
+    line = mean_line(name, style, *finite_common_steps(seeds))
+    thin = len(seeds) > 1 or np.isfinite(first_nonfinite_step(seeds[0]))
+    return line._replace(seeds=tuple(map(_finite_part, seeds)) if thin else ())
+
+
+def finite_common_steps(seeds: Sequence[Series]) -> tuple[Floats, Floats]:
+    """Return steps [n] and values [seeds, n] from before any seed becomes non-finite.
+
+    A mean that continued without a seed would jump up where the worst seed diverges.
+    """
+    end = min(map(first_nonfinite_step, seeds))
+    pairs = []
+    for seed in seeds:
+        steps = seed.steps[seed.steps < end]
+        pairs.append((steps, seed.values[: len(steps)]))
+    if not all(len(steps) for steps, _ in pairs):
+        return np.empty(0), np.empty((len(seeds), 0))
+    return align_seeds(pairs)
+
+
+def first_nonfinite_step(seed: Series) -> float:
+    """Return the first step at which a seed is not finite, or infinity."""
+    steps = seed.steps[~np.isfinite(seed.values)]
+    return float(steps[0]) if len(steps) else np.inf
+
+
+def _finite_part(seed: Series) -> tuple[Floats, Floats]:
+    finite = np.isfinite(seed.values)
+    return seed.steps[finite], seed.values[finite]
+
+
+# Notes on what charts do not show.
+
+
+def partial_label(
+    study: Study, method: Method, tasks: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the method's label if its results on any of the tasks are partial.
+
+    The label includes the UTD: the method may be complete at another UTD.
+    """
+    cells = [study.cell(method, task) for task in tasks]
+    partial = any(cell is not None and not cell.complete for cell in cells)
+    return (study.label(method),) if partial else ()
+
+
+def suite_notes(study: Study, suite: str) -> tuple[Note, ...]:
+    """Return a note on the methods without statistics over a suite, with reasons."""
+    items = [
+        f"{study.label(result.method)} ({_missing_statistic_reason(result)})"
+        for result in study.suites
+        if result.suite == suite and not result.estimates
+    ]
+    return make_notes(NoteKind.NO_STATISTIC, items, suite_title(study, suite))
+
+
+def _missing_statistic_reason(result: SuiteResult) -> str:
+    missing = [t for t in result.tasks if f"{t} is missing" in result.shortfalls]
+    if len(missing) > MAX_MISSING_TASKS:
+        return f"{len(missing)} of {len(result.tasks)} tasks missing"
+    return brief_suite(result)
+
+
+def nonfinite_notes(
+    study: Study, curves: Iterable[tuple[Method, str, Mapping[int, Series]]]
+) -> tuple[Note, ...]:
+    """Return a note on seeds that become non-finite.
+
+    Args:
+        study: The study that the curves belong to.
+        curves: Methods, tasks, and their series by seed.
+    """
+    gaps = [
+        Gap(study.label(method), task, f"seed {number} at step {step:,.0f}")
+        for method, task, seeds in curves
+        for number, seed in seeds.items()
+        if np.isfinite(step := first_nonfinite_step(seed))
+    ]
+    return gap_notes(NoteKind.MEAN_STOPS, gaps)
+
+
+# Charts over all tasks of a suite.
 
 
 def aggregate_curves(study: Study) -> Chart | None:
-    """IQMs of normalised scores over all tasks, against decision steps."""
+    """Return IQMs of normalised scores over all tasks, against decision steps."""
     caption = (
-        f"Interquartile mean of normalised scores over {{over}}, {BASE}, with 95 % "
-        "bootstrap intervals (seeds resampled within tasks). Decision steps are "
-        "environment steps divided by a run's action repeat, for files by the suite's."
+        f"Interquartile mean of normalised scores over {{suite}} ({BASE_SCORE}), with "
+        "95 % bootstrap intervals (seeds resampled within tasks). Decision steps are "
+        "environment steps divided by the action repeat of the run, or for files of "
+        "the suite."
     )
     axes = Axis("decision steps"), Axis("normalised score, IQM")
-    like = Chart("aggregate", "Aggregate learning curves", caption, *axes, ())
-    chart = _with_panels(study, like, functools.partial(_curve, study))
-    whole = _widest(study)
-    curves = [_curve_of(study, one.method, task) for one in whole for task in one.tasks]
-    ends = broken(study, (curve[:3] for curve in curves))
-    taken = noted(UNKNOWN, (curve.task for curve in curves if not curve.repeat))
-    return chart and chart._replace(notes=(*chart.notes, *ends, *taken))
+    template = Chart("aggregate", "Aggregate learning curves", caption, *axes, ())
+    chart = _suite_chart(study, template, functools.partial(_aggregate_line, study))
+    curves = [
+        _task_curve(study, result.method, task)
+        for result in _widest_suite(study)
+        for task in result.tasks
+    ]
+    stops = nonfinite_notes(study, (curve[:3] for curve in curves))
+    unknown = [curve.task for curve in curves if not curve.repeat]
+    repeats = make_notes(NoteKind.UNKNOWN_REPEAT, unknown)
+    return chart and chart._replace(notes=(*chart.notes, *stops, *repeats))
 
 
 def profiles(study: Study) -> Chart | None:
-    """The share of runs above each normalised score."""
+    """Return the share of runs above each normalised score."""
     caption = (
-        f"Share of runs whose normalised score is above a threshold, over {{over}}, "
-        f"{BASE}, with 95 % bootstrap intervals."
+        "Share of runs with a normalised score above a threshold, over {suite} "
+        f"({BASE_SCORE}), with 95 % bootstrap intervals."
     )
     axes = Axis("normalised score"), Axis("share of runs above it", shared=True)
-    like = Chart("profiles", "Performance profiles", caption, *axes, ())
-    return _with_panels(study, like, functools.partial(_profile, study))
+    template = Chart("profiles", "Performance profiles", caption, *axes, ())
+    return _suite_chart(study, template, functools.partial(_profile_line, study))
 
 
-def _widest(study: Study) -> list[SuiteResult]:
-    """Methods with scores on all of a suite, the last that has any such method."""
-    found = [one for one in study.suites if one.estimates]
-    return [one for one in found if one.suite == found[-1].suite]
+def _widest_suite(study: Study) -> list[SuiteResult]:
+    """Return the results over the last suite for which any method has statistics."""
+    results = [result for result in study.suites if result.estimates]
+    return [result for result in results if result.suite == results[-1].suite]
 
 
-def _with_panels(
+def _suite_chart(
     study: Study,
-    like: Chart,
-    line: Callable[[SuiteResult, str, Style], Line | None],
+    template: Chart,
+    make_line: Callable[[SuiteResult, str, Style], Line | None],
 ) -> Chart | None:
-    """A chart with a panel for each base and UTD; None where no line can be drawn."""
-    styles = styles_of(study.methods)
+    """Return a chart with a panel for each base and UTD; None without any line."""
+    styles = method_styles(study.methods)
     panels: dict[str, list[Line]] = {}
-    whole = _widest(study)
-    absent: list[str] = []
-    for result in whole:
+    results = _widest_suite(study)
+    undrawn: list[str] = []
+    for result in results:
         method = result.method
-        found = line(result, study.label(method, utd=False), styles[method])
-        if found is None:
-            absent.append(study.label(method))
+        line = make_line(result, study.label(method, utd=False), styles[method])
+        if line is None:
+            undrawn.append(study.label(method))
             continue
-        lacks = () if result.complete else (study.label(method),)
+        partial = () if result.complete else (study.label(method),)
         utd = "" if method.utd is None else f"UTD {method.utd}, "
         title = f"{utd}relative to {base_label(study, method)}"
-        lines = panels.setdefault(title, [])
-        lines.append(found._replace(lacks=lacks))
+        panels.setdefault(title, []).append(line._replace(partial=partial))
     if not panels:
         return None
-    drawn = tuple(Panel(title, tuple(lines)) for title, lines in panels.items())
-    suite = whole[0].suite
-    caption = like.caption.format(over=suite_title(study, suite))
-    notes = *left_out(study, suite), *noted(APART, absent)
-    return like._replace(caption=caption, panels=drawn, notes=notes)
+    suite = results[0].suite
+    undrawn_notes = make_notes(NoteKind.NO_COMMON_STEPS, undrawn)
+    return template._replace(
+        caption=template.caption.format(suite=suite_title(study, suite)),
+        panels=_make_panels(panels),
+        notes=(*suite_notes(study, suite), *undrawn_notes),
+    )
 
 
-def _curve(study: Study, result: SuiteResult, name: str, style: Style) -> Line | None:
-    """The IQM over tasks, as far as every seed of every task has come."""
-    own = [
-        one
-        for one in study.normalised
-        if one.cell.method == result.method and one.cell.task in result.tasks
-    ]
-    by_task = {one.cell.task: _relative(study, one) for one in own}
+def _make_panels(lines: Mapping[str, Sequence[Line]]) -> tuple[Panel, ...]:
+    return tuple(Panel(title, tuple(inside)) for title, inside in lines.items())
+
+
+def _aggregate_line(
+    study: Study, result: SuiteResult, name: str, style: Style
+) -> Line | None:
+    """Return the IQM over tasks, up to the last step that all seeds have reached."""
+    by_task = {
+        score.cell.task: _normalised_series(study, score)
+        for score in study.normalised
+        if score.cell.method == result.method and score.cell.task in result.tasks
+    }
     counts = tuple(map(len, by_task.values()))
     if not counts or 0 in counts:
         return None
-    steps, values = shared([seed for seeds in by_task.values() for seed in seeds])
+    seeds = [seed for series in by_task.values() for seed in series]
+    steps, values = finite_common_steps(seeds)
     sample = Sample(tuple(by_task), counts, np.ascontiguousarray(values.T))
-    return statistic_band(name, style, steps, sample, iqm) if len(steps) else None
+    return statistic_line(name, style, steps, sample, iqm) if len(steps) else None
 
 
-def _relative(study: Study, one: Normalised) -> list[Series]:
-    """Normalised returns of each seed of a cell, by decision step."""
-    cell, base = one.cell, one.base
-    curve = _curve_of(study, cell.method, cell.task)
-    repeat = curve.repeat or 1
+def _normalised_series(study: Study, score: Normalised) -> list[Series]:
+    """Return the normalised returns of each seed of a cell, by decision step."""
+    base = score.base
     if base is None:
         return []
+    curve = _task_curve(study, score.cell.method, score.cell.task)
     return [
-        Series(seed.steps / repeat, normalise_scores(seed.values, base.scores))
+        Series(
+            seed.steps / (curve.repeat or 1), normalise_scores(seed.values, base.scores)
+        )
         for seed in curve.seeds.values()
     ]
 
 
-def _curve_of(study: Study, method: Method, task: str) -> TaskCurve:
-    which = method, task
-    return next(c for c in study.curves if (c.method, c.task) == which)
+def _task_curve(study: Study, method: Method, task: str) -> TaskCurve:
+    return next(c for c in study.curves if (c.method, c.task) == (method, task))
 
 
-def _profile(study: Study, result: SuiteResult, name: str, style: Style) -> Line:
-    """Shares above thresholds that all methods with the same base have."""
+def _profile_line(study: Study, result: SuiteResult, name: str, style: Style) -> Line:
+    """Return shares above thresholds that all methods with the same base use."""
     base = base_of(study, result.method)
-    like = [one for one in _widest(study) if base_of(study, one.method) == base]
-    every = np.concatenate([x for one in like for x in one.scores.values()])
-    margin = 0.05 * (np.ptp(every) or 1.0)
-    levels = np.linspace(every.min() - margin, every.max() + margin, LEVELS)
-    statistic = functools.partial(performance_profile, thresholds=levels)
+    scores = np.concatenate(
+        [
+            task_scores
+            for other in _widest_suite(study)
+            if base_of(study, other.method) == base
+            for task_scores in other.scores.values()
+        ]
+    )
+    margin = 0.05 * (np.ptp(scores) or 1.0)
+    bounds = scores.min() - margin, scores.max() + margin
+    thresholds = np.linspace(*bounds, PROFILE_THRESHOLDS)
+    statistic = functools.partial(performance_profile, thresholds=thresholds)
     low = high = None
-    if min(map(len, result.scores.values())) > 1:
+    counts = [len(task_scores) for task_scores in result.scores.values()]
+    if min(counts) > 1:
         rng = np.random.default_rng(SEED)
-        low, high = interval(statistic, result.scores, rng, samples=RESAMPLES)
-    note = f"{sum(map(len, result.scores.values()))} runs"
-    share = statistic(result.scores)
-    return Line(name, style, levels, share, low, high, note=note)
+        low, high = interval(statistic, result.scores, rng, samples=PROFILE_RESAMPLES)
+    share, detail = statistic(result.scores), count_text(sum(counts), "run")
+    return Line(name, style, thresholds, share, low, high, detail=detail)
 
 
-RANK = "effective_rank"
-STEPS = Axis("environment steps")
-
-# The seeds of each method on each task.
-Seeds = Mapping[tuple[Method, str], Mapping[int, Series]]
+# Charts with a panel for each task.
 
 
 def task_curves(study: Study) -> list[Chart]:
-    """Returns against steps: a chart for each UTD, a panel for each task."""
-    found = {(curve.method, curve.task): curve.seeds for curve in study.curves}
-    caption = f"Return of an evaluation's episodes. {bands.SAID}"
+    """Return returns against steps: a chart for each UTD, a panel for each task."""
+    series = {(curve.method, curve.task): curve.seeds for curve in study.curves}
+    caption = f"Mean return of each evaluation. {CURVES_CAPTION}"
     axes = STEPS, Axis("return")
-    return _by_utd(study, found, Chart("curves", "Learning curves", caption, *axes, ()))
+    template = Chart("curves", "Learning curves", caption, *axes, ())
+    return _charts_by_utd(study, series, template)
 
 
 def rank_charts(study: Study) -> list[Chart]:
-    """Effective ranks against steps: a chart for each UTD, a panel for each task."""
-    found: dict[tuple[Method, str], dict[int, Series]] = {}
+    """Return effective ranks against steps, arranged like learning curves."""
+    series: dict[tuple[Method, str], dict[int, Series]] = {}
     for (method, task, seed), member in members_by_seed(study).items():
         if RANK in member.diagnostics:
-            by_seed = found.setdefault((method, task), {})
-            by_seed[seed] = member.diagnostics[RANK]
+            series.setdefault((method, task), {})[seed] = member.diagnostics[RANK]
     caption = (
         "Exponential of the entropy of Z's normalised singular values, on a fixed "
-        f"batch from replay. {bands.SAID}"
+        f"batch from replay. {CURVES_CAPTION}"
     )
     axes = STEPS, Axis("effective rank")
-    return _by_utd(study, found, Chart("rank", "Effective rank", caption, *axes, ()))
+    template = Chart("rank", "Effective rank", caption, *axes, ())
+    return _charts_by_utd(study, series, template)
 
 
-def _by_utd(study: Study, found: Seeds, like: Chart) -> list[Chart]:
-    """A chart for each UTD; results whose UTD is not known are in every one."""
-    known: list[int | None] = [*sorted({m.utd for m, _ in found if m.utd is not None})]
+def _charts_by_utd(study: Study, series: SeedSeries, template: Chart) -> list[Chart]:
+    """Return a chart for each UTD; results with unknown UTD are in all of them."""
+    known = {method.utd for method, _ in series if method.utd is not None}
+    utds: list[int | None] = [*sorted(known)] or [None]
     charts = []
-    for utd in known or [None]:
-        here = {which: s for which, s in found.items() if which[0].utd in (utd, None)}
-        panels = tuple(_panels(study, here))
-        if panels:
-            name, title = like.name, like.title
-            if utd is not None:
-                name, title = f"{name}-utd-{utd}", f"{title}, UTD {utd}"
-            notes = broken(study, ((*which, s) for which, s in here.items()))
-            chart = like._replace(name=name, title=title, panels=panels, notes=notes)
-            charts.append(chart)
+    for utd in utds:
+        shown = {key: s for key, s in series.items() if key[0].utd in (utd, None)}
+        panels = tuple(_task_panels(study, shown))
+        if not panels:
+            continue
+        notes = nonfinite_notes(study, ((*key, s) for key, s in shown.items()))
+        chart = template._replace(panels=panels, notes=notes)
+        if utd is not None:
+            name, title = f"{chart.name}-utd-{utd}", f"{chart.title}, UTD {utd}"
+            chart = chart._replace(name=name, title=title)
+        charts.append(chart)
     return charts
 
 
-def _panels(study: Study, found: Seeds) -> list[Panel]:
-    styles = styles_of(study.methods)
+def _task_panels(study: Study, series: SeedSeries) -> list[Panel]:
+    styles = method_styles(study.methods)
     panels = []
     for task in study.tasks:
         lines = []
         for method in study.methods:
-            seeds = found.get((method, task), {})
+            seeds = series.get((method, task), {})
             if seeds:
                 name, style = study.label(method, utd=False), styles[method]
-                line = bands.seeds_and_mean(name, style, tuple(seeds.values()))
-                lines.append(line._replace(lacks=lacking(study, method, [task])))
+                line = seeds_and_mean(name, style, tuple(seeds.values()))
+                partial = partial_label(study, method, [task])
+                lines.append(line._replace(partial=partial))
         if lines:
             panels.append(Panel(task, tuple(lines)))
     return panels
 
 
-# Below this share of the largest a singular value is rounding, and 12 decades of it
-# would leave no room for the others.
-LEAST = 1e-6
-HEAD, MOST = 16, 64  # values drawn of a long spectrum: the first, and others evenly
+# Spectra.
+
+# Singular values below this share of the largest are rounding errors, and showing 12
+# decades of them would leave no room for the others.
+MIN_SHARE = 1e-6
+# Values drawn of a long spectrum: the first, and others evenly spaced.
+FIRST_VALUES, SPACED_VALUES = 16, 64
 
 
 def spectrum_chart(study: Study) -> Chart | None:
-    """The singular values of Z at the last evaluation, a panel for task and UTD."""
-    styles = styles_of(study.methods)
+    """Return the singular values of Z at the last evaluation, by task and UTD."""
+    styles = method_styles(study.methods)
     panels: dict[str, list[Line]] = {}
-    absent: list[Gap] = []
-    for (task, method), by_seed in _found(study).items():
+    gaps: list[Gap] = []
+    for (task, method), by_seed in _last_spectra(study).items():
         spectra = np.stack(list(by_seed.values()))
-        bad = [str(s) for s, one in by_seed.items() if not np.isfinite(one).all()]
-        title = task if method.utd is None else f"{task}, UTD {method.utd}"
-        if bad:
-            why = f"seed {seed_list(bad)} not finite"
-        elif not spectra.any():
-            why = "all values are zero"
-        else:
-            line = _line(study.label(method, utd=False), styles[method], spectra)
-            line = line._replace(lacks=lacking(study, method, [task]))
-            panels.setdefault(title, []).append(line)
+        reason = _undrawable_reason(by_seed)
+        if reason:
+            gaps.append(Gap(study.label(method), task, reason))
             continue
-        absent.append(Gap(study.label(method), task, why))
+        title = task if method.utd is None else f"{task}, UTD {method.utd}"
+        line = _spectrum_line(study.label(method, utd=False), styles[method], spectra)
+        line = line._replace(partial=partial_label(study, method, [task]))
+        panels.setdefault(title, []).append(line)
     if not panels:
         return None
     return Chart(
         "spectra",
         "Spectra of the representation",
         "Singular values of Z at the last evaluation of every seed, largest first, on "
-        "a logarithmic scale: means over seeds with 95 % bootstrap intervals, and 0 "
-        "where a seed has no such value. What is below a millionth of the largest of "
-        "every seed is left out, and of long spectra only some 80 values are drawn.",
+        "a logarithmic scale: means over seeds with 95 % bootstrap intervals; a seed "
+        "with fewer values counts as 0. Values below a millionth of the largest in "
+        "every seed are omitted, and of long spectra only about 80 values are drawn.",
         Axis("index of the singular value"),
         Axis("singular value", log=True, shared=True),
-        tuple(Panel(title, tuple(lines)) for title, lines in panels.items()),
-        notes=gaps_noted(NO_MEAN, absent),
+        _make_panels(panels),
+        notes=gap_notes(NoteKind.NO_MEAN, gaps),
     )
 
 
-def _found(study: Study) -> Mapping[tuple[str, Method], Mapping[int, Floats]]:
-    """The last spectrum of each seed, by task and method in the order of a report.
+def _undrawable_reason(spectra: Mapping[int, Floats]) -> str:
+    bad = [str(seed) for seed, s in spectra.items() if not np.isfinite(s).all()]
+    if bad:
+        return f"seed {seed_list(bad)} not finite"
+    return "" if any(s.any() for s in spectra.values()) else "all values are zero"
 
-    Those of one method have the same length, that of the longest: what a collapsed
-    seed lacks is zero.
+
+def _last_spectra(study: Study) -> Mapping[tuple[str, Method], Mapping[int, Floats]]:
+    """Return the last spectrum of each seed, by task and method, in report order.
+
+    Spectra of one method are padded with zeros to the longest: a collapsed seed may
+    have fewer values.
     """
-    last: dict[tuple[str, Method], dict[int, Floats]] = {}
+    spectra: dict[tuple[str, Method], dict[int, Floats]] = {}
     for (method, task, seed), member in members_by_seed(study).items():
         if member.spectra:
-            by_seed = last.setdefault((task, method), {})
+            by_seed = spectra.setdefault((task, method), {})
             by_seed[seed] = member.spectra[-1].singular_values
-    methods = study.methods
 
-    def place(which: tuple[str, Method]) -> tuple[int, ...]:
-        task, method = which
-        return study.tasks.index(task), method.utd or 0, methods.index(method)
+    def report_order(key: tuple[str, Method]) -> tuple[int, ...]:
+        task, method = key
+        return study.tasks.index(task), method.utd or 0, study.methods.index(method)
 
-    return {which: _padded(last[which]) for which in sorted(last, key=place)}
-
-
-def _padded(by_seed: Mapping[int, Floats]) -> dict[int, Floats]:
-    most = max(map(len, by_seed.values()))
-    return {s: np.pad(one, (0, most - len(one))) for s, one in by_seed.items()}
+    return {
+        key: _zero_padded(spectra[key]) for key in sorted(spectra, key=report_order)
+    }
 
 
-def _line(name: str, style: Style, spectra: Floats) -> Line:
-    """The mean over seeds of spectra [seeds, values], as far as one has any."""
-    length = max(map(_worth_drawing, spectra))
-    even = np.linspace(0, length - 1, min(length, MOST)).round().astype(np.int64)
-    places = np.unique(np.concatenate([np.arange(min(length, HEAD)), even]))
-    line = mean_band(name, style, places + 1.0, spectra[:, places])
+def _zero_padded(spectra: Mapping[int, Floats]) -> dict[int, Floats]:
+    length = max(map(len, spectra.values()))
+    return {seed: np.pad(s, (0, length - len(s))) for seed, s in spectra.items()}
+
+
+def _spectrum_line(name: str, style: Style, spectra: Floats) -> Line:
+    """Return the mean over seeds of spectra [seeds, values]."""
+    length = int((spectra > MIN_SHARE * spectra[:, :1]).sum(axis=1).max())
+    spaced = np.linspace(0, length - 1, min(length, SPACED_VALUES)).round()
+    first = np.arange(min(length, FIRST_VALUES))
+    indices = np.unique(np.concatenate([first, spaced.astype(np.int64)]))
+    line = mean_line(name, style, indices + 1.0, spectra[:, indices])
     if line.low is None:
         return line
-    # An end at zero has no place on the scale.
-    floor = np.minimum(LEAST * line.y[0], line.y)
+    # A logarithmic axis cannot show an interval that ends at zero.
+    floor = np.minimum(MIN_SHARE * line.y[0], line.y)
     return line._replace(low=np.maximum(line.low, floor))
-
-
-def _worth_drawing(values: Floats) -> int:
-    return int(np.count_nonzero(values > LEAST * values[:1]))

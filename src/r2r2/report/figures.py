@@ -1,6 +1,6 @@
 """Charts as files for papers and slides: SVG, PNG, PDF, and their numbers as CSV.
 
-The same study gives the same bytes.
+Equal studies give equal bytes.
 """
 
 import io
@@ -10,136 +10,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from r2r2.report.all_charts import Gallery, gallery_of
-from r2r2.report.axis_scale import Scale
-from r2r2.report.charts import Chart, Line, Panel, chart_csv, legend_of, values_of
-from r2r2.report.learning_curve import COLOURS, DPI, dress, untyped
+from r2r2.report.all_charts import ChartSet, make_charts
+from r2r2.report.charts import Chart, Line, Note, Panel, chart_csv
+from r2r2.report.learning_curve import DPI, style_axes, untyped
+from r2r2.report.palette import COLORS
 from r2r2.report.study import Study
 from r2r2.report.summary import rounded
-from r2r2.report.svg import cut
-from r2r2.report.svg_charts import plane_of
+from r2r2.report.svg import Scale, plot_area, truncate
 from r2r2.storage.files import atomic_write
-
-LONG = 56  # letters of a name that a picture has room for
-DASHES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1.2, 1.6))}
-
-
-def panel_marks(axes: Any, chart: Chart, panel: Panel) -> None:
-    """Draws the lines of a panel, on the scales that the page's drawing has."""
-    plane = plane_of(chart, panel)
-    for line in panel.lines:
-        _draw_line(axes, line)
-    _scale(axes.xaxis, axes.set_xlim, plane.x)
-    _scale(axes.yaxis, axes.set_ylim, plane.y)
-
-
-def _scale(axis: Any, limit: Any, scale: Scale) -> None:
-    from matplotlib.ticker import NullFormatter, NullLocator
-
-    if scale.log:
-        axis.axes.set_yscale("log")
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_minor_locator(NullLocator())
-    axis.set_ticks([at for at, _ in scale.ticks], [said for _, said in scale.ticks])
-    limit(scale.low, scale.high)
-
-
-def _draw_line(axes: Any, line: Line) -> None:
-    colour, dash = COLOURS[line.style.colour], DASHES[line.style.dash]
-    for seed in line.each:
-        axes.plot(*seed, color=colour, lw=0.5, alpha=0.35)
-    points = list(values_of(line))
-    x = [point.x + line.shift for point in points]
-    y = [point.y for point in points]
-    ends = [
-        (at, one.low, one.high)
-        for at, one in zip(x, points, strict=True)
-        if one.low is not None
-    ]
-    if line.mark == "none" and len(ends) > 1:
-        across, low, high = zip(*ends, strict=True)
-        axes.fill_between(across, low, high, color=colour, alpha=0.16, lw=0)
-    else:
-        for at, a, b in ends:
-            axes.plot([at, at], [a, b], color=colour, lw=1.1, marker="_", ms=5)
-    alone = line.mark != "none" or len(points) == 1
-    axes.plot(
-        x,
-        y,
-        color=colour,
-        lw=1.6 if line.joined else 0,
-        ls=dash,
-        marker="o" if alone else "",
-        ms=4.5,
-        mfc="white" if line.mark == "hollow" else colour,
-    )
-
-
-def row_marks(axes: Any, chart: Chart, panel: Panel) -> None:
-    """Draws a bar for every value of a panel, beside its name."""
-    axes.set_xlabel(chart.x.label)
-    axes.grid(visible=False, axis="y")
-    for row, line in enumerate(panel.lines):
-        colour = COLOURS[line.style.colour]
-        hollow = line.mark == "hollow"
-        face = "white" if hollow else colour
-        shade = 0.45 if line.style.dash == "dashed" and not hollow else 1.0
-        points = list(values_of(line))
-        if not points:
-            where = {"textcoords": "offset points", "va": "center"}
-            axes.annotate(line.remark, (0, row), (5, 0), fontsize=8, **where)
-        for _, value, low, high, _ in points:
-            axes.barh(row, value, 0.55, color=face, ec=colour, lw=1.1, alpha=shade)
-            if low is not None:
-                axes.plot([low, high], [row, row], color="#222222", lw=1.1, marker="|")
-            beyond = max(value, value if high is None else high)
-            axes.annotate(
-                rounded(value),
-                (beyond, row),
-                (5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
-    axes.set_yticks(range(len(panel.lines)), [_wrapped(li.name) for li in panel.lines])
-    axes.set_ylim(len(panel.lines) - 0.5, -0.5)
-    axes.margins(x=0.12)
-
-
-def _wrapped(name: str) -> str:
-    name = cut(name, LONG)
-    return name.replace(", ", ",\n", 1) if len(name) > LONG // 2 else name
-
-
-def legend_mark(line: Line) -> object:
-    """A sample of a line, with its name."""
-    from matplotlib.lines import Line2D
-
-    colour = COLOURS[line.style.colour]
-    return Line2D(
-        [],
-        [],
-        color=colour,
-        lw=1.6 if line.joined else 0,
-        ls=DASHES[line.style.dash],
-        marker="" if line.mark == "none" else "o",
-        mfc="white" if line.mark == "hollow" else colour,
-        ms=4.5,
-        label=cut(line.name, LONG),
-    )
-
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "png", "pdf")
 COLUMNS = 4
-NARROW = 32  # letters of a title above one of several panels
-LETTERS, KEY = 13, 9  # of a legend to the inch, and those that a line's sample takes
+NAME_LENGTH = 56  # letters of a name that a picture has room for
+PANEL_TITLE_LENGTH = 32  # letters in a line, above one of several panels
+LEGEND_LETTERS, LEGEND_SAMPLE = 13, 9  # letters per inch; width of a sample in letters
+NOTE_LETTERS = 21  # per inch
+DASHES = {"solid": "-", "dashed": (0, (5, 2)), "dotted": (0, (1.2, 1.6))}
 
-FINE = 21  # letters of a remark to the inch
-
-# Nothing of the moment or of the machine: no date, no random ids, own fonts.
+# Independent of time and machine: no date, no random ids, matplotlib's own fonts.
 SETTINGS = {
     "text.parse_math": False,
     "svg.hashsalt": "r2r2",
@@ -158,119 +49,209 @@ METADATA = {
 }
 
 
-def write_figures(study: Study, folder: Path) -> Gallery:
-    """Writes every figure of a study into a folder, which is made.
+def write_figures(study: Study, folder: Path) -> ChartSet:
+    """Write all figures of a study as NAME.svg, .png, .pdf and .csv; return the charts.
 
     Args:
-        study: what to draw.
-        folder: for each chart it gets NAME.svg, NAME.png, NAME.pdf and NAME.csv.
-
-    Returns:
-        The charts, whose names are those of the files, and what is absent and why.
+        study: The study to draw.
+        folder: The folder to write into; created if missing.
     """
-    gallery = gallery_of(study)
+    chart_set = make_charts(study)
     folder.mkdir(parents=True, exist_ok=True)
-    for chart in gallery.charts:
-        for ending, content in drawn(chart).items():
-            atomic_write(folder / f"{chart.name}.{ending}", content)
+    for chart in chart_set.charts:
+        for extension, content in render_chart(chart).items():
+            atomic_write(folder / f"{chart.name}.{extension}", content)
         atomic_write(folder / f"{chart.name}.csv", chart_csv(chart))
-    return gallery
+    return chart_set
 
 
-def drawn(chart: Chart) -> dict[str, bytes]:
-    """One chart in every format, by its ending."""
-    # Slow to import, and most of what this package does needs no picture.
+def render_chart(chart: Chart) -> dict[str, bytes]:
+    """Return the picture of a chart by format."""
+    # Slow to import, and needed only for pictures.
     import matplotlib
-    from matplotlib.figure import Figure
 
-    found: dict[str, bytes] = {}
+    pictures: dict[str, bytes] = {}
     with untyped(matplotlib).rc_context(SETTINGS), warnings.catch_warnings():
-        # Names may be in any script: the page and the CSV file show what this cannot.
+        # Names may use letters that the font lacks; the page and the CSV show them.
         warnings.filterwarnings("ignore", "Glyph")
-        figure = Figure(figsize=_size(chart), layout="constrained")
-        _draw(figure, chart)
-        if chart.notes:
-            _remark(figure, chart.notes)
-        # Laid out once, not again for every format.
+        figure = draw_chart(chart)
+        # Lay out once instead of for every format.
         untyped(figure).draw_without_rendering()
         untyped(figure).set_layout_engine("none")
-        for ending in FORMATS:
+        for extension in FORMATS:
             content = io.BytesIO()
-            told: dict[str, Any] = {"dpi": DPI, "metadata": METADATA[ending]}
-            untyped(figure).savefig(content, format=ending, **told)
-            found[ending] = content.getvalue()
-    return found
+            options: dict[str, Any] = {"dpi": DPI, "metadata": METADATA[extension]}
+            untyped(figure).savefig(content, format=extension, **options)
+            pictures[extension] = content.getvalue()
+    return pictures
+
+
+def draw_chart(chart: Chart) -> "Figure":
+    """Return a chart as a figure of matplotlib."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_figure_size(chart), layout="constrained")
+    columns = _columns(chart)
+    rows = -(-len(chart.panels) // columns)
+    for number, panel in enumerate(chart.panels):
+        axes = untyped(figure).add_subplot(rows, columns, number + 1)
+        style_axes(axes, _panel_title(panel.title, columns), 9.5)
+        (_draw_bars if chart.rows else _draw_lines)(axes, chart, panel)
+    if not chart.rows:
+        _draw_labels(figure, chart)
+    if chart.notes:
+        _draw_notes(figure, chart.notes)
+    return figure
 
 
 def _columns(chart: Chart) -> int:
-    """As few as fill the rows that they need at least."""
+    """Return the fewest columns that do not need more rows than necessary."""
     panels = len(chart.panels)
     return 1 if chart.rows else -(-panels // -(-panels // COLUMNS))
 
 
-def _size(chart: Chart) -> tuple[float, float]:
-    """Inches, with room for the legend below."""
+def _figure_size(chart: Chart) -> tuple[float, float]:
+    """Return width and height in inches, with room for the legend."""
     if chart.rows:
         return 7.0, 1.0 + 0.42 * sum(len(panel.lines) for panel in chart.panels)
     if len(chart.panels) == 1:
         return 6.0, 4.0
     width = 2.9 * _columns(chart)
     rows = -(-len(chart.panels) // _columns(chart))
-    keys = -(-len(legend_of(chart)) // _legend_columns(chart, width))
-    return width, 0.5 + 2.2 * rows + 0.17 * keys
+    legend_rows = -(-len(chart.legend) // _legend_columns(chart, width))
+    return width, 0.5 + 2.2 * rows + 0.17 * legend_rows
 
 
 def _legend_columns(chart: Chart, inches: float) -> int:
-    """How many names of lines have room beside each other."""
-    names = [cut(line.name, LONG) for line in legend_of(chart)]
-    room = int(inches * LETTERS / (max(map(len, names)) + KEY))
-    return max(1, min(room, len(names)))
+    longest = max(min(len(line.name), NAME_LENGTH) for line in chart.legend)
+    room = int(inches * LEGEND_LETTERS / (longest + LEGEND_SAMPLE))
+    return max(1, min(room, len(chart.legend)))
 
 
-def titled(title: str, columns: int) -> str:
-    r"""A panel's title, in lines where others stand beside it.
-
-    Example:
-        >>> titled("UTD 1, relative to sac, UTD 1, from theirs.csv", 2)
-        'UTD 1, relative to sac, UTD 1,\nfrom theirs.csv'
-    """
-    whole = cut(title, LONG)
-    return whole if columns == 1 else "\n".join(textwrap.wrap(whole, NARROW))
+def _panel_title(title: str, columns: int) -> str:
+    """Return a panel's title, wrapped if other panels are beside it."""
+    title = truncate(title, NAME_LENGTH)
+    if columns == 1:
+        return title
+    return "\n".join(textwrap.wrap(title, PANEL_TITLE_LENGTH))
 
 
-def _draw(figure: "Figure", chart: Chart) -> None:
-    columns = _columns(chart)
-    rows = -(-len(chart.panels) // columns)
-    for number, panel in enumerate(chart.panels):
-        axes = untyped(figure).add_subplot(rows, columns, number + 1)
-        dress(axes, titled(panel.title, columns), 9.5)
-        if chart.rows:
-            row_marks(axes, chart, panel)
-        else:
-            panel_marks(axes, chart, panel)
-    if chart.rows:
-        return
-    if columns > 1:
+def _draw_labels(figure: "Figure", chart: Chart) -> None:
+    """Add the labels of the axes and the legend."""
+    if _columns(chart) > 1:
         untyped(figure).supxlabel(chart.x.label, fontsize=9)
         untyped(figure).supylabel(chart.y.label, fontsize=9)
     else:
+        axes = untyped(figure.axes[-1])
         axes.set_xlabel(chart.x.label)
         axes.set_ylabel(chart.y.label)
-    lines = legend_of(chart)
-    handles = [legend_mark(line) for line in lines]
-    place: dict[str, object] = {"loc": "outside upper center", "frameon": False}
-    place["handlelength"] = 3.2
-    wide = _legend_columns(chart, figure.get_figwidth())
-    untyped(figure).legend(handles=handles, ncols=wide, fontsize=8, **place)
+    untyped(figure).legend(
+        handles=[_legend_handle(line) for line in chart.legend],
+        ncols=_legend_columns(chart, figure.get_figwidth()),
+        fontsize=8,
+        loc="outside upper center",
+        frameon=False,
+        handlelength=3.2,
+    )
 
 
-def _remark(figure: "Figure", notes: Sequence[str]) -> None:
-    """Writes below everything what a reader of the picture alone must know."""
-    most = int(FINE * figure.get_figwidth())
-    lines = [line for note in notes for line in textwrap.wrap(note, most)]
+def _draw_lines(axes: Any, chart: Chart, panel: Panel) -> None:
+    """Draw the lines of a panel, on the same scales as on the page."""
+    area = plot_area(chart, panel)
+    for line in panel.lines:
+        _draw_line(axes, line)
+    _set_scale(axes.xaxis, axes.set_xlim, area.x)
+    _set_scale(axes.yaxis, axes.set_ylim, area.y)
+
+
+def _set_scale(axis: Any, set_limits: Any, scale: Scale) -> None:
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    if scale.log:
+        axis.axes.set_yscale("log")
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
+    axis.set_ticks([at for at, _ in scale.ticks], [text for _, text in scale.ticks])
+    set_limits(scale.low, scale.high)
+
+
+def _draw_line(axes: Any, line: Line) -> None:
+    color = COLORS[line.style.color]
+    for seed in line.seeds:
+        axes.plot(*seed, color=color, lw=0.5, alpha=0.35)
+    points = line.points
+    intervals = [
+        (point.x + line.offset, point.low, point.high)
+        for point in points
+        if point.low is not None
+    ]
+    if line.marker == "none" and len(intervals) > 1:
+        axes.fill_between(*zip(*intervals, strict=True), color=color, alpha=0.16, lw=0)
+    else:
+        for center, bottom, top in intervals:
+            ends = [center, center], [bottom, top]
+            axes.plot(*ends, color=color, lw=1.1, marker="_", ms=5)
+    marked = line.marker != "none" or len(points) == 1
+    x = [point.x + line.offset for point in points]
+    y = [point.y for point in points]
+    axes.plot(x, y, marker="o" if marked else "", **_line_style(line))
+
+
+def _line_style(line: Line) -> dict[str, Any]:
+    color = COLORS[line.style.color]
+    return {
+        "color": color,
+        "lw": 1.6 if line.connected else 0,
+        "ls": DASHES[line.style.dash],
+        "ms": 4.5,
+        "mfc": "white" if line.marker == "hollow" else color,
+    }
+
+
+def _legend_handle(line: Line) -> object:
+    from matplotlib.lines import Line2D
+
+    marker = "" if line.marker == "none" else "o"
+    label = truncate(line.name, NAME_LENGTH)
+    return Line2D([], [], marker=marker, label=label, **_line_style(line))
+
+
+def _draw_bars(axes: Any, chart: Chart, panel: Panel) -> None:
+    """Draw a bar for every value of a panel."""
+    axes.set_xlabel(chart.x.label)
+    axes.grid(visible=False, axis="y")
+    beside: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
+    for row, line in enumerate(panel.lines):
+        color = COLORS[line.style.color]
+        hollow = line.marker == "hollow"
+        alpha = 0.45 if line.style.dash == "dashed" and not hollow else 1.0
+        look = {"color": "white" if hollow else color, "ec": color, "alpha": alpha}
+        if not line.points:
+            axes.annotate(line.detail_text, (0, row), (5, 0), fontsize=8, **beside)
+        for _, value, low, high, _ in line.points:
+            axes.barh(row, value, 0.55, lw=1.1, **look)
+            if low is not None:
+                axes.plot([low, high], [row, row], color="#222222", lw=1.1, marker="|")
+            end = max(value, value if high is None else high), row
+            axes.annotate(rounded(value), end, (5, 0), fontsize=8, **beside)
+    names = [_wrap_name(line.name) for line in panel.lines]
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.margins(x=0.12)
+
+
+def _wrap_name(name: str) -> str:
+    name = truncate(name, NAME_LENGTH)
+    return name.replace(", ", ",\n", 1) if len(name) > NAME_LENGTH // 2 else name
+
+
+def _draw_notes(figure: "Figure", notes: Sequence[Note]) -> None:
+    """Write the notes below everything, for readers who see only the picture."""
+    width = int(NOTE_LETTERS * figure.get_figwidth())
+    lines = [line for note in notes for line in textwrap.wrap(note.text, width)]
     look: dict[str, object] = {"fontsize": 6.5, "color": "#8a5200"}
     untyped(figure).text(0.005, 0.004, "\n".join(lines), va="bottom", **look)
-    # The layout leaves no room by itself, neither for this nor for a label moved up.
+    # The layout engine reserves no room for this text or for a label that is moved up.
     inch = 1 / figure.get_figheight()
     room = (0.07 + 0.11 * len(lines)) * inch
     if figure.get_supxlabel():

@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing but itself."""
+"""The report as one self-contained HTML page."""
 
 import base64
 import hashlib
@@ -11,104 +11,271 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
-from r2r2.report.all_charts import Gallery
-from r2r2.report.charts import Chart, Line, legend_of
+from r2r2.report.all_charts import ChartSet
+from r2r2.report.charts import Chart, Line
 from r2r2.report.comparison_tables import which_of
+from r2r2.report.palette import theme_css
 from r2r2.report.study import Study
-from r2r2.report.svg import style_of
-from r2r2.report.svg_charts import draw_panel, hover_of
+from r2r2.report.svg import draw_panel, hover_data, style_classes
 from r2r2.report.tables import Entry, Table, one_line
-from r2r2.report.theme import theme_css
 from r2r2.stats import paper
 from r2r2.storage.files import atomic_write
 
-LONG = 28  # letters, beyond which a text is set in lines
+FILE = "index.html"
+WEB = Path(__file__).parent / "web"
+WRAP_LENGTH = 28  # letters; longer texts in tables are wrapped
+MAX_NAMES = 4  # agents or tasks in the title; of more, the number is given
+VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control")
+
+# Tables with a section of their own; all others share one.
+SUMMARY_TABLE, RUNS_TABLE, MISSING_TABLE = "main", "runs", "lacks"
 
 
-def figure_html(chart: Chart, number: int) -> str:
-    """A figure with its legend, its panels, and the values that its pointer tells."""
-    panels = "".join(
-        f'<div class="panel">{draw_panel(chart, panel)}'
-        f'<div class="hit" tabindex="0" role="group" aria-label="'
-        f'{escaped(panel.title or chart.title)}: arrow keys tell its values"></div>'
-        "</div>"
-        for panel in chart.panels
+class Section(NamedTuple):
+    """A section of the page, with its entries in the table of contents."""
+
+    id: str
+    title: str
+    content: str
+    entries: Sequence[tuple[str, str]] = ()  # id and title
+
+
+def write_page(
+    study: Study, tables: Sequence[Table], chart_set: ChartSet, folder: Path
+) -> Path:
+    """Write `index.html`, which loads nothing and links to the report's files.
+
+    Args:
+        study: The study to show.
+        tables: The tables to show, whose files are in `tables/`.
+        chart_set: The figures to show, whose files are in `figures/`.
+        folder: The folder of the report.
+
+    Returns:
+        The path of the page.
+    """
+    path = folder / FILE
+    atomic_write(path, page_html(study, tables, chart_set))
+    return path
+
+
+def page_html(study: Study, tables: Sequence[Table], chart_set: ChartSet) -> str:
+    """Return the page of a study; names of runs and files never become markup."""
+    style = f"{theme_css()}\n{_web_file('page.css')}"
+    script = _web_file("page.js")
+    sections = _sections(tables, chart_set)
+    return Template(_web_file("page.html")).substitute(
+        policy=_content_security_policy(style, script),
+        generator=f"r2r2 {metadata.version('r2r2')}",
+        title=escape(_title(study)),
+        style=style,
+        lede=escape(introduction(study)),
+        banner=_banner(study),
+        facts=_facts(study),
+        contents=_contents(sections),
+        sections="\n".join(
+            f'<section id="{section.id}"><h2>{escape(section.title)}</h2>'
+            f"{section.content}</section>"
+            for section in sections
+        ),
+        script=script,
     )
-    values = safe_json([hover_of(chart, panel) for panel in chart.panels])
-    few = {1: " one", 2: " two"}.get(len(chart.panels), " rows" if chart.rows else "")
-    endings = ("svg", "png", "pdf", "csv")
-    title = escaped(chart.title)
-    if chart.notes:
-        title += ' <span class="tag">partial</span>'
-    caption = " ".join([chart.caption, *(f"{note}." for note in chart.notes)])
-    return (
-        f'<figure id="figure-{chart.name}">'
-        f"{_head(f'Figure {number}.', title, 'figures', chart.name, endings)}"
-        f"{_legend(chart)}{_axes(chart)}"
-        f'<div class="panels{few}">{panels}</div>'
-        f"<figcaption>{escaped(caption)}</figcaption>"
-        f'<script type="application/json">{values}</script></figure>'
-    )
 
 
-def table_html(table: Table, number: int) -> str:
-    """A table that scrolls in its own box, with its notes below."""
-    marks = {note: place for place, note in enumerate(table.footnotes, start=1)}
-    numeric = [_numeric(table, place) for place in range(len(table.header))]
-    header = "".join(
-        f'<th scope="col"{_class(["num"] if right else [])}>{escaped(name)}</th>'
-        for name, right in zip(table.header, numeric, strict=True)
-    )
-    rows = "".join(f"<tr>{_row(table, row, numeric, marks)}</tr>" for row in table.rows)
-    title, endings = escaped(table.title), ("csv", "md", "tex")
-    return (
-        f'<div class="sheet" id="table-{escaped(table.name)}">'
-        f"{_head(f'Table {number}.', title, 'tables', table.name, endings)}"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>'
-        f"<thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table></div>"
-        f"{_notes(table, marks)}</div>"
-    )
-
-
-def escaped(text: str) -> str:
-    """Text that HTML shows as it is, also within quotes.
+def escape(text: str) -> str:
+    """Return text that HTML shows literally, also within quotes.
 
     Example:
-        >>> escaped("<b>" + chr(27))
+        >>> escape("<b>" + chr(27))
         '&lt;b&gt;?'
     """
     return html.escape(one_line(text))
 
 
-def list_html(lines: Iterable[str]) -> str:
-    """A list of texts.
-
-    Example:
-        >>> list_html(["a < b"])
-        '<ul class="lacks"><li>a &lt; b</li></ul>'
-    """
-    return f'<ul class="lacks">{_items(lines)}</ul>'
+def _title(study: Study) -> str:
+    agents = list(dict.fromkeys(method.agent for method in study.methods))
+    return f"{_names(agents, 'agents')} on {_names(study.tasks, 'tasks')}"
 
 
-def safe_json(value: object) -> str:
-    r"""JSON that may stand within a script element, whatever its texts hold.
+def introduction(study: Study) -> str:
+    """Return the sentences below the title."""
+    utds = sorted({m.utd for m in study.methods if m.utd is not None})
+    at = f" at UTD {_join([str(utd) for utd in utds])}" if utds else ""
+    published = any(which_of(cell) in paper.raw_scores() for cell in study.cells)
+    beside = ", next to the paper's numbers" if published else ""
+    return (
+        f"Scores, learning curves and diagnostics{at}, with 95 % intervals{beside}. "
+        "Hover over a figure, touch it or use the arrow keys on it for exact values."
+    )
 
-    Example:
-        >>> print(safe_json("</script>&"))
-        "\u003c/script\u003e\u0026"
-    """
+
+def _banner(study: Study) -> str:
+    """Return the warning that results are not the paper's, if any are not."""
+    partial = sum(not cell.complete for cell in study.cells)
+    if not partial:
+        return ""
+    which = "All" if partial == len(study.cells) else f"{partial} of {len(study.cells)}"
+    reason = "Notes and the section “What is missing” say what each result lacks."
+    if study.shared:
+        reason = f"All runs: {'; '.join(study.shared)}. {reason}"
+    return (
+        f'<div class="banner" role="note"><strong>{which} results are partial or '
+        "scaled down: not a reproduction of the paper.</strong>"
+        f"<p>{escape(reason)}</p></div>"
+    )
+
+
+def _facts(study: Study) -> str:
+    """Return the numbers of runs, seeds and steps, and the software versions."""
+    seeds = [len(cell.seeds) for cell in study.cells]
+    steps = [seed.env_steps for cell in study.cells for seed in cell.seeds]
+    updates = [member.updates for run in study.runs for member in run.members]
+    few, many = min(seeds), max(seeds)
+    numbers = {
+        "runs and files": _status_counts(study),
+        "methods": str(len(study.methods)),
+        "tasks": str(len(study.tasks)),
+        "seeds per cell": str(many) if few == many else f"{few} to {many}",
+        "most environment steps": f"{max(steps, default=0):,}",
+    }
+    if updates:
+        numbers["most updates of a member"] = f"{max(updates):,}"
+    return "".join(
+        f"<div{attribute}><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for attribute, group in (("", numbers), (' class="long"', _software(study)))
+        for name, value in group.items()
+    )
+
+
+def _status_counts(study: Study) -> str:
+    counts: dict[str, int] = {}
+    for run in study.runs:
+        counts[run.status] = counts.get(run.status, 0) + 1
+    return ", ".join(f"{count} {status}" for status, count in counts.items())
+
+
+def _software(study: Study) -> dict[str, str]:
+    """Return the commits, devices and versions of the runs."""
+    values: dict[str, dict[str, None]] = {}
+    for run in study.runs:
+        for name, value in run.versions.items():
+            values.setdefault(name, {})[value] = None
+    texts = {name: _join(list(of_name), "or") for name, of_name in values.items()}
+    versions = [f"{name} {texts[name]}" for name in VERSIONS if name in texts]
+    if versions:
+        texts["versions"] = ", ".join(versions)
+    order = "commit", "device", "versions"
+    return {name: texts[name] for name in order if name in texts}
+
+
+def _names(names: Sequence[str], noun: str) -> str:
+    return _join(names) if len(names) <= MAX_NAMES else f"{len(names)} {noun}"
+
+
+def _join(names: Sequence[str], word: str = "and") -> str:
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def _sections(tables: Sequence[Table], chart_set: ChartSet) -> list[Section]:
+    order = {MISSING_TABLE: 1, RUNS_TABLE: 2}  # numbered in the order of sections
+    numbered = enumerate(sorted(tables, key=lambda t: order.get(t.name, 0)), start=1)
+    shown = {table.name: _table_html(table, number) for number, table in numbered}
+    special = SUMMARY_TABLE, RUNS_TABLE, MISSING_TABLE
+    others = [table for table in tables if table.name not in special]
+    charts = chart_set.charts
+    sections = [
+        Section("summary", "Summary", shown.get(SUMMARY_TABLE, "")),
+        Section(
+            "figures",
+            "Figures",
+            "".join(_figure_html(chart, n) for n, chart in enumerate(charts, start=1)),
+            [(f"figure-{chart.name}", chart.title) for chart in charts],
+        ),
+        Section(
+            "tables",
+            "Tables",
+            "".join(shown[table.name] for table in others),
+            [(f"table-{table.name}", table.title) for table in others],
+        ),
+        Section(
+            "missing",
+            "What is missing",
+            _missing_html(shown.get(MISSING_TABLE, ""), chart_set),
+        ),
+        Section("runs", "Runs and files", shown.get(RUNS_TABLE, "")),
+    ]
+    return [section for section in sections if section.content]
+
+
+def _missing_html(table: str, chart_set: ChartSet) -> str:
+    if not table and not chart_set.missing:
+        return "<p>Nothing: every cell has the paper's settings, seeds and steps.</p>"
+    content = ""
+    if table:
+        content = (
+            "<p>These results differ from the paper's in settings, seeds or steps, and "
+            f"are not a reproduction.</p>{table}"
+        )
+    if chart_set.missing:
+        items = "".join(
+            f"<li>{escape(f'{title}: {reason}.')}</li>"
+            for title, reason in chart_set.missing
+        )
+        content += f'<h3>Missing figures</h3><ul class="lacks">{items}</ul>'
+    return content
+
+
+def _contents(sections: Iterable[Section]) -> str:
+    items = []
+    for section in sections:
+        entries = "".join(f"<li>{_link(*entry)}</li>" for entry in section.entries)
+        inner = f"<ol>{entries}</ol>" if entries else ""
+        items.append(f"<li>{_link(section.id, section.title)}{inner}</li>")
+    return f"<ol>{''.join(items)}</ol>"
+
+
+def _link(target: str, title: str) -> str:
+    return f'<a href="#{escape(target)}">{escape(title)}</a>'
+
+
+def _figure_html(chart: Chart, number: int) -> str:
+    """Return a figure with its legend, its panels and the values shown on hover."""
+    panels = "".join(
+        f'<div class="panel">{draw_panel(chart, panel)}'
+        f'<div class="hit" tabindex="0" role="group" aria-label="'
+        f'{escape(panel.title or chart.title)}: arrow keys show values"></div></div>'
+        for panel in chart.panels
+    )
+    values = _script_json([hover_data(chart, panel) for panel in chart.panels])
+    size = {1: " one", 2: " two"}.get(len(chart.panels), " rows" if chart.rows else "")
+    title = escape(chart.title)
+    if chart.notes:
+        title += ' <span class="tag">partial</span>'
+    caption = " ".join([chart.caption, *(f"{note.text}." for note in chart.notes)])
+    extensions = ("svg", "png", "pdf", "csv")
+    return (
+        f'<figure id="figure-{chart.name}">'
+        f"{_heading(f'Figure {number}.', title, f'figures/{chart.name}', extensions)}"
+        f"{_legend(chart)}{_axis_labels(chart)}"
+        f'<div class="panels{size}">{panels}</div>'
+        f"<figcaption>{escape(caption)}</figcaption>"
+        f'<script type="application/json">{values}</script></figure>'
+    )
+
+
+def _script_json(value: object) -> str:
+    """Return JSON that is safe within a script element."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
-def _head(
-    number: str, title: str, folder: str, name: str, endings: Sequence[str]
-) -> str:
+def _heading(number: str, title: str, path: str, extensions: Sequence[str]) -> str:
     links = "".join(
-        f'<a href="{folder}/{escaped(name)}.{ending}">{ending.upper()}</a>'
-        for ending in endings
+        f'<a href="{escape(path)}.{extension}">{extension.upper()}</a>'
+        for extension in extensions
     )
     return (
         f'<div class="head"><h3><span class="number">{number}</span> {title}</h3>'
@@ -117,295 +284,100 @@ def _head(
 
 
 def _legend(chart: Chart) -> str:
-    """Buttons that take a line away and bring it back; none where rows have names."""
+    """Return buttons that hide and show lines; nothing for bars, which have names."""
     if chart.rows:
         return ""
-    keys = "".join(
-        f'<button type="button" class="button key" data-line="{place}" '
-        f'aria-pressed="true">{_sample(line)}{escaped(line.name)}</button>'
-        for place, line in enumerate(legend_of(chart))
+    buttons = "".join(
+        f'<button type="button" class="button key" data-line="{number}" '
+        f'aria-pressed="true">{_line_sample(line)}{escape(line.name)}</button>'
+        for number, line in enumerate(chart.legend)
     )
-    return f'<div class="legend" role="group" aria-label="Lines">{keys}</div>'
+    return f'<div class="legend" role="group" aria-label="Lines">{buttons}</div>'
 
 
-def _sample(line: Line) -> str:
-    stroke = '<path class="line" d="M0 6H30"/>' if line.joined else ""
-    kind = {"none": "", "full": "dot", "hollow": "ring"}[line.mark]
-    mark = f'<circle class="{kind}" cx="15" cy="6" r="4"/>' if kind else ""
-    return f'<svg class="{style_of(line)}" aria-hidden="true">{stroke}{mark}</svg>'
+def _line_sample(line: Line) -> str:
+    stroke = '<path class="line" d="M0 6H30"/>' if line.connected else ""
+    kind = {"none": "", "filled": "dot", "hollow": "ring"}[line.marker]
+    marker = f'<circle class="{kind}" cx="15" cy="6" r="4"/>' if kind else ""
+    classes = style_classes(line)
+    return f'<svg class="{classes}" aria-hidden="true">{stroke}{marker}</svg>'
 
 
-def _axes(chart: Chart) -> str:
+def _axis_labels(chart: Chart) -> str:
     if len(chart.panels) == 1 or chart.rows:
         return ""
-    said = escaped(f"{chart.y.label} by {chart.x.label}")
-    return f'<p class="axes">{said[:1].upper()}{said[1:]}</p>'
+    text = escape(f"{chart.y.label} by {chart.x.label}")
+    return f'<p class="axes">{text[:1].upper()}{text[1:]}</p>'
 
 
-def _numeric(table: Table, place: int) -> bool:
-    """Whether a column is of numbers, which belong to the right."""
-    entries = [row[place] for row in table.rows]
-    plain = all(re.fullmatch(r"-|[\d.,]+", entry.text) for entry in entries)
-    return plain or any(entry.numbers for entry in entries)
+def _table_html(table: Table, number: int) -> str:
+    """Return a table that scrolls in its own box, with its notes below."""
+    marks = {note: mark for mark, note in enumerate(table.footnotes, start=1)}
+    numeric = [
+        _is_numeric([row[n] for row in table.rows]) for n in range(len(table.header))
+    ]
+    header = "".join(
+        f'<th scope="col"{_class(["num"] * right)}>{escape(name)}</th>'
+        for name, right in zip(table.header, numeric, strict=True)
+    )
+    rows = "".join(
+        f"<tr>{_row_html(table.name, row, numeric, marks)}</tr>" for row in table.rows
+    )
+    title, extensions = escape(table.title), ("csv", "md", "tex")
+    return (
+        f'<div class="sheet" id="table-{escape(table.name)}">'
+        f"{_heading(f'Table {number}.', title, f'tables/{table.name}', extensions)}"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>'
+        f"<thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f"{_notes_html(table, marks)}</div>"
+    )
 
 
-def _row(
-    table: Table,
-    row: Sequence[Entry],
-    numeric: Sequence[bool],
-    marks: dict[str, int],
+def _is_numeric(column: Sequence[Entry]) -> bool:
+    """Return whether a column has numbers, which are aligned to the right."""
+    digits = all(re.fullmatch(r"-|[\d.,]+", entry.text) for entry in column)
+    return digits or any(entry.numbers for entry in column)
+
+
+def _row_html(
+    table: str, row: Sequence[Entry], numeric: Sequence[bool], marks: dict[str, int]
 ) -> str:
     cells = []
-    for place, (entry, right) in enumerate(zip(row, numeric, strict=True)):
-        text = escaped(entry.text)
+    for index, (entry, right) in enumerate(zip(row, numeric, strict=True)):
+        text = escape(entry.text)
         if entry.note:
-            mark = marks[entry.note]
-            where = escaped(f"note-{table.name}-{mark}")
-            said = escaped(entry.note)
-            text += f'<sup><a href="#{where}" title="{said}">{mark}</a></sup>'
-        long = not right and len(entry.text) > LONG
-        kinds = ["num"] * right + ["long"] * long + ["partial"] * bool(entry.note)
-        tag, scope = ("td", "") if place else ("th", ' scope="row"')
-        cells.append(f"<{tag}{scope}{_class(kinds)}>{text}</{tag}>")
+            target = f'href="#{_note_id(table, marks[entry.note])}"'
+            link = f'<a {target} title="{escape(entry.note)}">{marks[entry.note]}</a>'
+            text += f"<sup>{link}</sup>"
+        long = not right and len(entry.text) > WRAP_LENGTH
+        classes = ["num"] * right + ["long"] * long + ["partial"] * bool(entry.note)
+        tag, scope = ("td", "") if index else ("th", ' scope="row"')
+        cells.append(f"<{tag}{scope}{_class(classes)}>{text}</{tag}>")
     return "".join(cells)
 
 
-def _notes(table: Table, marks: dict[str, int]) -> str:
-    plain = "".join(f"<p>{escaped(note)}</p>" for note in table.notes)
-    listed = "".join(
-        f'<li id="{escaped(f"note-{table.name}-{mark}")}">{escaped(note)}</li>'
+def _notes_html(table: Table, marks: dict[str, int]) -> str:
+    notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
+    footnotes = "".join(
+        f'<li id="{_note_id(table.name, mark)}">{escape(note)}</li>'
         for note, mark in marks.items()
     )
-    if listed:
-        listed = f"<ol>{listed}</ol>"
-        said = "Numbers in italics lack something to be the paper's:"
-        plain = f"<p>{said}</p>{listed}{plain}"
-    return f'<div class="notes">{plain}</div>'
+    if footnotes:
+        explanation = "Italic: settings, seeds or steps differ from the paper's."
+        notes = f"<p>{explanation}</p><ol>{footnotes}</ol>{notes}"
+    return f'<div class="notes">{notes}</div>'
 
 
-def _class(kinds: Sequence[str]) -> str:
-    return f' class="{" ".join(kinds)}"' if kinds else ""
+def _note_id(table: str, mark: int) -> str:
+    return escape(f"note-{table}-{mark}")
 
 
-def _items(lines: Iterable[str]) -> str:
-    return "".join(f"<li>{escaped(line)}</li>" for line in lines)
+def _class(names: Sequence[str]) -> str:
+    return f' class="{" ".join(names)}"' if names else ""
 
 
-FEW = 4  # names; of more their number is told
-PLACES: tuple[str, ...] = ("commit", "device")
-VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control")
-
-
-def title_of(study: Study) -> str:
-    """What is compared on what, in one line."""
-    agents = list(dict.fromkeys(method.agent for method in study.methods))
-    return f"{_listed(agents, 'agents')} on {_listed(study.tasks, 'tasks')}"
-
-
-def lede(study: Study) -> str:
-    """What a reader is to know first."""
-    utds = sorted({m.utd for m in study.methods if m.utd is not None})
-    at = f" at UTD {_joined([str(utd) for utd in utds])}" if utds else ""
-    theirs = any(which_of(cell) in paper.raw_scores() for cell in study.cells)
-    beside = " and the paper's own numbers beside them" if theirs else ""
-    return (
-        f"Scores, learning curves and diagnostics{at}, with 95 % intervals{beside}. "
-        "Point at a figure, touch it, or use the arrow keys on it for exact values."
-    )
-
-
-def banner(study: Study) -> str:
-    """That the results are not the paper's, where that is so, and why."""
-    lacking = [cell for cell in study.cells if not cell.complete]
-    if not lacking:
-        return ""
-    cells = len(study.cells)
-    which = f"{len(lacking)} of {cells}" if len(lacking) < cells else "All"
-    said = (
-        f"{which} results are partial or scaled down: not a reproduction of the paper."
-    )
-    why = "What each lacks stands with it, and below under “What is missing”."
-    if study.shared:
-        why = f"All runs: {'; '.join(study.shared)}. {why}"
-    return (
-        f'<div class="banner" role="note"><strong>{said}</strong>'
-        f"<p>{escaped(why)}</p></div>"
-    )
-
-
-def facts(study: Study) -> str:
-    """Runs, seeds and steps in numbers, and what the runs were made with."""
-    seeds = [len(cell.seeds) for cell in study.cells]
-    steps = [seed.env_steps for cell in study.cells for seed in cell.seeds]
-    updates = [member.updates for run in study.runs for member in run.members]
-    few, many = min(seeds), max(seeds)
-    found = {
-        "runs and files": _statuses(study),
-        "methods": str(len(study.methods)),
-        "tasks": str(len(study.tasks)),
-        "seeds per cell": str(many) if few == many else f"{few} to {many}",
-        "environment steps, at most": f"{max(steps, default=0):,}",
-    }
-    if updates:
-        found["updates of a member, at most"] = f"{max(updates):,}"
-    long = _made_with(study)
-    return "".join(
-        f"<div{kind}><dt>{escaped(name)}</dt><dd>{escaped(said)}</dd></div>"
-        for kind, group in (("", found), (' class="long"', long))
-        for name, said in group.items()
-    )
-
-
-def _statuses(study: Study) -> str:
-    counts: dict[str, int] = {}
-    for run in study.runs:
-        counts[run.status] = counts.get(run.status, 0) + 1
-    return ", ".join(f"{count} {status}" for status, count in counts.items())
-
-
-def _made_with(study: Study) -> dict[str, str]:
-    """Commits, devices and versions, each that occurs among the runs."""
-    values: dict[str, list[str]] = {}
-    for run in study.runs:
-        for name, value in run.versions.items():
-            known = values.setdefault(name, [])
-            if value not in known:
-                known.append(value)
-    said = {name: _joined(found, "or") for name, found in values.items()}
-    found = {name: said[name] for name in PLACES if name in said}
-    versions = [f"{name} {said[name]}" for name in VERSIONS if name in said]
-    return {**found, **({"versions": ", ".join(versions)} if versions else {})}
-
-
-def _listed(names: Sequence[str], what: str) -> str:
-    return _joined(names) if len(names) <= FEW else f"{len(names)} {what}"
-
-
-def _joined(names: Sequence[str], word: str = "and") -> str:
-    *others, last = names
-    return f"{', '.join(others)} {word} {last}" if others else last
-
-
-FILE = "index.html"
-WEB = Path(__file__).parent / "web"
-
-# Tables with a section of their own; all others are in one.
-FIRST, READ, LACKS = "main", "runs", "lacks"
-
-
-class Part(NamedTuple):
-    """A section of the page, and what the contents name in it."""
-
-    name: str
-    title: str
-    inside: str
-    entries: Sequence[tuple[str, str]] = ()  # where and what
-
-
-def write_page(
-    study: Study, tables: Sequence[Table], gallery: Gallery, folder: Path
-) -> Path:
-    """Writes a study as `index.html`, which loads nothing and links to its files.
-
-    Args:
-        study: what it is about.
-        tables: to show, the files of which are in `tables/`.
-        gallery: the figures to show, the files of which are in `figures/`.
-        folder: where the page goes.
-
-    Returns:
-        The page.
-    """
-    path = folder / FILE
-    atomic_write(path, page_html(study, tables, gallery))
-    return path
-
-
-def page_html(study: Study, tables: Sequence[Table], gallery: Gallery) -> str:
-    """A study as a page; what runs and files are called never becomes markup.
-
-    Example:
-        >>> from r2r2.storage.evaluations import Row
-        >>> from r2r2.stats.scores import Method, Results
-        >>> from r2r2.report.study import RunData, study_of
-        >>> results = Results(Method("<b>", 1), [Row("x", "a", 0, "return", 1, 2.0)])
-        >>> study = study_of([RunData("r", "runs/r", "file", results)])
-        >>> page = page_html(study, [], Gallery((), ()))
-        >>> "<b>" in page, "&lt;b&gt;" in page
-        (False, True)
-    """
-    style = f"{theme_css()}\n{_web('page.css')}"
-    script = _web("page.js")
-    parts = _parts(tables, gallery)
-    return Template(_web("page.html")).substitute(
-        policy=_policy(style, script),
-        generator=f"r2r2 {metadata.version('r2r2')}",
-        title=escaped(title_of(study)),
-        style=style,
-        lede=escaped(lede(study)),
-        banner=banner(study),
-        facts=facts(study),
-        contents=_contents(parts),
-        sections="\n".join(map(_section, parts)),
-        script=script,
-    )
-
-
-def _parts(tables: Sequence[Table], gallery: Gallery) -> list[Part]:
-    later = {LACKS: 1, READ: 2}  # in the order of their sections
-    order = sorted(tables, key=lambda table: later.get(table.name, 0))
-    shown = {t.name: table_html(t, place) for place, t in enumerate(order, start=1)}
-    figures = [
-        figure_html(chart, place) for place, chart in enumerate(gallery.charts, start=1)
-    ]
-    drawn = [(f"figure-{chart.name}", chart.title) for chart in gallery.charts]
-    rest = [table for table in tables if table.name not in (FIRST, READ, LACKS)]
-    listed = [(f"table-{table.name}", table.title) for table in rest]
-    inside = "".join(shown[table.name] for table in rest)
-    parts = [
-        Part("summary", "Summary", shown.get(FIRST, "")),
-        Part("figures", "Figures", "".join(figures), drawn),
-        Part("tables", "Tables", inside, listed),
-        Part("missing", "What is missing", _missing(shown.get(LACKS, ""), gallery)),
-        Part("runs", "What was read", shown.get(READ, "")),
-    ]
-    return [part for part in parts if part.inside]
-
-
-def _missing(lacks: str, gallery: Gallery) -> str:
-    if not lacks and not gallery.absent:
-        return "<p>Nothing: every cell has all that the paper's has.</p>"
-    lines = [f"{title}: {why}." for title, why in gallery.absent]
-    figures = f"<h3>Figures that are not here</h3>{list_html(lines)}" if lines else ""
-    said = (
-        "A number that lacks something is shown with what it lacks, and is no "
-        "reproduction of the paper's."
-    )
-    return (f"<p>{said}</p>{lacks}" if lacks else "") + figures
-
-
-def _section(part: Part) -> str:
-    return (
-        f'<section id="{part.name}"><h2>{escaped(part.title)}</h2>'
-        f"{part.inside}</section>"
-    )
-
-
-def _contents(parts: Iterable[Part]) -> str:
-    items = []
-    for part in parts:
-        inner = "".join(f"<li>{_link(*entry)}</li>" for entry in part.entries)
-        below = f"<ol>{inner}</ol>" if inner else ""
-        items.append(f"<li>{_link(part.name, part.title)}{below}</li>")
-    return f"<ol>{''.join(items)}</ol>"
-
-
-def _link(name: str, title: str) -> str:
-    return f'<a href="#{escaped(name)}">{escaped(title)}</a>'
-
-
-def _policy(style: str, script: str) -> str:
-    """What the page may load and run: its own style and script, and nothing else."""
+def _content_security_policy(style: str, script: str) -> str:
+    """Return the policy that allows only the page's own style and script."""
     return (
         f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)};"
         " img-src data:; base-uri 'none'; form-action 'none'"
@@ -417,5 +389,5 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def _web(name: str) -> str:
+def _web_file(name: str) -> str:
     return (WEB / name).read_text(encoding="utf-8")

@@ -1,10 +1,6 @@
-"""One colour for a method, wherever it is drawn.
+"""The colors of methods in all charts, and the colors of the page."""
 
-A method with R2R2 has the colour of its base, whose line is broken. The colours are
-told apart by colour-blind readers too, the first six of them being Okabe and Ito's.
-"""
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from r2r2.stats.paper import BASES
@@ -12,8 +8,22 @@ from r2r2.stats.scores import Method
 
 Dash = Literal["solid", "dashed", "dotted"]
 
-# The same hues on a dark ground.
-DARK = (
+# Safe for color-blind readers; the first six are Okabe and Ito's.
+COLORS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#7a5195",
+    "#8c564b",
+    "#5f6b6d",
+    "#b2182b",
+    "#9a9a00",
+)
+# The same hues for a dark background.
+DARK_COLORS = (
     "#4fa9e2",
     "#f28c45",
     "#2fc497",
@@ -29,13 +39,14 @@ DARK = (
 
 
 class Style(NamedTuple):
-    """How the lines of a method look."""
+    """The look of a method's lines."""
 
-    colour: int  # in `COLOURS` and `DARK`
+    color: int  # index into `COLORS` and `DARK_COLORS`
     dash: Dash = "solid"
 
 
-AGENTS = {
+# An agent with R2R2 has the color of its base agent, whose line is dashed.
+AGENT_STYLES = {
     "td7": Style(0, "dashed"),
     "td7+r2r2": Style(0),
     "minphi": Style(1, "dashed"),
@@ -46,49 +57,99 @@ AGENTS = {
     "simbav2-spl": Style(3, "dashed"),
     "simbav2-spl+r2r2": Style(3),
 }
-OTHERS = (4, 6, 9, 7, 5, 8, 10)  # those of no agent, the most unlike first
+OTHER_COLORS = (4, 6, 9, 7, 5, 8, 10)  # used by no agent, most distinct first
 
 
-def family_of(agent: str) -> str:
-    """The agents that belong in one panel: those with the same base.
+def agent_family(agent: str) -> str:
+    """Return the base agent, which names the agents that share a panel.
 
     Example:
-        >>> family_of("simbav2-spl+r2r2"), family_of("mine")
+        >>> agent_family("simbav2-spl+r2r2"), agent_family("mine")
         ('simbav2', 'mine')
     """
     return BASES.get(agent, agent)
 
 
-def styles_of(methods: Iterable[Method]) -> dict[Method, Style]:
-    """A style for every method; at another UTD it has the same.
+def method_styles(methods: Iterable[Method]) -> dict[Method, Style]:
+    """Return a style for every method; the same for all UTDs.
 
-    Of several variants of an agent the one that departs least from its defaults is
-    drawn as the agent; the others have colours of their own.
+    Among the variants of an agent, the one with the fewest overridden settings gets the
+    agent's style; the others get colors that no agent uses.
 
     Example:
         >>> one, other = Method("td7", 1, ("steps is 9",)), Method("td7", 20)
-        >>> styles_of([one])[one]
-        Style(colour=0, dash='dashed')
-        >>> styles_of([one, other])[one]
-        Style(colour=4, dash='solid')
+        >>> method_styles([one])[one]
+        Style(color=0, dash='dashed')
+        >>> method_styles([one, other])[one]
+        Style(color=4, dash='solid')
     """
-    given = list(methods)
+    methods = list(methods)
     variants: dict[str, list[tuple[str, ...]]] = {}
-    for method in given:
+    for method in methods:
         known = variants.setdefault(method.agent, [])
         if method.departures not in known:
             known.append(method.departures)
     styles: dict[tuple[str, tuple[str, ...]], Style] = {}
-    taken = 0
-    for agent, ways in variants.items():
-        for rank, way in enumerate(sorted(ways, key=len)):
-            plain = AGENTS.get(agent) if rank == 0 else None
-            styles[agent, way] = plain or _other(taken)
-            taken += plain is None
-    return {method: styles[method.agent, method.departures] for method in given}
+    others = 0
+    for agent, overrides in variants.items():
+        for rank, variant in enumerate(sorted(overrides, key=len)):
+            agent_style = AGENT_STYLES.get(agent) if rank == 0 else None
+            styles[agent, variant] = agent_style or _other_style(others)
+            others += agent_style is None
+    return {method: styles[method.agent, method.departures] for method in methods}
 
 
-def _other(number: int) -> Style:
+def _other_style(number: int) -> Style:
     dashes: tuple[Dash, ...] = ("solid", "dashed", "dotted")
-    repeat, place = divmod(number, len(OTHERS))
-    return Style(OTHERS[place], dashes[repeat % len(dashes)])
+    repeat, index = divmod(number, len(OTHER_COLORS))
+    return Style(OTHER_COLORS[index], dashes[repeat % len(dashes)])
+
+
+LIGHT_THEME = {
+    "ground": "#ffffff",
+    "raised": "#f7f8fa",
+    "ink": "#16191d",
+    "soft": "#454c55",
+    "faint": "#626a74",
+    "rule": "#dfe3e8",
+    "accent": "#0b5cad",
+    "warn": "#c77700",
+    "warn-ink": "#8a5200",
+    "warn-ground": "#fff6e5",
+}
+DARK_THEME = {
+    "ground": "#111418",
+    "raised": "#191d23",
+    "ink": "#e9ecef",
+    "soft": "#b9c0c9",
+    "faint": "#98a1ac",
+    "rule": "#2d343d",
+    "accent": "#7db8f2",
+    "warn": "#d9973a",
+    "warn-ink": "#eab96d",
+    "warn-ground": "#2a2113",
+}
+
+
+def theme_css() -> str:
+    """Return CSS rules that define a variable for every color.
+
+    The system's color scheme applies unless `data-theme` overrides it; print is light.
+    """
+    light = _variables("light", LIGHT_THEME, COLORS)
+    dark = _variables("dark", DARK_THEME, DARK_COLORS)
+    rules = [f":root {{ {light} }}"]
+    rules += [f".s{n} {{ --c: var(--c{n}); }}" for n in range(len(COLORS))]
+    system_dark = f":root:not([data-theme=light]) {{ {dark} }}"
+    rules += [
+        f"@media (prefers-color-scheme: dark) {{ {system_dark} }}",
+        f":root[data-theme=dark] {{ {dark} }}",
+        f"@media print {{ :root:root:root {{ {light} }} }}",
+    ]
+    return "\n".join(rules)
+
+
+def _variables(scheme: str, theme: Mapping[str, str], colors: tuple[str, ...]) -> str:
+    values = {**theme, **{f"c{index}": color for index, color in enumerate(colors)}}
+    declarations = " ".join(f"--{name}: {color};" for name, color in values.items())
+    return f"color-scheme: {scheme}; {declarations}"

@@ -1,21 +1,27 @@
-"""Charts of single numbers: ablations, and the time that runs took."""
+"""Charts of single numbers: scores against UTD, ablations and times."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from r2r2.report.baselines import base_label
-from r2r2.report.chart_notes import (
-    lacking,
-    left_out,
-    why_no_mean,
-    without_mean,
-    without_utd,
+from r2r2.report.charts import (
+    Axis,
+    Chart,
+    Gap,
+    Line,
+    Note,
+    NoteKind,
+    Panel,
+    count_text,
+    gap_notes,
+    make_notes,
 )
-from r2r2.report.charts import Axis, Chart, Line, Panel
-from r2r2.report.curve_charts import BASE
-from r2r2.report.palette import AGENTS, Style, family_of, styles_of
+from r2r2.report.completeness import seed_list
+from r2r2.report.curve_charts import BASE_SCORE, partial_label, suite_notes
+from r2r2.report.palette import AGENT_STYLES, Style, agent_family, method_styles
 from r2r2.report.score_tables import suite_title
 from r2r2.report.study import RunData, Study
 from r2r2.stats import paper
@@ -24,257 +30,312 @@ from r2r2.stats.bootstrap import Interval
 from r2r2.stats.scores import Cell, Method
 from r2r2.stats.suites import interval_of, ordered_tasks
 
-THEIRS = " (paper)"  # after an agent's name
-HOLLOW = " Hollow marks are the paper's own numbers, for comparison."
-WIDTH = 0.6  # of a place on the axis is for marks side by side
-NEAR = 0.14  # between two of them at most
+PUBLISHED = " (paper)"  # after an agent's name
+PUBLISHED_CAPTION = " Hollow markers: the paper's numbers."
+GROUP_WIDTH = 0.6  # share of the distance between ticks used for markers side by side
+MAX_SPACING = 0.14  # between neighbouring markers
+METHODS = Axis("method")
 
 
-class Spot(NamedTuple):
-    """One mark: where it belongs and what it says."""
+class ScoreMarker(NamedTuple):
+    """One marker of a chart against UTD."""
 
     panel: str
     name: str
     style: Style
     utd: int
     value: float
-    within: Interval | None
-    note: str = ""
-    lacks: tuple[str, ...] = ()
+    interval: Interval | None
+    detail: str
+    partial: tuple[str, ...] = ()
+    published: bool = False  # whether it is the paper's number
 
 
 def suites_by_utd(study: Study) -> Chart | None:
-    """Mean normalised scores over suites against UTD."""
-    styles = styles_of(study.methods)
-    spots = []
-    whole = dict.fromkeys(one.suite for one in study.suites if one.estimates)
-    absent = [said for suite in whole for said in left_out(study, suite)]
+    """Return mean normalised scores over suites against UTD."""
+    styles = method_styles(study.methods)
+    markers = []
     for result in study.suites:
-        agent, utd, _ = method = result.method
-        if utd is not None and result.estimates:
-            suite = suite_title(study, result.suite)
-            where = f"{suite}, relative to {base_label(study, method)}"
-            mean, runs = result.estimates["mean"], sum(map(len, result.scores.values()))
-            name, note = study.label(method, utd=False), f"{runs} runs"
-            ours = where, name, styles[method], utd, mean.value, mean.pooled, note
-            lacks = () if result.complete else (study.label(method),)
-            spots += [
-                Spot(*ours, lacks),
-                *_their_aggregate(where, result.suite, agent, utd),
-            ]
-    chart = _chart(
-        spots,
+        method = result.method
+        if method.utd is None or not result.estimates:
+            continue
+        suite = suite_title(study, result.suite)
+        panel = f"{suite}, relative to {base_label(study, method)}"
+        mean, runs = result.estimates["mean"], sum(map(len, result.scores.values()))
+        markers.append(
+            ScoreMarker(
+                panel,
+                study.label(method, utd=False),
+                styles[method],
+                method.utd,
+                mean.value,
+                mean.pooled,
+                count_text(runs, "run"),
+                () if result.complete else (study.label(method),),
+            )
+        )
+        markers += _published_aggregate(panel, result.suite, method.agent, method.utd)
+    chart = _utd_chart(
+        markers,
         "score-by-utd",
         "Score against UTD",
-        f"Mean of normalised scores, {BASE}, with 95 % bootstrap intervals over the "
-        f"pooled scores, which are the kind that the paper's seem to be.",
+        f"Mean of normalised scores ({BASE_SCORE}), with 95 % bootstrap intervals over "
+        "the pooled scores, as the paper appears to compute them.",
         Axis("normalised score"),
     )
-    notes = *absent, *without_utd(study)
-    return chart and chart._replace(notes=notes)
+    suites = dict.fromkeys(result.suite for result in study.suites if result.estimates)
+    missing = [note for suite in suites for note in suite_notes(study, suite)]
+    return chart and chart._replace(notes=(*missing, *unknown_utd_notes(study)))
 
 
 def tasks_by_utd(study: Study) -> Chart | None:
-    """Raw scores on every task against UTD."""
-    styles = styles_of(study.methods)
-    spots = []
-    for cell in study.cells:
+    """Return raw scores on every task against UTD."""
+    styles = method_styles(study.methods)
+    markers = []
+    known = [cell for cell in study.cells if cell.method.utd is not None]
+    for cell in known:
         agent, utd, _ = method = cell.method
-        if utd is not None and len(cell.scores):
-            name, mean = study.label(method, utd=False), float(cell.scores.mean())
-            within = (
-                None
-                if why_no_mean(cell)
-                else interval_of(mean_score, {cell.task: cell.scores})
+        if utd is None or not len(cell.scores):
+            continue
+        reason = no_mean_reason(cell)
+        markers.append(
+            ScoreMarker(
+                cell.task,
+                study.label(method, utd=False),
+                styles[method],
+                utd,
+                float(cell.scores.mean()),
+                None if reason else interval_of(mean_score, {cell.task: cell.scores}),
+                reason or count_text(len(cell.scores), "seed"),
+                partial_label(study, method, [cell.task]),
             )
-            note = why_no_mean(cell) or _seeds(len(cell.scores))
-            ours = cell.task, name, styles[method], utd, mean, within, note
-            lacks = lacking(study, method, [cell.task])
-            spots += [Spot(*ours, lacks), *_their_score(cell.task, agent, utd)]
-    chart = _chart(
-        spots,
+        )
+        markers += _published_score(cell.task, agent, utd)
+    chart = _utd_chart(
+        markers,
         "score-by-utd-tasks",
         "Score against UTD, task by task",
-        "Mean over seeds of a seed's score, the mean return of its last ten "
+        "Mean over seeds of the score, which is the mean return of a seed's last ten "
         "evaluations, with 95 % bootstrap intervals.",
         Axis("score"),
     )
-    known = [cell for cell in study.cells if cell.method.utd is not None]
-    notes = *without_mean(study, known), *without_utd(study)
+    notes = *no_mean_notes(study, known), *unknown_utd_notes(study)
     return chart and chart._replace(notes=notes)
 
 
-def _their_aggregate(panel: str, suite: str, agent: str, utd: int) -> Iterable[Spot]:
-    one = paper.aggregate(suite, "mean", agent, utd)
-    if one is not None:
-        within = Interval(np.asarray(one.low), np.asarray(one.high))
-        named = panel, agent + THEIRS, AGENTS[agent], utd
-        yield Spot(*named, one.value, within, _seeds(paper.SEEDS))
+def unknown_utd_notes(study: Study) -> tuple[Note, ...]:
+    """Return a note on methods whose UTD is unknown, which come from files."""
+    unknown = [study.label(method) for method in study.methods if method.utd is None]
+    return make_notes(NoteKind.UNKNOWN_UTD, unknown)
 
 
-def _their_score(task: str, agent: str, utd: int) -> Iterable[Spot]:
-    spread = paper.raw_scores().get(paper.Which(task, agent, utd))
-    if spread is not None:
-        named = task, agent + THEIRS, AGENTS[agent], utd
-        note = f"{_seeds(paper.SEEDS)}, deviation {spread.std:,g}"
-        yield Spot(*named, spread.mean, None, note)
+def no_mean_notes(study: Study, cells: Iterable[Cell]) -> tuple[Note, ...]:
+    """Return a note on cells whose scores have no mean, with reasons."""
+    gaps = [Gap(study.label(c.method), c.task, no_mean_reason(c)) for c in cells]
+    return gap_notes(NoteKind.NO_MEAN, (gap for gap in gaps if gap.reason))
 
 
-def _chart(
-    spots: Sequence[Spot], name: str, title: str, caption: str, y: Axis
+def no_mean_reason(cell: Cell) -> str:
+    """Return why the scores of a cell have no mean; empty if they have one.
+
+    Example:
+        >>> from r2r2.stats.scores import SeedScore
+        >>> seeds = [SeedScore(n, score, 1, 9) for n, score in enumerate([1.0, np.nan])]
+        >>> no_mean_reason(Cell(Method("td7"), "dog-run", tuple(seeds), ()))
+        '1 of 2 seeds; seed 1 is not finite'
+    """
+    scored = [seed for seed in cell.seeds if seed.points]
+    if not scored:
+        return "no evaluation yet"
+    bad = [str(seed.seed) for seed in scored if not np.isfinite(seed.score)]
+    if not bad:
+        return ""
+    seeds, verb = ("seeds", "are") if len(bad) > 1 else ("seed", "is")
+    count = f"{len(scored) - len(bad)} of {len(scored)} seeds"
+    return f"{count}; {seeds} {seed_list(bad)} {verb} not finite"
+
+
+def _published_aggregate(
+    panel: str, suite: str, agent: str, utd: int
+) -> Iterable[ScoreMarker]:
+    aggregate = paper.aggregate(suite, "mean", agent, utd)
+    if aggregate is not None:
+        interval = Interval(np.asarray(aggregate.low), np.asarray(aggregate.high))
+        yield _published_marker(panel, agent, utd, aggregate.value, interval)
+
+
+def _published_score(task: str, agent: str, utd: int) -> Iterable[ScoreMarker]:
+    score = paper.raw_scores().get(paper.Which(task, agent, utd))
+    if score is not None:
+        marker = _published_marker(task, agent, utd, score.mean, None)
+        detail = f"{marker.detail}, standard deviation {score.std:,g}"
+        yield marker._replace(detail=detail)
+
+
+def _published_marker(
+    panel: str, agent: str, utd: int, value: float, interval: Interval | None
+) -> ScoreMarker:
+    return ScoreMarker(
+        panel,
+        agent + PUBLISHED,
+        AGENT_STYLES[agent],
+        utd,
+        value,
+        interval,
+        count_text(paper.SEEDS, "seed"),
+        published=True,
+    )
+
+
+def _utd_chart(
+    markers: Sequence[ScoreMarker], name: str, title: str, caption: str, y: Axis
 ) -> Chart | None:
-    """A chart of spots; none where all have the same UTD."""
-    utds = sorted({spot.utd for spot in spots})
+    """Return a chart of markers; None if all have the same UTD."""
+    utds = sorted({marker.utd for marker in markers})
     if len(utds) < 2:
         return None
-    panels = [
-        Panel(panel, _lines([spot for spot in spots if spot.panel == panel], utds))
-        for panel in dict.fromkeys(spot.panel for spot in spots)
-    ]
-    if any(spot.name.endswith(THEIRS) for spot in spots):
-        caption += HOLLOW
+    panels = tuple(
+        Panel(panel, _utd_lines([m for m in markers if m.panel == panel], utds))
+        for panel in dict.fromkeys(marker.panel for marker in markers)
+    )
+    if any(marker.published for marker in markers):
+        caption += PUBLISHED_CAPTION
     ticks = tuple((float(place), str(utd)) for place, utd in enumerate(utds))
-    return Chart(name, title, caption, Axis("UTD", ticks=ticks), y, tuple(panels))
+    return Chart(name, title, caption, Axis("UTD", ticks=ticks), y, panels)
 
 
-def _lines(spots: Sequence[Spot], utds: Sequence[int]) -> tuple[Line, ...]:
-    """Spots of the same name as one line, and lines beside each other."""
-    names = list(dict.fromkeys(spot.name for spot in spots))
-    gap = min(NEAR, WIDTH / len(names))
+def _utd_lines(markers: Sequence[ScoreMarker], utds: Sequence[int]) -> tuple[Line, ...]:
+    """Return a line for each name, with markers of the same UTD side by side."""
+    names = list(dict.fromkeys(marker.name for marker in markers))
+    spacing = min(MAX_SPACING, GROUP_WIDTH / len(names))
     lines = []
     for number, name in enumerate(names):
-        own = sorted((s for s in spots if s.name == name), key=lambda s: s.utd)
-        own = list({spot.utd: spot for spot in own}.values())
-        x = np.array([float(utds.index(spot.utd)) for spot in own])
-        y = np.array([spot.value for spot in own])
-        ends = np.array([spot.within or (np.nan, np.nan) for spot in own])
-        theirs = name.endswith(THEIRS)
-        line = Line(name, own[0].style, x, y, ends[:, 0], ends[:, 1])
-        lines.append(
-            line._replace(
-                note=tuple(spot.note for spot in own),
-                mark="hollow" if theirs else "full",
-                joined=not theirs,
-                lacks=tuple(label for spot in own for label in spot.lacks),
-                shift=gap * (number - (len(names) - 1) / 2),
-            )
-        )
+        by_utd = {m.utd: m for m in markers if m.name == name}
+        line = _utd_line([by_utd[utd] for utd in sorted(by_utd)], utds)
+        offset = spacing * (number - (len(names) - 1) / 2)
+        lines.append(line._replace(offset=offset))
     return tuple(lines)
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed{'s' if count != 1 else ''}"
-
-
-NAMES = Axis("method")
-CAPTION = (
-    "Mean over seeds of a seed's score, with 95 % bootstrap intervals, of agents with "
-    "the same base and of their variants."
-)
+def _utd_line(markers: Sequence[ScoreMarker], utds: Sequence[int]) -> Line:
+    bounds = np.array([m.interval or (np.nan, np.nan) for m in markers])
+    first = markers[0]
+    return Line(
+        first.name,
+        first.style,
+        np.array([float(utds.index(m.utd)) for m in markers]),
+        np.array([m.value for m in markers]),
+        bounds[:, 0],
+        bounds[:, 1],
+        detail=tuple(m.detail for m in markers),
+        marker="hollow" if first.published else "filled",
+        connected=not first.published,
+        partial=tuple(label for m in markers for label in m.partial),
+    )
 
 
 def ablations(study: Study) -> list[Chart]:
-    """A chart for each base and UTD at which an agent has variants, task by task.
+    """Return a chart for each base agent and UTD with variants, a panel for each task.
 
-    A variant differs from another method with the same base in more than its agent.
-    Of results of a file the settings are not known: they are no variants.
+    A variant differs from another method with the same base by settings, not only by
+    its agent. Results of files have unknown settings and are not variants.
     """
-    own = {run.results.method for run in study.runs if run.status != "file"}
+    from_runs = {run.results.method for run in study.runs if run.status != "file"}
     groups: dict[tuple[str, int | None], dict[str, list[Cell]]] = {}
     for cell in study.cells:
-        where = family_of(cell.method.agent), cell.method.utd
-        if cell.method in own:
-            groups.setdefault(where, {}).setdefault(cell.task, []).append(cell)
+        if cell.method in from_runs:
+            key = agent_family(cell.method.agent), cell.method.utd
+            groups.setdefault(key, {}).setdefault(cell.task, []).append(cell)
     charts = []
     for (family, utd), by_task in groups.items():
-        panels = [
-            Panel(task, tuple(_scored(study, cell) for cell in cells))
+        panels = tuple(
+            Panel(task, tuple(_score_bar(study, cell) for cell in cells))
             for task, cells in by_task.items()
             if len({cell.method.departures for cell in cells}) > 1
-        ]
+        )
         if panels:
-            name = f"ablations-{family}-utd-{utd}"
-            title = f"Ablations of {family}" + ("" if utd is None else f", UTD {utd}")
-            axes = Axis("score"), NAMES
-            chart = Chart(name, title, CAPTION, *axes, tuple(panels), rows=True)
-            cells = [cell for task in by_task.values() for cell in task]
-            charts.append(chart._replace(notes=without_mean(study, cells)))
+            charts.append(
+                Chart(
+                    f"ablations-{family}-utd-{utd}",
+                    f"Ablations of {family}" + ("" if utd is None else f", UTD {utd}"),
+                    "Mean over seeds of the score, with 95 % bootstrap intervals, of "
+                    "agents with the same base and their variants.",
+                    Axis("score"),
+                    METHODS,
+                    panels,
+                    rows=True,
+                    notes=no_mean_notes(study, itertools.chain(*by_task.values())),
+                )
+            )
     return charts
 
 
 def timing(study: Study) -> Chart | None:
-    """Seconds per decision step of every method, a panel for the tasks of its runs.
+    """Return seconds per decision step, with a panel for each set of tasks of a run.
 
-    A run makes the steps of all its tasks at once: its time is theirs together.
+    A run steps all its tasks together, so its time belongs to all of them.
     """
-    runs: dict[tuple[str, ...], dict[Method, list[RunData]]] = {}
+    by_tasks: dict[tuple[str, ...], dict[Method, list[RunData]]] = {}
     for run in study.runs:
         if run.timing is not None:
-            by_method = runs.setdefault(ordered_tasks(run.tasks), {})
+            by_method = by_tasks.setdefault(ordered_tasks(run.tasks), {})
             by_method.setdefault(run.results.method, []).append(run)
     panels = []
-    for tasks in sorted(runs, key=lambda names: study.tasks.index(names[0])):
-        ours = [
-            _timed(study, method, runs[tasks][method])
-            for method in study.methods
-            if method in runs[tasks]
-        ]
-        told = {(method.agent, method.utd) for method in runs[tasks]}
-        theirs = [
-            _their_time(time)
+    for tasks in sorted(by_tasks, key=lambda names: study.tasks.index(names[0])):
+        runs = by_tasks[tasks]
+        lines = [_time_bar(study, m, runs[m]) for m in study.methods if m in runs]
+        settings = {(method.agent, method.utd) for method in runs}
+        published = [
+            _published_time(time)
             for time in paper.times()
-            if time.task in tasks and (time.agent, time.utd) in told
+            if time.task in tasks and (time.agent, time.utd) in settings
         ]
-        panels.append(Panel(", ".join(tasks), (*ours, *theirs)))
-    if not any(np.isfinite(line.y).any() for one in panels for line in one.lines):
+        panels.append(Panel(", ".join(tasks), (*lines, *published)))
+    if not any(np.isfinite(line.y).any() for panel in panels for line in panel.lines):
         return None
     caption = (
-        "Wall-clock time per decision step of one member, updates included; a run "
-        "trains its members together, so that its own step takes as many times as "
-        "long as it has members. The paper's are of another machine (hollow)."
+        "Wall-clock time per decision step of one member, including updates. A run "
+        "trains its members together: one step of the whole run takes this time "
+        "multiplied by the number of members. Hollow markers: the paper's numbers, on "
+        "other hardware."
     )
-    axes = Axis("seconds per decision step"), NAMES
-    return Chart("timing", "Time", caption, *axes, tuple(panels), rows=True)
+    x = Axis("seconds per decision step")
+    return Chart("timing", "Time", caption, x, METHODS, tuple(panels), rows=True)
 
 
-def _timed(study: Study, method: Method, runs: Sequence[RunData]) -> Line:
-    """The mean over runs of one method on the same tasks; of those that say."""
+def _time_bar(study: Study, method: Method, runs: Sequence[RunData]) -> Line:
+    """Return the mean over a method's runs on the same tasks, if they have a rate."""
     times = [run.timing for run in runs if run.timing is not None]
     known = [time for time in times if np.isfinite(time.seconds_per_step)]
     members = sum(time.members for time in known)
-    note = f"{_count(len(known), 'run')}, {_count(members, 'member')}"
+    detail = f"{count_text(len(known), 'run')}, {count_text(members, 'member')}"
     if len(known) < len(times):
-        note += f"; {len(times) - len(known)} too short to say"
+        detail += f"; {len(times) - len(known)} too short to measure"
     mean = float(np.mean([t.seconds_per_step for t in known])) if known else np.nan
-    bar = _bar(study.label(method), styles_of(study.methods)[method], mean, note)
-    return bar._replace(lacks=lacking(study, method, runs[0].tasks))
+    bar = _bar(study.label(method), method_styles(study.methods)[method], mean, detail)
+    return bar._replace(partial=partial_label(study, method, runs[0].tasks))
 
 
-def _their_time(time: paper.Time) -> Line:
-    name = f"{time.agent}, UTD {time.utd}{THEIRS}"
-    note = f"{time.task}, {time.hardware}"
-    bar = _bar(name, AGENTS[time.agent], time.seconds, note)
-    return bar._replace(mark="hollow")
+def _published_time(time: paper.Time) -> Line:
+    name = f"{time.agent}, UTD {time.utd}{PUBLISHED}"
+    detail = f"{time.task}, {time.hardware}"
+    bar = _bar(name, AGENT_STYLES[time.agent], time.seconds, detail)
+    return bar._replace(marker="hollow")
 
 
-def _scored(study: Study, cell: Cell) -> Line:
-    """The mean over the seeds of a cell, with its interval, or why there is none."""
-    note = why_no_mean(cell) or _count(len(cell.scores), "seed")
-    name, style = study.label(cell.method, utd=False), styles_of(study.methods)
-    bar = _bar(name, style[cell.method], np.nan, note)
-    bar = bar._replace(lacks=lacking(study, cell.method, [cell.task]))
-    if why_no_mean(cell):
+def _score_bar(study: Study, cell: Cell) -> Line:
+    """Return the mean over the seeds of a cell, or why it has none."""
+    reason = no_mean_reason(cell)
+    name, style = study.label(cell.method, utd=False), method_styles(study.methods)
+    mean = np.nan if reason else float(cell.scores.mean())
+    detail = reason or count_text(len(cell.scores), "seed")
+    bar = _bar(name, style[cell.method], mean, detail)
+    bar = bar._replace(partial=partial_label(study, cell.method, [cell.task]))
+    bounds = None if reason else interval_of(mean_score, {cell.task: cell.scores})
+    if bounds is None:
         return bar
-    within = interval_of(mean_score, {cell.task: cell.scores})
-    bar = bar._replace(y=np.array([cell.scores.mean()]))
-    if within is None:
-        return bar
-    return bar._replace(low=np.array([within.low]), high=np.array([within.high]))
+    return bar._replace(low=np.array([bounds.low]), high=np.array([bounds.high]))
 
 
-def _bar(name: str, style: Style, value: float, note: str) -> Line:
-    return Line(name, style, np.zeros(1), np.array([value]), note=note)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number != 1 else ''}"
+def _bar(name: str, style: Style, value: float, detail: str) -> Line:
+    return Line(name, style, np.zeros(1), np.array([value]), detail=detail)

@@ -1,12 +1,12 @@
 "use strict";
-// Values under the pointer, at the arrow keys and under a finger; names are set as text only.
+// Values on hover, by keyboard and by touch. Names are only ever set as text.
 const tip = document.getElementById("tip");
 let shown = null;
 
-function make(name, kind, said) {
-  const node = document.createElement(name);
-  if (kind) node.className = kind;
-  if (said !== undefined) node.textContent = said;
+function makeElement(tag, className, text) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
   return node;
 }
 
@@ -16,44 +16,44 @@ function hide() {
   tip.hidden = true;
 }
 
-function valuesAt(view, place) {
-  const found = [];
+function valuesAt(view, index) {
+  const values = [];
   for (const line of view.data.lines) {
-    if (view.off.has(line.line)) continue;
-    for (const value of line.values) if (value[0] === place) found.push([line, value]);
+    if (view.hidden.has(line.line)) continue;
+    for (const value of line.values) if (value[0] === index) values.push([line, value]);
   }
-  return found.sort((a, b) => a[1][2] - b[1][2]);
+  return values.sort((a, b) => a[1][2] - b[1][2]);
 }
 
-function fill(view, place, found) {
+function fillTip(view, index, values) {
   const { title, x, at } = view.data;
-  const where = x ? `${x} ${at[place][1]}` : "";
-  const rows = make("table");
-  for (const [line, [, , , value, within, of]] of found) {
-    const row = rows.insertRow();
+  const position = x ? `${x} ${at[index][1]}` : "";
+  const table = makeElement("table");
+  for (const [line, [, , , value, interval, detail]] of values) {
+    const row = table.insertRow();
     const name = row.insertCell();
-    name.append(make("i", line.hollow ? `${line.style} hollow` : line.style), line.name);
-    row.append(make("td", "value", value));
-    row.append(make("td", "within", within && `[${within}]`));
-    row.append(make("td", "of", of));
+    name.append(makeElement("i", line.hollow ? `${line.style} hollow` : line.style), line.name);
+    row.append(makeElement("td", "value", value));
+    row.append(makeElement("td", "within", interval && `[${interval}]`));
+    row.append(makeElement("td", "of", detail));
   }
-  tip.replaceChildren(make("p", "", [title, where].filter(Boolean).join(" · ")), rows);
+  tip.replaceChildren(makeElement("p", "", [title, position].filter(Boolean).join(" · ")), table);
 }
 
-function mark(view, place, found) {
-  const space = view.svg.namespaceURI;
+function drawCursor(view, index, values) {
+  const namespace = view.svg.namespaceURI;
   const box = view.svg.viewBox.baseVal;
   const cursor = [];
-  if (!view.data.down) {
-    const rule = document.createElementNS(space, "line");
-    const x = view.data.at[place][0];
+  if (!view.data.rows) {
+    const rule = document.createElementNS(namespace, "line");
+    const x = view.data.at[index][0];
     for (const [key, value] of [["x1", x], ["x2", x], ["y1", view.top], ["y2", box.height - view.bottom]]) {
       rule.setAttribute(key, value);
     }
     cursor.push(rule);
   }
-  for (const [line, [, x, y]] of found) {
-    const dot = document.createElementNS(space, "circle");
+  for (const [line, [, x, y]] of values) {
+    const dot = document.createElementNS(namespace, "circle");
     dot.setAttribute("class", line.hollow ? `${line.style} hollow` : line.style);
     for (const [key, value] of [["cx", x], ["cy", y], ["r", 4.5]]) dot.setAttribute(key, value);
     cursor.push(dot);
@@ -61,10 +61,10 @@ function mark(view, place, found) {
   view.cursor.replaceChildren(...cursor);
 }
 
-function put(view, place, found, event) {
+function placeTip(view, values, event) {
   const box = view.svg.getBoundingClientRect();
   const scale = box.width / view.svg.viewBox.baseVal.width;
-  const [, x, y] = found[0][1];
+  const [, x, y] = values[0][1];
   const left = event ? event.clientX : box.left + x * scale;
   const top = event ? event.clientY : box.top + y * scale;
   const { offsetWidth: width, offsetHeight: height } = tip;
@@ -74,111 +74,110 @@ function put(view, place, found, event) {
   tip.style.top = `${Math.max(4, Math.min(above, innerHeight - height - 4))}px`;
 }
 
-function show(view, place, event) {
-  const found = valuesAt(view, place);
-  if (!found.length) return hide();
+function show(view, index, event) {
+  const values = valuesAt(view, index);
+  if (!values.length) return hide();
   if (shown !== view) hide();
-  if (tip.hidden || view.place !== place) {
-    fill(view, place, found);
-    mark(view, place, found);
+  if (tip.hidden || view.index !== index) {
+    fillTip(view, index, values);
+    drawCursor(view, index, values);
   }
   shown = view;
-  view.place = place;
+  view.index = index;
   tip.hidden = false;
-  put(view, place, found, event);
+  placeTip(view, values, event);
 }
 
 function nearest(view, event) {
   const box = view.svg.getBoundingClientRect();
   const scale = view.svg.viewBox.baseVal.width / box.width;
-  const down = view.data.down;
-  const here = (down ? event.clientY - box.top : event.clientX - box.left) * scale;
+  const pointer = (view.data.rows ? event.clientY - box.top : event.clientX - box.left) * scale;
   let best = 0;
-  view.data.at.forEach(([at], place) => {
-    if (Math.abs(at - here) < Math.abs(view.data.at[best][0] - here)) best = place;
+  view.data.at.forEach(([position], index) => {
+    if (Math.abs(position - pointer) < Math.abs(view.data.at[best][0] - pointer)) best = index;
   });
   return best;
 }
 
-function press(view, event) {
+function onKey(view, event) {
   const last = view.data.at.length - 1;
   const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -last, End: last };
   if (event.key === "Escape") return hide();
   if (!(event.key in steps)) return;
   event.preventDefault();
-  const from = view.place === undefined ? 0 : view.place + steps[event.key];
-  show(view, Math.max(0, Math.min(last, from)));
+  const index = view.index === undefined ? 0 : view.index + steps[event.key];
+  show(view, Math.max(0, Math.min(last, index)));
 }
 
-function watch(hit, data, off) {
+function listen(hit, data, hidden) {
   const svg = hit.parentNode.querySelector("svg");
   const [top, bottom] = data.margins || [0, 0];
-  const view = { hit, svg, data, off, top, bottom, cursor: svg.querySelector(".cursor") };
+  const view = { hit, svg, data, hidden, top, bottom, cursor: svg.querySelector(".cursor") };
   hit.addEventListener("pointermove", (event) => show(view, nearest(view, event), event));
   hit.addEventListener("pointerdown", (event) => show(view, nearest(view, event), event));
   hit.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && hide());
-  hit.addEventListener("keydown", (event) => press(view, event));
-  hit.addEventListener("focus", () => hit.matches(":focus-visible") && show(view, view.place || 0));
+  hit.addEventListener("keydown", (event) => onKey(view, event));
+  hit.addEventListener("focus", () => hit.matches(":focus-visible") && show(view, view.index || 0));
   hit.addEventListener("blur", hide);
 }
 
-function explain(figure, off) {
+function connectLegend(figure, hidden) {
   for (const key of figure.querySelectorAll(".key")) {
     const line = Number(key.dataset.line);
     const parts = figure.querySelectorAll(`g[data-line="${line}"]`);
-    const light = (on) => {
-      figure.classList.toggle("focused", on && !off.has(line));
+    const highlight = (on) => {
+      figure.classList.toggle("focused", on && !hidden.has(line));
       for (const part of parts) part.classList.toggle("lit", on);
     };
-    key.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && light(true));
-    key.addEventListener("pointerleave", () => light(false));
+    key.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && highlight(true));
+    key.addEventListener("pointerleave", () => highlight(false));
     key.addEventListener("click", () => {
-      const away = !off.has(line);
-      if (away) off.add(line); else off.delete(line);
-      key.setAttribute("aria-pressed", String(!away));
-      for (const part of parts) part.classList.toggle("off", away);
-      light(false);
+      const hide = !hidden.has(line);
+      if (hide) hidden.add(line); else hidden.delete(line);
+      key.setAttribute("aria-pressed", String(!hide));
+      for (const part of parts) part.classList.toggle("off", hide);
+      highlight(false);
     });
   }
 }
 
 for (const figure of document.querySelectorAll("figure")) {
   const data = JSON.parse(figure.querySelector("script").textContent);
-  const off = new Set();
-  figure.querySelectorAll(".hit").forEach((hit, number) => watch(hit, data[number], off));
-  explain(figure, off);
+  const hidden = new Set();
+  figure.querySelectorAll(".hit").forEach((hit, number) => listen(hit, data[number], hidden));
+  connectLegend(figure, hidden);
 }
 document.addEventListener("pointerdown", (event) => {
   if (!event.target.classList.contains("hit")) hide();
 });
-// What the keyboard asked for stays: focus itself may have scrolled to it.
-function follow() {
+// Keep values that the keyboard requested: focusing the figure may have scrolled the page.
+function onScroll() {
   if (!shown || !shown.hit.matches(":focus-visible")) return hide();
   const box = shown.hit.getBoundingClientRect();
-  if (box.bottom > 0 && box.top < innerHeight) show(shown, shown.place); else hide();
+  if (box.bottom > 0 && box.top < innerHeight) show(shown, shown.index); else hide();
 }
-addEventListener("scroll", follow, { passive: true });
+addEventListener("scroll", onScroll, { passive: true });
 
-// Light or dark: as the system has it, until the button says otherwise.
+// The system's color scheme applies until the button overrides it.
 const root = document.documentElement;
 const button = document.getElementById("theme");
-const system = matchMedia("(prefers-color-scheme: dark)");
-const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+const systemDark = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : systemDark.matches);
 
-function name() {
-  button.textContent = dark() ? "Light" : "Dark";
-  button.setAttribute("aria-label", `Change to ${dark() ? "light" : "dark"} colours`);
+function labelButton() {
+  button.textContent = isDark() ? "Light" : "Dark";
+  button.setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} theme`);
 }
 
 try {
-  const kept = localStorage.getItem("r2r2-theme");
-  if (kept === "light" || kept === "dark") root.dataset.theme = kept;
-} catch { /* Some browsers keep nothing for local files. */ }
+  const stored = localStorage.getItem("r2r2-theme");
+  if (stored === "light" || stored === "dark") root.dataset.theme = stored;
+} catch { /* Some browsers have no storage for local files. */ }
 button.addEventListener("click", () => {
-  root.dataset.theme = dark() ? "light" : "dark";
+  root.dataset.theme = isDark() ? "light" : "dark";
   try { localStorage.setItem("r2r2-theme", root.dataset.theme); } catch { /* As above. */ }
-  name();
+  labelButton();
 });
-system.addEventListener("change", name);
-name();
+systemDark.addEventListener("change", labelButton);
+labelButton();
 button.hidden = false;

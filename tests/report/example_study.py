@@ -1,4 +1,4 @@
-"""A study with everything in it that can be drawn, without any run."""
+"""A synthetic study with data for every chart."""
 
 import numpy as np
 
@@ -9,23 +9,23 @@ from r2r2.storage.evaluations import Row
 
 AGENTS = ("td7", "td7+r2r2", "minphi", "minphi+r2r2")
 TASKS = ("Hopper-v5", "dog-trot", "humanoid-run")
-EVIL = '<script>alert("x")</script >&\'"</td>'
+HOSTILE = '<script>alert("x")</script >&\'"</td>'
 
 
-def drawn_study(agents=AGENTS, tasks=TASKS, utds=(1, 10, 20), seeds=5, points=10):
-    """Runs of agents on tasks, one of them an ablation."""
+def example_study(agents=AGENTS, tasks=TASKS, utds=(1, 10, 20), seeds=5, points=10):
+    """Return a study of agents on tasks, including an ablation."""
     methods = [Method(agent, utd) for agent in agents for utd in utds]
     if "td7+r2r2" in agents:
         methods.append(Method("td7+r2r2", utds[-1], ("lambda_var is 0.0, not 0.01",)))
-    return study_of([drawn_run(m, tasks, seeds, points) for m in methods])
+    return study_of([example_run(m, tasks, seeds, points) for m in methods])
 
 
-def drawn_run(method, tasks=TASKS, seeds=5, points=10, name=None):
-    """A run whose numbers depend on nothing but what it is given."""
+def example_run(method, tasks=TASKS, seeds=5, points=10, name=None):
+    """Return a run whose numbers depend only on the arguments."""
     rng = np.random.default_rng([len(str(method)), method.utd or 0, seeds])
     members = [(task, seed) for task in tasks for seed in range(seeds)]
-    made = [_member(rng, method, *member, points) for member in members]
-    rows = [row for _, of_member in made for row in of_member]
+    results = [_member(rng, method, *member, points) for member in members]
+    rows = [row for _, member_rows in results for row in member_rows]
     decisions = 500_000 * len(members)
     rate = 2000 / ((method.utd or 1) + 3)
     timing = Timing(
@@ -42,13 +42,13 @@ def drawn_run(method, tasks=TASKS, seeds=5, points=10, name=None):
         f"runs/{name}",
         "finished",
         Results(method, rows, tuple(members)),
-        tuple(member for member, _ in made),
+        tuple(member for member, _ in results),
         timing,
     )
 
 
 def _member(rng, method, task, seed, points):
-    """One member and its evaluations: R2R2 learns faster and keeps its rank."""
+    """Return a member and its evaluations: R2R2 learns faster and keeps its rank."""
     repeat = ACTION_REPEAT.get(suite_of(task), 1)
     steps = np.linspace(0, 500_000 * repeat, points + 1)[1:]
     part = np.linspace(0, 1, points + 1)[1:]
@@ -59,7 +59,7 @@ def _member(rng, method, task, seed, points):
     if method.departures:
         values = values * 0.8
     rows = [
-        Row("drawn", task, seed, "return", int(step), float(value))
+        Row("example", task, seed, "return", int(step), float(value))
         for step, value in zip(steps, values, strict=True)
     ]
     decay = (18 if r2r2 else 10) * rng.uniform(0.9, 1.1)
