@@ -1,18 +1,22 @@
 """R2R2: sample-efficient continuous control with healthy representations.
 
-A run, in the order in which data passes through the package:
+The packages, from settings to the command line:
 
-    config    every number, as frozen dataclasses
-    envs      tasks behind one interface
-    interact  acting, episodes, replay
-    learn     losses, networks, agents, the compiled update
-    measure   evaluation, what encoders have learnt
-    record    the run's folder
-    report    statistics and pictures
-    run       training, as one page
-    use       the command line
+    config       settings as frozen dataclasses, TOML, validation
+    envs         tasks behind one interface, stepped in worker processes
+    agents       algorithms as pure functions, their networks and losses
+    replay       replay buffer, prioritised sampling, normalization
+    compute      many updates as one compiled program
+    diagnostics  rank, spectrum and collapse of representations
+    training     the training loop, evaluation, resume
+    storage      run folders, logs, checkpoints
+    stats        scores and their confidence intervals
+    report       tables, figures and the HTML page
+    bench        measurements of `r2r2 bench`
+    cli          the command line
 """
 
+# ruff: noqa: F401
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +28,8 @@ if TYPE_CHECKING:
         variance_hinge,
     )
     from r2r2.api import evaluate_run, train
-    from r2r2.config.agents import AGENTS, agent_config
-    from r2r2.config.common import R2R2, Representation
+    from r2r2.config.agents import AGENTS, AgentSpec, agent_config, register_agent
+    from r2r2.config.common import R2R2, AgentConfig, Representation
     from r2r2.config.errors import UserError
     from r2r2.config.minphi import MinPhiConfig
     from r2r2.config.resolve import resolve
@@ -49,27 +53,26 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Imported when first asked for: a worker process steps environments without JAX.
-_HOMES = {
-    "r2r2.config.agents": ("AGENTS", "agent_config"),
-    "r2r2.config.minphi": ("MinPhiConfig",),
-    "r2r2.config.common": ("R2R2", "Representation"),
-    "r2r2.config.errors": ("UserError",),
-    "r2r2.config.resolve": ("resolve",),
-    "r2r2.config.run": ("RunConfig",),
-    "r2r2.config.simbav2": ("SimbaV2Config", "SimbaV2SPLConfig"),
-    "r2r2.config.td7": ("TD7Config",),
+# Public names by module. They are imported on first use, because worker processes
+# step environments without JAX. Type checkers read the imports above.
+_EXPORTS = {
     "r2r2.agents.losses.representation": (
         "redundancy",
         "representation_loss",
         "self_prediction",
         "variance_hinge",
     ),
+    "r2r2.api": ("evaluate_run", "train"),
+    "r2r2.config.agents": ("AGENTS", "AgentSpec", "agent_config", "register_agent"),
+    "r2r2.config.common": ("R2R2", "AgentConfig", "Representation"),
+    "r2r2.config.errors": ("UserError",),
+    "r2r2.config.minphi": ("MinPhiConfig",),
+    "r2r2.config.resolve": ("resolve",),
+    "r2r2.config.run": ("RunConfig",),
+    "r2r2.config.simbav2": ("SimbaV2Config", "SimbaV2SPLConfig"),
+    "r2r2.config.td7": ("TD7Config",),
     "r2r2.diagnostics.representation": ("dead_coordinates", "diagnose"),
     "r2r2.diagnostics.spectrum": ("effective_rank", "singular_values"),
-    "r2r2.stats.bootstrap": ("comparison_interval", "interval"),
-    "r2r2.stats.normalization": ("normalise_scores",),
-    "r2r2.stats.samples": ("from_rliable", "to_rliable"),
     "r2r2.stats.aggregates": (
         "iqm",
         "mean_score",
@@ -78,52 +81,20 @@ _HOMES = {
         "performance_profile",
         "probability_of_improvement",
     ),
-    "r2r2.api": ("evaluate_run", "train"),
+    "r2r2.stats.bootstrap": ("comparison_interval", "interval"),
+    "r2r2.stats.normalization": ("normalise_scores",),
+    "r2r2.stats.samples": ("from_rliable", "to_rliable"),
     "r2r2.training.video": ("record_video",),
 }
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = [
-    "AGENTS",
-    "R2R2",
-    "MinPhiConfig",
-    "Representation",
-    "RunConfig",
-    "SimbaV2Config",
-    "SimbaV2SPLConfig",
-    "TD7Config",
-    "UserError",
-    "agent_config",
-    "comparison_interval",
-    "dead_coordinates",
-    "diagnose",
-    "effective_rank",
-    "evaluate_run",
-    "from_rliable",
-    "interval",
-    "iqm",
-    "mean_score",
-    "median_score",
-    "normalise_scores",
-    "optimality_gap",
-    "performance_profile",
-    "probability_of_improvement",
-    "record_video",
-    "redundancy",
-    "representation_loss",
-    "resolve",
-    "self_prediction",
-    "singular_values",
-    "to_rliable",
-    "train",
-    "variance_hinge",
-]
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(home), name)
-    raise AttributeError(f"module 'r2r2' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'r2r2' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -49,7 +49,7 @@ class AgentSpec:
 AGENTS: dict[str, AgentSpec] = {}
 
 
-def register(spec: AgentSpec, replace: bool = False) -> AgentSpec:
+def register_agent(spec: AgentSpec, replace: bool = False) -> AgentSpec:
     """Make an agent available by its name, in this process.
 
     Args:
@@ -65,7 +65,7 @@ def register(spec: AgentSpec, replace: bool = False) -> AgentSpec:
     Example:
         >>> wide = dataclasses.replace(agent_config("td7"), width=1024)
         >>> spec = AgentSpec("td7-wide", wide, "r2r2.agents.td7:td7", warmup=25_000)
-        >>> register(spec).config.name
+        >>> register_agent(spec).config.name
         'td7-wide'
         >>> del AGENTS["td7-wide"]
     """
@@ -232,6 +232,6 @@ def _with_r2r2(base: AgentSpec) -> AgentSpec:
 
 
 for _base in (_TD7, _TD7_LN, _MINPHI, _SIMBAV2, _SIMBAV2_SPL):
-    register(_base)
+    register_agent(_base)
     if _base.config.representation is not None:
-        register(_with_r2r2(_base))
+        register_agent(_with_r2r2(_base))
