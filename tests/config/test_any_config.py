@@ -1,4 +1,4 @@
-"""Any config there can be: it is trained, or refused in a sentence."""
+"""Any config is either trained or reported in one sentence."""
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -8,14 +8,14 @@ from r2r2 import resolve, train
 from r2r2.api import RunOptions, finalize_config
 from r2r2.config.agents import AGENTS
 from r2r2.config.errors import UserError
-from r2r2.config.fields import HUGE, LARGEST, flatten_config
+from r2r2.config.fields import MAX_FLOAT, MAX_INT, flatten_config
 from r2r2.config.resolve import default_config
 from r2r2.config.toml_io import parse_toml, to_toml
 from r2r2.envs.spec import Spec
 from r2r2.storage.run_folder import is_finished
 from r2r2.training.memory import check_fits
 
-# Ten steps of it are two episodes and a half: warm-up, bursts and evaluations.
+# Ten steps are two and a half episodes: warm-up, updates and evaluations.
 TEN = {
     "env": "Pendulum-v1",
     "action_repeat": 50,
@@ -28,7 +28,7 @@ TEN = {
 }
 WRONG = st.sampled_from(["", "x", "-", None, True, -1, 1.5, [], [[]], {}, "1,,2", b"1"])
 WORDS = st.text(max_size=5)
-INTEGERS = st.integers(-3, 300) | st.integers() | st.sampled_from([LARGEST, 2**20])
+INTEGERS = st.integers(-3, 300) | st.integers() | st.sampled_from([MAX_INT, 2**20])
 FLOATS = st.floats() | st.floats(0, 1) | st.integers(-1, 10**40)
 ANY_VALUE = {
     int: INTEGERS,
@@ -38,12 +38,11 @@ ANY_VALUE = {
     tuple[int, ...]: st.integers(-1, 1001) | st.lists(INTEGERS, max_size=4),
     tuple[str, ...]: st.lists(st.just("Pendulum-v1") | WORDS, max_size=2),
 }
-# What can be trained in a moment: sizes are small, other numbers may be anything.
+# Settings that train quickly: small sizes, other numbers within their ranges.
 SMALL = {
     int: st.integers(0, 9),
-    float: st.floats(0, 1) | st.floats(1e-6, 1e6) | st.floats(-HUGE, HUGE),
+    float: st.floats(0, 1) | st.floats(1e-6, 1e6) | st.floats(-MAX_FLOAT, MAX_FLOAT),
     bool: st.booleans(),
-    str: st.sampled_from(["updates", "decisions", "mixed", "tf32", "float32"]),
     tuple[int, ...]: st.sampled_from([1, 2, (7,), (2**31 - 1, 0)]),
 }
 FAMILIES = ("td7+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
@@ -52,7 +51,7 @@ FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name")
 
 @st.composite
 def any_values(draw):
-    """An agent and some of its fields, each with a value that may be right."""
+    """An agent and some of its fields, with values that may be valid."""
     name = draw(st.sampled_from(sorted(AGENTS)))
     table = flatten_config(default_config(name))
     values = {"agent": name, "env": "Pendulum-v1"}
@@ -64,7 +63,7 @@ def any_values(draw):
 
 @st.composite
 def small_values(draw, name):
-    """Fields of an agent that fit their ranges, if not always each other."""
+    """Fields of an agent within their ranges; they may contradict each other."""
     table = {
         p: x for p, x in flatten_config(default_config(name)).items() if p not in FIXED
     }
@@ -74,60 +73,54 @@ def small_values(draw, name):
     return {"agent": name, **TEN, **values}
 
 
-def _small(leaf):
-    if leaf.path.endswith("blocks"):
-        return st.integers(1, 2)  # more take long to compile
-    small = SMALL[leaf.kind]
-    return small if leaf.path == "seeds" else small.filter(leaf.allowed.is_valid)
+def _small(field):
+    if field.path.endswith("blocks"):
+        return st.integers(1, 2)  # more blocks take long to compile
+    if field.allowed.choices:
+        return st.sampled_from(field.allowed.choices)
+    small = SMALL[field.kind]
+    return small if field.path == "seeds" else small.filter(field.allowed.is_valid)
 
 
-def check_sentence(refusal):
-    assert str(refusal)
-    assert "\n" not in str(refusal)
+def check_sentence(error):
+    assert str(error)
+    assert "\n" not in str(error)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(any_values())
-def test_a_config_is_one_that_can_be_built_or_is_refused_in_a_sentence(values):
+def test_any_config_is_valid_or_reported_in_one_sentence(values):
     try:
         config = finalize_config(resolve(values))
         check_fits(config, Spec(obs_dim=3, action_dim=1))
-    except UserError as refusal:
-        check_sentence(refusal)
+    except UserError as error:
+        check_sentence(error)
     else:
         assert finalize_config(resolve(parse_toml(to_toml(config)))) == config
 
 
-def trains_ten_steps_or_is_refused(values, path):
-    """What the issue asks of every config; gives whether it was trained."""
+def train_ten_steps_or_report(values, path):
+    """Train ten steps with a config, unless it is invalid."""
     try:
         config = finalize_config(resolve(values))
         result = train(config, path, options=RunOptions(workers=0, overwrite=True))
-    except UserError as refusal:
-        check_sentence(refusal)
-        return False
+    except UserError as error:
+        check_sentence(error)
+        return
     assert is_finished(path, to_toml(config))
     for member in result.members:
         stopped = member.name in result.stopped
         assert stopped or result.folder.weights(member.name).exists()
-    return True
-
-
-@pytest.mark.parametrize("agent", ["minphi"])
-@settings(max_examples=1, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_a_config_trains_ten_steps_or_is_refused(tmp_path, agent, data):
-    trains_ten_steps_or_is_refused(data.draw(small_values(agent)), tmp_path / "run")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", FAMILIES)
 @settings(
     max_examples=2,
-    phases=[Phase.generate],  # every smaller one is compiled again
+    phases=[Phase.generate],  # shrinking would compile every smaller config
     suppress_health_check=list(HealthCheck),
 )
 @given(data=st.data())
-def test_any_config_trains_ten_steps_or_is_refused(tmp_path, agent, data):
+def test_any_config_trains_ten_steps_or_is_reported(tmp_path, agent, data):
     path = tmp_path / "run"
-    trains_ten_steps_or_is_refused(data.draw(small_values(agent)), path)
+    train_ten_steps_or_report(data.draw(small_values(agent)), path)

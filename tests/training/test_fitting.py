@@ -47,8 +47,8 @@ def test_tasks_that_disagree_are_refused(env, values, field):
     with pytest.raises(UserError) as refusal:
         apply_task_defaults(config(env, **values))
     assert str(refusal.value) == (
-        f"agent.{field} is 0, the task's own, which differs between "
-        f"{env.replace(',', ', ')}; give one for all"
+        f"agent.{field}: 0 (automatic) differs between {env.replace(',', ', ')}; set "
+        "one value for all"
     )
     given = {"discount": 0.9, "critics": 2}[field]
     assert (
@@ -61,7 +61,7 @@ def test_tasks_that_disagree_are_refused(env, values, field):
 
 def test_a_task_without_a_limit_is_refused_until_a_discount_is_given(monkeypatch):
     monkeypatch.setattr(fitting, "step_limit", lambda *_: None)
-    with pytest.raises(UserError, match=r"'Hopper-v5' has no time limit; give one"):
+    with pytest.raises(UserError, match=r"which 'Hopper-v5' does not have; set"):
         apply_task_defaults(config("Hopper-v5"))
     given = apply_task_defaults(config("Hopper-v5", discount=0.9))
     assert task_default_config(given).agent.critics == 0

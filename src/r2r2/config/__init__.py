@@ -1,1 +1,1 @@
-"""What is run: every number of the project, as frozen dataclasses."""
+"""Settings of runs and agents as frozen dataclasses; never imports JAX."""

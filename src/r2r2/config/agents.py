@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from r2r2.config.common import R2R2, AgentConfig
-from r2r2.config.errors import UserError, did_you_mean
+from r2r2.config.errors import UserError, did_you_mean, invalid_value
 from r2r2.config.minphi import MinPhiConfig
 from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
 from r2r2.config.td7 import TD7Config
@@ -94,14 +94,12 @@ def agent_spec(name: str) -> AgentSpec:
         return _imported(name)
     if name == "simbav2+r2r2":
         raise UserError(
-            f"agent is {name!r}; SimbaV2 has no encoder that R2R2 could act on, but "
-            "simbav2-spl+r2r2 has one"
+            f"agent: {name!r} does not exist because SimbaV2 has no encoder; did you "
+            "mean 'simbav2-spl+r2r2'?"
         )
     if name not in AGENTS:
-        raise UserError(
-            f"agent is {name!r}; allowed are {', '.join(AGENTS)}"
-            + did_you_mean(name, AGENTS)
-        )
+        expected = f"one of {', '.join(AGENTS)} or module:NAME"
+        raise invalid_value("agent", expected, name, did_you_mean(name, AGENTS))
     return AGENTS[name]
 
 

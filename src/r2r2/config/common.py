@@ -154,6 +154,9 @@ class AgentConfig:
         """Whether a schedule ends with the run, so that a run cannot be extended."""
         return False
 
+    def check(self) -> None:
+        """Raise a `UserError` if fields contradict each other."""
+
     def for_task(self, task: TaskInfo) -> Self:
         """Return the config with automatic settings resolved for a task."""
         del task

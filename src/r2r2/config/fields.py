@@ -1,7 +1,7 @@
-"""A nested config as a flat table of named, typed fields, and back.
+"""Fields of a config as a flat table of dotted names with types, ranges and help.
 
-The command line and TOML files both go through here, so a name, a type and a range
-mean the same in both, and a refusal reads the same.
+The command line, TOML files and Python share this table, so a field has the same name,
+the same allowed values and the same error in all of them.
 """
 
 import dataclasses
@@ -9,17 +9,19 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from r2r2.config.errors import UserError, did_you_mean
+from r2r2.config.errors import UserError, did_you_mean, invalid_value
 
 T = TypeVar("T")
+Config = TypeVar("Config")
 
-LARGEST = 2**31 - 1
-WIDEST = 2**20  # of a layer or a batch: products of a few such fit into integers
-HUGE = 1e18  # the product of two fits into single precision
+MAX_INT = 2**31 - 1  # integers of the device
+MAX_SIZE = 2**20  # of a layer or a batch, so that products of sizes fit into integers
+MAX_FLOAT = 1e18  # the product of two fits into single precision
+MAX_COUNT = 1000  # of a list given by its length
 
 
 class Range(NamedTuple):
-    """What a field allows, as a phrase for people and as a test."""
+    """Allowed values of a field, as a phrase for messages and as a test."""
 
     description: str
     is_valid: Callable[[Any], bool]
@@ -27,9 +29,8 @@ class Range(NamedTuple):
 
 
 def at_least(least: int) -> Range:
-    """Whole numbers from `least` on, as far as the device's integers go."""
-    words = f"a whole number from {least} to {LARGEST}"
-    return Range(words, lambda x: least <= x <= LARGEST)
+    """Integers from `least` up to the largest one of the device."""
+    return Range(f"an integer >= {least}", lambda x: least <= x <= MAX_INT)
 
 
 def between(low: float, high: float) -> Range:
@@ -38,36 +39,34 @@ def between(low: float, high: float) -> Range:
 
 
 def between_whole(low: int, high: int) -> Range:
-    """Whole numbers from `low` to `high`, both allowed."""
-    words = f"a whole number from {low} to {high}"
-    return Range(words, lambda x: low <= x <= high)
+    """Integers from `low` to `high`, both allowed."""
+    return Range(f"an integer from {low} to {high}", lambda x: low <= x <= high)
 
 
 def size(least: int) -> Range:
-    """How many features, units or transitions there may be."""
-    return between_whole(least, WIDEST)
+    """Numbers of features, units or transitions."""
+    return between_whole(least, MAX_SIZE)
 
 
 def fraction_below(high: float) -> Range:
-    """Numbers from 0 on that stay below `high`."""
-    return Range(f"a number from 0 to below {high:g}", lambda x: 0 <= x < high)
+    """Numbers from 0 to `high`, which is not allowed itself."""
+    return Range(f"a number >= 0 and < {high:g}", lambda x: 0 <= x < high)
 
 
 def one_of(*values: str) -> Range:
-    """One of a few words."""
+    """One of several strings."""
     return Range("one of " + ", ".join(values), lambda x: x in values, values)
 
 
-FINITE = between(-HUGE, HUGE)
-NON_NEGATIVE = between(0, HUGE)
-POSITIVE = Range(f"a number above 0, up to {HUGE:g}", lambda x: 0 < x <= HUGE)
-# All of an evaluation's episodes are laid out before the first.
-EPISODES = between_whole(1, 100_000)
+FINITE = between(-MAX_FLOAT, MAX_FLOAT)
+NON_NEGATIVE = between(0, MAX_FLOAT)
+POSITIVE = Range(f"a number > 0 and <= {MAX_FLOAT:g}", lambda x: 0 < x <= MAX_FLOAT)
+EPISODES = between_whole(1, 100_000)  # an evaluation allocates all of them at once
 ANY = Range("any value", lambda _: True)
 
 
 def option(default: T, text: str, allowed: Range = ANY) -> T:
-    """A dataclass field that carries its help and what it allows.
+    """Return a dataclass field with its help text and its allowed values.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -81,21 +80,14 @@ def option(default: T, text: str, allowed: Range = ANY) -> T:
     )
 
 
-Config = TypeVar("Config")
-
-# A longer list is a slip, and a count is written out before anyone could refuse it.
-LONGEST = 1000
-
 KINDS = {
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
     bool: "true or false",
-    str: "a word",
-    tuple[int, ...]: "a count or a list of whole numbers",
+    str: "a string",
+    tuple[int, ...]: "a count or a list of integers",
     tuple[str, ...]: "a name or a list of names",
 }
-
-
 TRUTH_VALUES = {
     **dict.fromkeys(("true", "on", "yes"), True),
     **dict.fromkeys(("false", "off", "no"), False),
@@ -103,7 +95,7 @@ TRUTH_VALUES = {
 
 
 class FieldSpec(NamedTuple):
-    """One field: its dotted name, type, present value, help and range."""
+    """One field: its dotted name, type, current value, help and allowed values."""
 
     path: str
     kind: Any
@@ -113,7 +105,7 @@ class FieldSpec(NamedTuple):
 
 
 def flatten_config(config: Any, prefix: str = "") -> dict[str, FieldSpec]:
-    """Every field of a config and of the configs inside it, by dotted name.
+    """Return every field of a config, nested ones included, by dotted name.
 
     Example:
         >>> from r2r2.config.run import RunConfig
@@ -121,84 +113,92 @@ def flatten_config(config: Any, prefix: str = "") -> dict[str, FieldSpec]:
         256
     """
     kinds = typing.get_type_hints(type(config))
-    found: dict[str, FieldSpec] = {}
+    table: dict[str, FieldSpec] = {}
     for field in dataclasses.fields(config):
         path, value = prefix + field.name, getattr(config, field.name)
         if dataclasses.is_dataclass(value):
-            found |= flatten_config(value, path + ".")
+            table |= flatten_config(value, path + ".")
         else:
             text = field.metadata.get("help", "")
             allowed = field.metadata.get("allowed", ANY)
-            found[path] = FieldSpec(path, kinds[field.name], value, text, allowed)
-    return found
+            table[path] = FieldSpec(path, kinds[field.name], value, text, allowed)
+    return table
 
 
 def replace_fields(config: Config, values: Mapping[str, Any]) -> Config:
-    """The config with the named fields replaced; values are typed already."""
-    own: dict[str, Any] = {}
-    inner: dict[str, dict[str, Any]] = {}
+    """Return the config with fields replaced, given by dotted name and typed."""
+    changes: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
         head, _, rest = path.partition(".")
         if rest:
-            inner.setdefault(head, {})[rest] = value
+            nested.setdefault(head, {})[rest] = value
         else:
-            own[head] = value
-    for head, part in inner.items():
-        own[head] = replace_fields(getattr(config, head), part)
-    return typing.cast(Config, dataclasses.replace(typing.cast(Any, config), **own))
+            changes[head] = value
+    for head, inner in nested.items():
+        changes[head] = replace_fields(getattr(config, head), inner)
+    return typing.cast(Config, dataclasses.replace(typing.cast(Any, config), **changes))
 
 
 def find_field(table: Mapping[str, FieldSpec], name: str) -> FieldSpec:
-    """The field of that name; an inner field may be named by its end if it is unique.
+    """Return a field by its dotted name or by a suffix of it that is unique.
+
+    Raises:
+        UserError: No field has that name, or several have that suffix.
 
     Example:
         >>> from r2r2.config.run import RunConfig
         >>> find_field(flatten_config(RunConfig()), "lambda-rr").path
         'agent.representation.lambda_rr'
     """
-    wanted = name.replace("-", "_")
-    if wanted in table:
-        return table[wanted]
-    ends = [path for path in table if path.endswith("." + wanted)]
-    if len(ends) == 1:
-        return table[ends[0]]
-    if ends:
-        raise UserError(
-            f"{name!r} could be any of {', '.join(ends)}; write one of these"
-        )
-    near = did_you_mean(_end(wanted), [_end(path) for path in table])
-    raise UserError(f"{name!r} is not a field{near or '; see --help'}")
+    path = name.replace("-", "_")
+    if path in table:
+        return table[path]
+    matches = [other for other in table if other.endswith("." + path)]
+    if len(matches) == 1:
+        return table[matches[0]]
+    if matches:
+        raise UserError(f"{name}: ambiguous field; expected {' or '.join(matches)}")
+    names = table if "." in path else [other.rpartition(".")[2] for other in table]
+    near = did_you_mean(path, names, most=1)
+    raise UserError(f"{name}: unknown field{near or '; see r2r2 train --help'}")
 
 
-def _end(path: str) -> str:
-    return path.rpartition(".")[2]
+def parse_value(field: FieldSpec, value: Any) -> Any:
+    """Return a value, given as text or as a TOML type, as the field's type.
 
+    Raises:
+        UserError: The value is not allowed.
 
-def parse_value(leaf: FieldSpec, value: Any) -> Any:
-    """A value from the command line (text) or from TOML, as the field's type."""
+    Example:
+        >>> parse_value(FieldSpec("seeds", tuple[int, ...], (), "", ANY), "3")
+        (0, 1, 2)
+    """
     try:
-        typed = _typed(leaf.kind, value)
+        typed = _convert(field.kind, value)
     except (TypeError, ValueError, OverflowError):
-        raise _invalid(leaf, value) from None
-    if not leaf.allowed.is_valid(typed):
-        raise _invalid(leaf, value)
+        typed = None
+    if typed is None or not field.allowed.is_valid(typed):
+        raise invalid_value(field.path, _expected(field, typed), value)
     return typed
 
 
-def _invalid(leaf: FieldSpec, value: Any) -> UserError:
-    anything = leaf.allowed is ANY
-    expected = KINDS[leaf.kind] if anything else leaf.allowed.description
-    return UserError(f"{leaf.path} is {value!r}; allowed is {expected}")
+def _expected(field: FieldSpec, typed: Any) -> str:
+    if field.allowed is ANY:
+        return KINDS[field.kind]
+    if field.kind is int and typed is not None and typed > MAX_INT:
+        return f"an integer <= {MAX_INT}"
+    return field.allowed.description
 
 
-def _typed(kind: Any, value: Any) -> Any:
+def _convert(kind: Any, value: Any) -> Any:
     if kind == tuple[int, ...]:
-        return _whole_numbers(value)
+        return _to_integers(value)
     if kind == tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else list(value)
-        return tuple(_typed(str, part).strip() for part in parts)
+        return tuple(_convert(str, part).strip() for part in parts)
     if kind is bool:
-        return _truth(value)
+        return TRUTH_VALUES.get(str(value).lower())
     if isinstance(value, bool) or (kind is str and not isinstance(value, str)):
         raise TypeError
     if kind is int and isinstance(value, float):
@@ -206,21 +206,13 @@ def _typed(kind: Any, value: Any) -> Any:
     return kind(value)
 
 
-def _truth(value: Any) -> bool:
-    if isinstance(value, str) and value.lower() in TRUTH_VALUES:
-        return TRUTH_VALUES[value.lower()]
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _whole_numbers(value: Any) -> tuple[int, ...]:
+def _to_integers(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         parts = value.strip().removesuffix(",").split(",")
         value = [int(part) for part in parts] if "," in value else int(value)
     if isinstance(value, list | tuple):
-        return tuple(_typed(int, item) for item in typing.cast(Any, value))
-    count = _typed(int, value)
-    if count > LONGEST:
+        return tuple(_convert(int, item) for item in typing.cast(Any, value))
+    count = _convert(int, value)
+    if count > MAX_COUNT:
         raise ValueError
     return tuple(range(count))

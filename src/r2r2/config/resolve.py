@@ -1,14 +1,14 @@
-"""From names and values, as people give them, to one checked config."""
+"""Build a validated config from layers of named values."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from r2r2.config.agents import AGENTS, DEFAULT_AGENT, agent_spec
+from r2r2.config.agents import DEFAULT_AGENT, agent_spec
 from r2r2.config.common import AgentConfig
-from r2r2.config.errors import UserError
+from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import (
-    LARGEST,
+    MAX_INT,
     find_field,
     flatten_config,
     parse_value,
@@ -27,12 +27,9 @@ QUICK_TASK = {
 }
 QUICK_TARGET = 500
 
-# Fields of an agent of which the first is to be less than the second.
-PAIRS = (("lowest_value", "highest_value"), ("lowest_log_std", "highest_log_std"))
-
 
 def default_config(agent: str) -> RunConfig:
-    """The config of a named agent with nothing changed.
+    """Return the default config of an agent.
 
     Example:
         >>> default_config("td7").warmup
@@ -53,88 +50,141 @@ def quick_config(agent: str = DEFAULT_AGENT) -> dict[str, Any]:
 
 
 def resolve(*layers: Mapping[str, Any]) -> RunConfig:
-    """One config from layers of named values, later ones winning.
+    """Return the validated config that layers of named values describe.
 
     Args:
-        *layers: values by dotted name, as text or as TOML types; the agent stands
-            under `agent` or `agent.name`.
+        *layers: values by dotted name, as text or as TOML types, of which later ones
+            take precedence; `agent` or `agent.name` selects the agent.
+
+    Raises:
+        UserError: A field is unknown, or a value is not allowed.
 
     Example:
         >>> config = resolve({"env": "Hopper-v5"}, {"seeds": "3,7", "lambda-rr": "0"})
         >>> config.seeds, config.agent.name, config.agent.representation.lambda_rr
         ((3, 7), 'td7+r2r2', 0.0)
     """
-    config = default_config(agent_name(*layers))
-    table = flatten_config(config)
-    del table["agent.name"]  # the agent's name is no field to change alone
-    values: dict[str, Any] = {}
-    for layer in layers:
-        for name, value in layer.items():
-            if name not in ("agent", "agent.name"):
-                leaf = find_field(table, name)
-                values[leaf.path] = parse_value(leaf, value)
-    return validate(replace_fields(config, values))
+    return validate(_with_values(default_config(agent_name(*layers)), layers))
+
+
+def resolve_saved(values: Mapping[str, Any]) -> RunConfig:
+    """Return the config of a run folder, also where its agent is not available.
+
+    The settings of an agent that cannot be imported are kept as they are, which is
+    enough to read results; `make_agent` then reports the missing agent.
+    """
+    name = agent_name(values)
+    try:
+        default = default_config(name)
+    except UserError:
+        if ":" not in name:
+            raise
+        default = RunConfig(agent=_opaque_agent(name, values))
+    return _check_fields(_with_values(default, (values,)))
+
+
+def run_defaults(config: RunConfig) -> RunConfig:
+    """Return the default config of a run's agent, or its own if not available."""
+    try:
+        return default_config(config.agent.name)
+    except UserError:
+        return RunConfig(agent=config.agent, warmup=config.warmup)
 
 
 def validate(config: RunConfig) -> RunConfig:
-    """The config, if its fields are allowed and agree with each other."""
-    _check_agent(config.agent)
-    if not config.env:
-        raise UserError(
-            "env is missing; name a task, for example --env Hopper-v5 or --env dog-run "
-            "('r2r2 list envs' shows them), or start from --quick"
-        )
-    typed = {
-        path: parse_value(leaf, leaf.value)
-        for path, leaf in flatten_config(config).items()
-    }
-    config = replace_fields(config, typed)
-    if config.steps * config.utd > LARGEST:
-        raise UserError(
-            f"utd is {config.utd}; allowed with {config.steps} steps is at most "
-            f"{LARGEST // config.steps}, {LARGEST} updates in all"
-        )
-    for low, high in PAIRS:
-        first, second = (getattr(config.agent, name, None) for name in (low, high))
-        if first is not None and second is not None and not first < second:
-            raise UserError(
-                f"agent.{low} is {first}; allowed is less than agent.{high}, which is "
-                f"{second}"
-            )
-    if config.eval_every % config.eval_average:
-        raise UserError(
-            f"eval_average is {config.eval_average}; allowed is a divisor of "
-            f"eval_every, which is {config.eval_every}"
-        )
-    return config
+    """Return the config with typed values.
 
-
-def _check_agent(agent: AgentConfig) -> None:
-    expected = type(agent_spec(agent.name).config)
-    if type(agent) is not expected:
+    Raises:
+        UserError: A value is not allowed, or fields contradict each other.
+    """
+    expected = type(agent_spec(config.agent.name).config)
+    if type(config.agent) is not expected:
+        got = type(config.agent).__name__
         raise UserError(
-            f"agent: expected a {expected.__name__} for {agent.name!r}, got a "
-            f"{type(agent).__name__}"
+            f"agent: expected {expected.__name__} for {config.agent.name!r}, got {got}"
         )
+    return _check_fields(config)
 
 
 def with_action_repeat(config: RunConfig, repeats: set[int]) -> RunConfig:
-    """The config with 0 replaced by the suite's own action repeat."""
+    """Return the config with an automatic action repeat (0) replaced by the suite's."""
     if config.action_repeat:
         return config
     if len(repeats) > 1:
         raise UserError(
-            f"action_repeat is 0, the suite's own, which differs between "
-            f"{', '.join(config.env)}; give one for all"
+            f"action_repeat: 0 (automatic) differs between {', '.join(config.env)}; "
+            "set one value for all"
         )
     return dataclasses.replace(config, action_repeat=min(repeats))
 
 
 def agent_name(*layers: Mapping[str, Any]) -> str:
-    """The agent that layers of named values ask for."""
+    """Return the name of the agent that layers of named values select."""
     name: Any = DEFAULT_AGENT
     for layer in layers:
         name = layer.get("agent.name", layer.get("agent", name))
     if not isinstance(name, str):
-        raise UserError(f"agent is {name!r}; allowed are {', '.join(AGENTS)}")
+        raise invalid_value("agent", "a name", name)
     return name
+
+
+def _with_values(config: RunConfig, layers: tuple[Mapping[str, Any], ...]) -> RunConfig:
+    table = flatten_config(config)
+    del table["agent.name"]  # selects the agent, and is not a field to change
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            if name not in ("agent", "agent.name"):
+                field = find_field(table, name)
+                values[field.path] = parse_value(field, value)
+    return replace_fields(config, values)
+
+
+def _check_fields(config: RunConfig) -> RunConfig:
+    if not config.env:
+        raise UserError(
+            "env: expected one or more tasks, for example --env Hopper-v5; "
+            "'r2r2 list envs' lists them, and --quick selects one"
+        )
+    typed = {
+        path: parse_value(field, field.value)
+        for path, field in flatten_config(config).items()
+    }
+    config = replace_fields(config, typed)
+    if config.steps * config.utd > MAX_INT:
+        limit = f"at most {MAX_INT // config.steps} with {config.steps} steps"
+        raise invalid_value("utd", limit, config.utd)
+    config.agent.check()
+    if config.eval_every % config.eval_average:
+        divisor = f"a divisor of eval_every ({config.eval_every})"
+        raise invalid_value("eval_average", divisor, config.eval_average)
+    return config
+
+
+def _opaque_agent(name: str, values: Mapping[str, Any]) -> AgentConfig:
+    """Return an agent's settings from the values of a file alone."""
+    prefix = "agent."
+    settings: dict[str, Any] = {}
+    for path, value in values.items():
+        if path.startswith(prefix) and path != "agent.name":
+            table = settings
+            *heads, key = path.removeprefix(prefix).split(".")
+            for head in heads:
+                table = table.setdefault(head, {})
+            table[key] = value
+    config: AgentConfig = _as_dataclass(settings, (AgentConfig,))
+    return dataclasses.replace(config, name=name)
+
+
+def _as_dataclass(settings: Mapping[str, Any], bases: tuple[type, ...] = ()) -> Any:
+    fields: list[tuple[str, Any, Any]] = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            value = _as_dataclass(value)
+        kind: Any = type(value)
+        if isinstance(value, list):
+            value = tuple(value)
+            texts = any(isinstance(item, str) for item in value)
+            kind = tuple[str, ...] if texts else tuple[int, ...]
+        fields.append((name, kind, dataclasses.field(default=value)))
+    return dataclasses.make_dataclass("Settings", fields, bases=bases, frozen=True)()

@@ -1,11 +1,12 @@
-"""What one run is: an agent, tasks, seeds, and the protocol around them."""
+"""Settings of a run: an agent, tasks, seeds, and the training protocol."""
 
 import dataclasses
 
 from r2r2.config.common import AgentConfig
 from r2r2.config.fields import (
     EPISODES,
-    LONGEST,
+    MAX_COUNT,
+    MAX_INT,
     POSITIVE,
     Range,
     at_least,
@@ -21,27 +22,28 @@ def _unique(values: tuple[object, ...]) -> bool:
 
 
 SEEDS = Range(
-    f"a count up to {LONGEST} (5 is seeds 0 to 4) or a list of different seeds from 0 "
-    "to 2147483647 (3,7,11)",
-    lambda seeds: _unique(seeds) and all(0 <= s < 2**31 for s in seeds),
+    f"a count up to {MAX_COUNT} (5 means seeds 0 to 4) or different seeds from 0 to "
+    f"{MAX_INT} (3,7,11)",
+    lambda seeds: _unique(seeds) and all(0 <= seed <= MAX_INT for seed in seeds),
 )
-TASKS = Range("one task or several different ones, separated by commas", _unique)
+TASKS = Range("one or more different tasks, separated by commas", _unique)
 
 
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig:
-    """How updates are compiled; changes results by rounding errors only."""
+    """How updates are compiled; results change by rounding errors only."""
 
     fast: bool = option(
-        True, "compile the optimised update program; if off, run the plain one"
+        True, "compile the optimised update program; off runs the plain one"
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides a run's result but versions and the machine.
+    """Every setting that a run's result depends on, except versions and hardware.
 
-    `env` and `action_repeat` have no default here: `resolve` fills them in.
+    `env` has no default. `action_repeat` and some fields of agents are 0 by default,
+    which means automatic: `train` sets them by the task.
 
     Example:
         >>> RunConfig(env=("Hopper-v5",), seeds=(0, 1)).steps
@@ -55,7 +57,7 @@ class RunConfig:
         TASKS,
     )
     seeds: tuple[int, ...] = option(
-        (0,), "how many seeds (5 is 0 to 4), or which (3,7,11)", SEEDS
+        (0,), "number of seeds (5 means 0 to 4), or a list of seeds (3,7,11)", SEEDS
     )
     steps: int = option(500_000, "decision steps per member", at_least(1))
     utd: int = option(
@@ -63,15 +65,14 @@ class RunConfig:
     )
     warmup: int = option(
         25_000,
-        "decision steps of uniform random actions; TD7 goes on with them to the end of "
-        "the episode",
+        "decision steps of uniform random actions before training; TD7 also finishes "
+        "the episode in progress",
         at_least(0),
     )
-    replay_size: int = option(1_000_000, "rows of each member's replay", at_least(4))
+    replay_size: int = option(1_000_000, "replay rows per member", at_least(4))
     action_repeat: int = option(
         0,
-        "environment steps per decision; 0 is the suite's own: 1 on Gymnasium, 2 on "
-        "DMC",
+        "environment steps per decision; 0: 1 on Gymnasium, 2 on DMC",
         at_least(0),
     )
     eval_every: int = option(
@@ -80,24 +81,24 @@ class RunConfig:
     eval_episodes: int = option(10, "episodes per evaluation", EPISODES)
     eval_average: int = option(
         1,
-        "evaluations averaged into a point, evenly spaced (the release has 2)",
+        "evaluations averaged into a point, evenly spaced (the release uses 2)",
         at_least(1),
     )
     log_every: int = option(
-        1_000, "decision steps between lines of losses in the log", at_least(1)
+        1_000, "decision steps between logged training metrics", at_least(1)
     )
     env_timeout: float = option(
-        60.0, "seconds that an environment in a worker may take for a step", POSITIVE
+        60.0, "seconds that an environment in a worker may take per step", POSITIVE
     )
     env_faults: int = option(
         10,
-        "failures of a member's environments that are survived before it is stopped",
+        "environment failures that a member survives; one more stops it",
         between_whole(0, 500),
     )
     precision: str = option(
         "mixed",
-        "arithmetic of matrix products on a GPU: mixed (16-bit operands where that is "
-        "faster, float32 sums), tf32, or float32; a CPU always uses float32",
+        "matrix products on a GPU: mixed (16-bit operands where faster, float32 sums), "
+        "tf32, or float32; a CPU always computes in float32",
         one_of("mixed", "tf32", "float32"),
     )
     compute: ComputeConfig = ComputeConfig()

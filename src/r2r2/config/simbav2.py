@@ -12,7 +12,7 @@ from r2r2.config.common import (
     Representation,
     TaskInfo,
 )
-from r2r2.config.errors import UserError
+from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import (
     FINITE,
     NON_NEGATIVE,
@@ -136,6 +136,16 @@ class SimbaV2Config(AgentConfig):
         """Whether the learning rate changes until the end of the run."""
         return self.first_rate != self.last_rate
 
+    def check(self) -> None:
+        """Check that the ranges of values and of log deviations are not empty."""
+        for low, high in (
+            ("lowest_value", "highest_value"),
+            ("lowest_log_std", "highest_log_std"),
+        ):
+            if not getattr(self, low) < getattr(self, high):
+                limit = f"less than agent.{high} ({getattr(self, high)})"
+                raise invalid_value(f"agent.{low}", limit, getattr(self, low))
+
     def for_task(self, task: TaskInfo) -> Self:
         """Set `critics` by the suite and `discount` by the length of an episode."""
         critics = self.critics or SUITE_CRITICS[task.suite]
@@ -147,8 +157,8 @@ def _automatic_discount(task: TaskInfo) -> float:
     length = task.episode_length()
     if length is None:
         raise UserError(
-            f"agent.discount is 0, from the length of an episode, but {task.name!r} "
-            "has no time limit; give one, for example --discount 0.99"
+            f"agent.discount: 0 (automatic) needs a time limit, which {task.name!r} "
+            "does not have; set a value, for example --discount 0.99"
         )
     return discount_for(length)
 

@@ -1,4 +1,4 @@
-"""A config as text: TOML in and out, and the names a run goes by."""
+"""Configs as TOML, and the names of runs that follow from a config."""
 
 import hashlib
 import json
@@ -10,91 +10,92 @@ from typing import Any, cast
 from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config
 
-# tomllib takes the square of a file's length, and of the dots in a key, at worst.
+# The time of tomllib is quadratic in the length of a file and in the dots of a key.
 LONGEST = 2**17  # bytes
-MOST_DOTS = 100  # in a line
+MAX_DOTS = 100  # per line
 
-# What decides a result only where an environment fails.
+# Fields that change a result only if an environment fails.
 NON_RESULT_FIELDS = ("env_timeout", "env_faults")
 
-
-# Fields that older runs lack: at these values they do not change a run's name.
+# Fields that older runs lack; with these values they do not change a run's name.
 ADDED_FIELDS = {"precision": "mixed", "compute.fast": True}
 
 
-def safe_name(task: str) -> str:
-    """A task's id with what a file name cannot hold replaced by a dot.
+def safe_name(name: str) -> str:
+    """Return a name of a task or an agent as a part of a file name.
 
     Example:
         >>> safe_name("my.package:Arm-v0")
         'my.package.Arm-v0'
     """
-    return task.replace(":", ".").replace("/", ".").replace("\\", ".")
+    return name.replace(":", ".").replace("/", ".").replace("\\", ".")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The values of a TOML file by dotted name; tables are joined to their keys."""
+    """Return the values of a TOML file by dotted name.
+
+    Raises:
+        UserError: The file cannot be read.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(LONGEST + 1)
         if len(content) > LONGEST:
-            raise ValueError(f"it is longer than {LONGEST} bytes")
+            raise ValueError(f"longer than {LONGEST} bytes")
         return parse_toml(content.decode())
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(
-            f"config is {str(path)!r}, which cannot be read: {reason}"
-        ) from (None)
+        raise UserError(f"{path}: cannot be read: {reason}") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The values of TOML text by dotted name.
+    """Return the values of TOML text by dotted name.
 
     Example:
         >>> parse_toml('utd = 20' + chr(10) + '[agent]' + chr(10) + 'width = 64')
         {'utd': 20, 'agent.width': 64}
     """
     for number, line in enumerate(text.split("\n"), start=1):
-        if line.count(".") > MOST_DOTS:
-            raise ValueError(f"more than {MOST_DOTS} dots in line {number}")
-    return _flat(tomllib.loads(text))
+        if line.count(".") > MAX_DOTS:
+            raise ValueError(f"more than {MAX_DOTS} dots in line {number}")
+    return _flatten(tomllib.loads(text))
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    values: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            found |= _flat(cast(dict[str, Any], value), f"{prefix}{key}.")
+            values |= _flatten(cast(dict[str, Any], value), f"{prefix}{key}.")
         else:
-            found[prefix + key] = value
-    return found
+            values[prefix + key] = value
+    return values
 
 
 def to_toml(config: Any) -> str:
-    """A config as TOML that `read_toml` and `resolve` bring back unchanged."""
+    """Return a config as TOML, from which `resolve` restores it."""
     lines, table = [], ""
-    for path, leaf in sorted(flatten_config(config).items(), key=_tables_last):
+    for path, field in sorted(flatten_config(config).items(), key=_table_of):
         head, _, key = path.rpartition(".")
         if head != table:
             table = head
             lines.append(f"\n[{table}]")
-        lines.append(f"{key} = {_toml_value(leaf.value)}")
+        lines.append(f"{key} = {_toml_value(field.value)}")
     return "\n".join(lines) + "\n"
 
 
-def _tables_last(item: tuple[str, object]) -> str:
+def _table_of(item: tuple[str, object]) -> str:
     return item[0].rpartition(".")[0]
 
 
 def _toml_value(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    # JSON's strings, truth values and numbers are TOML's as well.
+    # Strings, booleans and numbers of JSON are also those of TOML.
     return json.dumps(value, ensure_ascii=False)
 
 
 def run_name(config: Any) -> str:
-    """The default folder's name: agent, tasks, UTD, and a digest of the rest."""
+    """Return the default name of a run folder: agent, tasks, UTD and a digest."""
     tasks = [safe_name(task) for task in config.env]
     shown = "+".join(tasks) if len(tasks) < 4 else f"{tasks[0]}+{len(tasks) - 1}more"
     agent = safe_name(config.agent.name)
@@ -102,46 +103,42 @@ def run_name(config: Any) -> str:
 
 
 def digest(config: Any) -> str:
-    """Eight hex digits of the config without its seeds, steps and guards."""
-    values = {path: leaf.value for path, leaf in flatten_config(config).items()}
+    """Return eight hex digits of every field that tells two experiments apart."""
+    ignored = ("seeds", "steps", *NON_RESULT_FIELDS)
     identity = {
-        path: value
-        for path, value in values.items()
-        if path not in ("seeds", "steps", *NON_RESULT_FIELDS)
-        and (path not in ADDED_FIELDS or value != ADDED_FIELDS[path])
+        path: field.value
+        for path, field in flatten_config(config).items()
+        if path not in ignored and ADDED_FIELDS.get(path) != field.value
     }
     text = json.dumps(identity, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def experiment_name(config: Any, default: Any) -> str:
-    """Agent, the fields changed from their defaults, UTD: a curve's name in a CSV.
+    """Return the name of a curve in a CSV: agent, changed fields and UTD.
 
     Example:
         >>> from r2r2.config.run import RunConfig
         >>> experiment_name(RunConfig(utd=20, warmup=5), RunConfig())
         'td7_warmup=5_utd20'
     """
-    named = (
-        "env",
-        "seeds",
-        "steps",
-        "utd",
-        "agent.name",
-        "log_every",
+    ignored = (
+        *("env", "seeds", "steps", "utd", "agent.name", "log_every"),
         *NON_RESULT_FIELDS,
     )
     changed = [
         f"_{path.rpartition('.')[2]}={value}"
         for path, value in changed_fields(config, default).items()
-        if path not in named
+        if path not in ignored
     ]
-    agent = safe_name(config.agent.name)
-    return f"{agent}{''.join(changed)}_utd{config.utd}"
+    return f"{safe_name(config.agent.name)}{''.join(changed)}_utd{config.utd}"
 
 
 def changed_fields(config: Any, default: Any) -> dict[str, Any]:
-    """The fields of a config that differ from a default's, by dotted name."""
-    plain = flatten_config(default)
-    found = flatten_config(config).items()
-    return {path: leaf.value for path, leaf in found if leaf.value != plain[path].value}
+    """Return the fields of a config that differ from those of a default config."""
+    defaults = flatten_config(default)
+    return {
+        path: field.value
+        for path, field in flatten_config(config).items()
+        if field.value != defaults[path].value
+    }

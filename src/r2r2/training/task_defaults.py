@@ -66,7 +66,7 @@ def _agreed(agents: list[AgentConfig], tasks: tuple[str, ...]) -> AgentConfig:
     for path, field in first.items():
         if any(other[path].value != field.value for other in others):
             raise UserError(
-                f"agent.{path} is 0, the task's own, which differs between "
-                f"{', '.join(tasks)}; give one for all"
+                f"agent.{path}: 0 (automatic) differs between {', '.join(tasks)}; set "
+                "one value for all"
             )
     return agents[0]

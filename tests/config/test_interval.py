@@ -5,7 +5,7 @@ from r2r2.config.interval import INTERVAL, Interval, parse_interval
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "interval"),
     [
         ("10min", Interval(minutes=10.0)),
         ("0.5min", Interval(minutes=0.5)),
@@ -18,8 +18,8 @@ from r2r2.config.interval import INTERVAL, Interval, parse_interval
         ("never", Interval()),
     ],
 )
-def test_an_interval_is_minutes_steps_or_never(text, found):
-    assert parse_interval(text) == found
+def test_intervals_are_minutes_steps_or_never(text, interval):
+    assert parse_interval(text) == interval
     assert INTERVAL.is_valid(text)
 
 
@@ -31,11 +31,11 @@ def test_an_interval_is_minutes_steps_or_never(text, found):
         *("2147483648", "9" * 40, "9" * 40 + "min", "5000 steps 5", "_5", "\u0661min"),
     ],
 )
-def test_anything_else_is_refused_in_a_sentence(text):
+def test_other_intervals_are_reported(text):
     assert not INTERVAL.is_valid(text)
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as error:
         parse_interval(text)
-    assert str(refused.value) == (
-        f"checkpoint_every is {text!r}; allowed is minutes (10min, 0.5min), decision "
-        "steps (5000) or never"
+    assert str(error.value) == (
+        f"checkpoint_every: expected minutes (10min, 0.5min), decision steps (5000) or "
+        f"never, got {text!r}"
     )
