@@ -30,7 +30,7 @@ from r2r2.config.agents import AGENTS
 from r2r2.config.run import RunConfig
 from r2r2.envs.suites import PAPER_TASKS
 from r2r2.replay.normalizer import Normalizer, initial_statistics
-from r2r2.storage.events import FIXED, read_events
+from r2r2.storage.events import COMMON_FIELDS, read_events
 from r2r2.storage.run_folder import create_run
 from r2r2.storage.versions import versions
 from r2r2.training.loop import Training, fleet_members
@@ -114,7 +114,9 @@ def logged(events: list[Row]) -> Row:
     """The first and the last line of losses, and the evaluation's return."""
     lines = [e for e in events if e["event"] == "losses"]
     (point,) = [float(e["mean"]) for e in events if e["event"] == "evaluation"]
-    table = {x: [float(e[x]) for e in lines] for x in lines[0] if x not in FIXED}
+    table = {
+        x: [float(e[x]) for e in lines] for x in lines[0] if x not in COMMON_FIELDS
+    }
     finite = np.isfinite([point, *np.ravel([*table.values()])]).all()
     fine = f"{len(lines)} finite lines" if finite and len(lines) > 1 else "NO"
     ends = {name: f"{x[0]:.4g} to {x[-1]:.4g}" for name, x in table.items()}

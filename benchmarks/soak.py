@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from r2r2.storage.arrays import read_arrays
-from r2r2.storage.checkpoints import newest_good
+from r2r2.storage.checkpoints import latest_valid
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import open_run
 from r2r2.storage.versions import versions
@@ -102,7 +102,7 @@ def looked_at(run: Path, seconds: float, killed: bool) -> Life:
         names = [path.name for path in (run / "checkpoints").iterdir()]
         latest = max(names, default="")[:8]
         half = bool(names) and f"{latest}.json" not in names
-        found, damaged = newest_good(run / "checkpoints")
+        found, damaged = latest_valid(run / "checkpoints")
     kept = found.step if found else 0
     return Life(round(seconds, 1), killed, logged, kept, half, len(damaged))
 

@@ -7,7 +7,7 @@ import numpy as np
 from r2r2.config.resolve import resolve
 from r2r2.config.toml_io import experiment_name, to_toml
 from r2r2.storage.evaluations import Row, append_evaluations
-from r2r2.storage.events import EventLog, Steps
+from r2r2.storage.events import EventLog, StepCounts
 from r2r2.storage.run_folder import create_run
 from r2r2.training.loop import fleet_members
 from r2r2.training.task_defaults import apply_task_defaults, task_default_config
@@ -76,7 +76,9 @@ def _write(log, config, member, steps, part):
 
 def _steps(config, part):
     decisions = round(part * config.steps)
-    return Steps(decisions * config.action_repeat, decisions, decisions * config.utd)
+    return StepCounts(
+        decisions * config.action_repeat, decisions, decisions * config.utd
+    )
 
 
 def make_csv(path, runs, metric="return"):

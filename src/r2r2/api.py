@@ -21,11 +21,16 @@ from r2r2.envs.vector.pool import EnvPool, worker_count
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
 from r2r2.report.learning_curve import draw_curve
 from r2r2.storage.evaluations import read_evaluations
-from r2r2.storage.files import recording
-from r2r2.storage.lock import hold
-from r2r2.storage.manifest import read_manifest
-from r2r2.storage.run_folder import RunFolder, create_run, open_run, reopen_run
-from r2r2.storage.tensorboard import check_tensorboard
+from r2r2.storage.files import storage_errors
+from r2r2.storage.run_folder import (
+    RunFolder,
+    create_run,
+    lock_run,
+    open_run,
+    read_manifest,
+    reopen_run,
+)
+from r2r2.storage.tensorboard import require_tensorboard
 from r2r2.storage.versions import versions
 from r2r2.training.checkpointer import CheckpointWriter
 from r2r2.training.evaluation import Episodes, Evaluator, eval_slots, play_to_end
@@ -149,7 +154,7 @@ def train(
     with contextlib.ExitStack() as stack:
         there = read_manifest(path) is not None
         if there:  # nobody else may change it from here on
-            stack.enter_context(hold(path))
+            stack.enter_context(lock_run(path))
         plan = (
             ResumePlan() if options.overwrite else plan_resume(path, config, on_message)
         )
@@ -157,7 +162,7 @@ def train(
         _check(config, pool.spec, options)
         folder = _folder(path, config, options, plan)
         if not there:
-            stack.enter_context(hold(path))
+            stack.enter_context(lock_run(path))
         name = experiment_name(config, task_default_config(config, source))
         journal = RunLog(config, folder, members, name, options.tensorboard)
         stack.enter_context(journal)
@@ -174,7 +179,7 @@ def train(
 def _check(config: RunConfig, spec: Spec, options: RunOptions) -> None:
     check_fits(config, spec)
     if options.tensorboard:
-        check_tensorboard()
+        require_tensorboard()
 
 
 def _run(training: Training, plan: ResumePlan, on_progress: OnProgress) -> None:
@@ -187,7 +192,7 @@ def _run(training: Training, plan: ResumePlan, on_progress: OnProgress) -> None:
 
 def _finished(config: RunConfig, result: Result) -> Result:
     folder = result.folder
-    with recording(folder.path):
+    with storage_errors(folder.path):
         if folder.evaluations.exists():
             rows = read_evaluations(folder.evaluations)
             lines = {f"random policy, {task}": x for task, x in result.random.items()}

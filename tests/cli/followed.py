@@ -10,9 +10,8 @@ from r2r2.config.resolve import resolve
 from r2r2.config.toml_io import to_toml
 from r2r2.envs.spec import Member
 from r2r2.storage.evaluations import Row, append_evaluations
-from r2r2.storage.events import EventLog, Steps
-from r2r2.storage.lock import hold
-from r2r2.storage.run_folder import create_run
+from r2r2.storage.events import EventLog, StepCounts
+from r2r2.storage.run_folder import create_run, lock_run
 
 
 class Grown:
@@ -31,7 +30,9 @@ class Grown:
         name = None if member is None else self.members[member].name
         with EventLog(self.folder.events, clock=lambda: 0.0) as log:
             log._start = -self.now
-            log.write(event, Steps(2 * decisions, decisions, updates), name, fields)
+            log.write(
+                event, StepCounts(2 * decisions, decisions, updates), name, fields
+            )
 
     def step(self, seconds, decisions, updates=0):
         """All members come to a step."""
@@ -48,7 +49,7 @@ class Grown:
     @contextlib.contextmanager
     def trained(self):
         """While something trains it: this process."""
-        with hold(self.path):
+        with lock_run(self.path):
             yield
 
     def age(self, seconds):

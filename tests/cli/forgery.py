@@ -10,8 +10,12 @@ import numpy as np
 from r2r2 import resolve
 from r2r2.api import RunOptions, finalize_config, train
 from r2r2.storage.arrays import read_arrays, write_arrays
-from r2r2.storage.checkpoint_manifest import START, checksum, digest_of
-from r2r2.storage.checkpoints import newest_good
+from r2r2.storage.checkpoints import (
+    CHECKSUM_PREFIX,
+    checksum,
+    file_digest,
+    latest_valid,
+)
 
 CONFIG = finalize_config(
     resolve(
@@ -59,9 +63,9 @@ def interrupted(path):
 
     with contextlib.suppress(Left):
         train(CONFIG, path, on_progress=leave, options=ALONE)
-    found, _ = newest_good(path / "checkpoints")
-    assert found.notes["points"]["playing"]
-    assert found.notes["journal"]["events"][0]
+    found, _ = latest_valid(path / "checkpoints")
+    assert found.metadata["points"]["playing"]
+    assert found.metadata["journal"]["events"][0]
     return path
 
 
@@ -90,10 +94,10 @@ def seal(folder, number, change=lambda manifest: None):
     del manifest["blake2b"]
     for name, entry in manifest["files"].items():
         entry["bytes"] = (folder / name).stat().st_size
-        entry["blake2b"] = digest_of(folder / name)
+        entry["blake2b"] = file_digest(folder / name)
     change(manifest)
     rest = json.dumps(manifest)[1:] + "\n"
-    path.write_text(START.format(checksum(rest.encode()).hexdigest()) + rest)
+    path.write_text(CHECKSUM_PREFIX.format(checksum(rest.encode()).hexdigest()) + rest)
 
 
 def forged_notes(notes, count, seed):

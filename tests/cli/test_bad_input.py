@@ -323,23 +323,14 @@ def test_a_folder_that_cannot_be_used_is_refused(refusal, here):
     (here / "file").write_text("")
     (here / "folder").mkdir()
     (here / "folder" / "thesis").write_text("")
-    assert refusal(*flags, "file") == "out is 'file', which is a file; give a folder"
-    assert (
-        refusal(*flags, "file/in")
-        == "out is 'file/in', which cannot be written: Not a directory"
-    )
+    assert refusal(*flags, "file") == "file: is a file; expected a folder"
+    assert refusal(*flags, "file/in") == "file/in: cannot write: Not a directory"
     long = "x" * 300
-    assert (
-        refusal(*flags, long)
-        == f"out is '{long}', which cannot be written: File name too long"
-    )
-    assert (
-        refusal(*flags, "file/a\nb")
-        == "out is 'file/a<0xa>b', which cannot be written: Not a directory"
-    )
+    assert refusal(*flags, long) == f"{long}: cannot write: File name too long"
+    assert refusal(*flags, "file/a\nb") == "file/a<0xa>b: cannot write: Not a directory"
     assert refusal(*flags, "folder", "--overwrite") == (
-        "out is 'folder', which is not empty and not the folder of a run, so not even "
-        "--overwrite deletes it; give another folder"
+        "folder: not empty and not a run folder, so --overwrite does not delete it; "
+        "choose another --out"
     )
 
 
@@ -377,10 +368,10 @@ def test_replay_that_does_not_fit_is_refused(refusal):
         ),
         ("eval a --workers x", f"workers is 'x'; {WHOLE} 0 to 2147483647"),
         ("eval a --video", "video is ''; allowed is the name of a file"),
-        ("eval a --video a.gif", "video is 'a.gif', which does not end in .mp4"),
+        ("eval a --video a.gif", "a.gif: expected a file name ending in .mp4"),
         (
             "eval a --video b/a.mp4",
-            "video is 'b/a.mp4', which is in a folder that does not exist, 'b'",
+            "b/a.mp4: the folder 'b' does not exist",
         ),
         (
             "eval a --video-episodes 2",
@@ -390,8 +381,8 @@ def test_replay_that_does_not_fit_is_refused(refusal):
             "eval a --video a.mp4 --video-episodes 0",
             f"video_episodes is '0'; {WHOLE} 1 to 100000",
         ),
-        ("eval nowhere", "run is 'nowhere', which does not exist"),
-        ("eval nowhere --video a.mp4", "run is 'nowhere', which does not exist"),
+        ("eval nowhere", "nowhere: does not exist"),
+        ("eval nowhere --video a.mp4", "nowhere: does not exist"),
     ],
 )
 def test_other_commands_refuse(refusal, argv, sentence):
@@ -403,8 +394,7 @@ def test_a_folder_that_is_no_run_is_refused(refusal, here):
     (here / "empty").mkdir()
     for name in ("file", "empty"):
         assert refusal("eval", name) == (
-            f"run is '{name}', which is not the folder of a run: it has no "
-            "manifest.json"
+            f"{name}: not a run folder; it has no manifest.json"
         )
 
 
@@ -415,7 +405,7 @@ WITH_A_RUN = pytest.mark.parametrize("command", ["eval", "train --resume"])
 @pytest.mark.parametrize("manifest", ["", "{", "[]", '{"kind": "r2r2 run"}'])
 def test_a_run_with_a_damaged_manifest_is_refused(refusal, run, command, manifest):
     (run / "manifest.json").write_text(manifest)
-    sentence = f"run is '{run}', which has a manifest.json that is damaged or no run's"
+    sentence = f"{run}/manifest.json: damaged or not a run's manifest"
     assert refusal(*command.split(), run) == sentence
 
 
@@ -424,12 +414,11 @@ def test_a_run_of_another_version_is_refused(refusal, run, command):
     text = (run / "manifest.json").read_text()
     (run / "manifest.json").write_text(text.replace('"format": 1', '"format": 2'))
     assert refusal(*command.split(), run) == (
-        f"run is '{run}', which has a manifest.json of format 2; this version of r2r2 "
-        "reads 1"
+        f"{run}/manifest.json: unsupported format; expected 1, got 2"
     )
     flags = train_tiny(run, workers=0)
     assert refusal(*flags).startswith(
-        f"out is '{run}', which holds a run of another version of r2r2; give another"
+        f"{run}: contains a run of another version of r2r2; choose another --out"
     )
 
 
@@ -460,14 +449,14 @@ def test_a_run_with_a_damaged_config_is_refused(refusal, run, command, old, new,
 @WITH_A_RUN
 def test_a_run_without_a_config_is_refused(refusal, run, command):
     (run / "config.toml").unlink()
-    sentence = f"run is '{run}', which has no readable config.toml"
+    sentence = f"{run}/config.toml: cannot read: No such file or directory"
     assert refusal(*command.split(), run) == sentence
 
 
 def test_a_run_of_other_sizes_than_its_weights_is_refused(refusal, run):
     text = (run / "config.toml").read_text()
     (run / "config.toml").write_text(text.replace("width = 8", "width = 9"))
-    assert refusal("eval", run).startswith(f"weights are '{run}/Pendulum-v1_s0/")
+    assert refusal("eval", run).startswith(f"{run}/Pendulum-v1_s0/")
 
 
 def test_a_run_without_weights_is_refused(refusal, run):
@@ -481,7 +470,7 @@ def test_a_run_without_weights_is_refused(refusal, run):
 def test_a_run_with_torn_weights_is_refused(refusal, run):
     path = run / "Pendulum-v1_s3" / "weights.npz"
     path.write_bytes(path.read_bytes()[:-100])
-    sentence = f"weights are '{path}', which is damaged or not an npz file"
+    sentence = f"{path}: damaged or not an npz file"
     assert refusal("eval", run) == sentence
 
 
@@ -510,7 +499,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_go_on(refusal, run):
     for path in folder.glob("*.npz"):
         path.write_bytes(path.read_bytes()[:-1])
     sentence = refusal("train", "--resume", run, "--steps", "900")
-    assert sentence.startswith(f"checkpoint 1 in '{run}' is damaged (00000001.npz has")
+    assert sentence.startswith(f"{run}: checkpoint 1 is damaged (00000001.npz has")
     assert sentence.endswith(f"; {AGAIN}")
 
 
@@ -526,11 +515,11 @@ def test_a_checkpoint_that_is_no_such_runs_is_refused(refusal, run):
 def test_a_checkpoints_folder_that_is_a_file_is_refused(refusal, run):
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").write_text("")
-    sentence = f"'{run / 'checkpoints'}' cannot be read: Not a directory"
+    sentence = f"{run / 'checkpoints'}: cannot read: Not a directory"
     assert refusal("train", "--resume", run, "--steps", "900") == sentence
 
 
 def test_a_video_that_cannot_be_written_is_refused(refusal, here, run):
     (here / "a.mp4").mkdir()
-    sentence = "video is 'a.mp4', which is a folder"
+    sentence = "a.mp4: is a folder; expected a file name"
     assert refusal("eval", run, "--video", "a.mp4") == sentence

@@ -7,9 +7,8 @@ import pytest
 
 from r2r2.cli import clean as subject
 from r2r2.storage import disk_usage as usage_module
-from r2r2.storage.checkpoints import Content, newest_good, write_checkpoint
-from r2r2.storage.lock import hold
-from r2r2.storage.run_folder import create_run
+from r2r2.storage.checkpoints import CheckpointContent, latest_valid, write_checkpoint
+from r2r2.storage.run_folder import create_run, lock_run
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +24,7 @@ def made(path, finish, checkpoints=3):
     needs = ()
     for step in range(checkpoints):
         arrays = {"x": np.zeros(1000)}
-        content = Content(step, {}, arrays, {}, arrays, needs)
+        content = CheckpointContent(step, {}, arrays, {}, arrays, needs)
         needs = (
             write_checkpoint(path / "checkpoints", content, keep=3).segments[-1].name,
         )
@@ -106,8 +105,8 @@ def test_the_next_steps_name_what_was_named(r2r2, runs):
 
 
 def test_checkpoints_are_deleted_but_for_the_newest_of_an_unfinished_run(r2r2, runs):
-    newest, _ = newest_good(runs / "deep/half/checkpoints")
-    size = usage_module.usage_of(runs / "deep/half").total
+    newest, _ = latest_valid(runs / "deep/half/checkpoints")
+    size = usage_module.run_usage(runs / "deep/half").total
     code, out, err = r2r2("clean", "--checkpoints", "--yes")
     assert (code, err) == (0, "")
     assert "runs/done, checkpoints: " in out
@@ -116,22 +115,22 @@ def test_checkpoints_are_deleted_but_for_the_newest_of_an_unfinished_run(r2r2, r
     assert tree(runs / "done") == [
         *("a_s0", "a_s0/weights.npz", "config.toml", "events.jsonl", "manifest.json")
     ]
-    assert newest_good(runs / "deep/half/checkpoints") == (newest, [])
+    assert latest_valid(runs / "deep/half/checkpoints") == (newest, [])
     assert len(newest.segments) == 2
     assert sorted(os.listdir(newest.arrays.parent)) == [
         *("00000002.replay.npz", "00000003.json", "00000003.npz"),
         *("00000003.replay.npz", "00000003.worlds.npz"),
     ]
-    freed = size - usage_module.usage_of(runs / "deep/half").total
+    freed = size - usage_module.run_usage(runs / "deep/half").total
     assert f"half, all but the newest checkpoint: {freed / 1000:.1f} kB" in out
     assert r2r2("clean", "--checkpoints", "--yes").out == "nothing to delete\n"
 
 
 def test_a_damaged_newest_checkpoint_is_not_the_one_that_stays(r2r2, runs):
-    newest, _ = newest_good(runs / "deep/half/checkpoints")
-    newest.worlds.write_bytes(b"")
+    newest, _ = latest_valid(runs / "deep/half/checkpoints")
+    newest.env_states.write_bytes(b"")
     assert r2r2("clean", "runs/deep", "--checkpoints", "--yes").code == 0
-    found, said = newest_good(runs / "deep/half/checkpoints")
+    found, said = latest_valid(runs / "deep/half/checkpoints")
     assert (found.number, said) == (2, [])
 
 
@@ -193,7 +192,7 @@ def test_without_a_terminal_nothing_is_deleted_and_it_is_said(r2r2, runs, nobody
 @pytest.mark.parametrize("flag", ["--unfinished", "--checkpoints"])
 def test_a_run_in_training_is_left_alone(r2r2, runs, flag):
     half = runs / "deep" / "half"
-    with hold(half):
+    with lock_run(half):
         before = tree(half)
         code, out, _ = r2r2("clean", flag, "--yes")
         assert code == 0
@@ -202,7 +201,7 @@ def test_a_run_in_training_is_left_alone(r2r2, runs, flag):
         code, _, err = r2r2("clean", "runs/deep/half", flag, "--yes")
         assert (code, err) == (
             2,
-            "r2r2: run is 'runs/deep/half', which this process is training\n",
+            "r2r2: runs/deep/half: in use; this process is training this run\n",
         )
         assert "in training" in r2r2("clean", "runs/deep/half").out
         assert tree(half) == before
@@ -262,10 +261,10 @@ def test_links_are_not_followed(r2r2, runs, tmp_path):
 
 
 def test_a_link_takes_what_a_link_takes(runs):
-    before = usage_module.usage_of(runs / "done").total
+    before = usage_module.run_usage(runs / "done").total
     (runs / "done" / "round").symlink_to(".")
     (runs / "done" / "big").symlink_to("a_s0/weights.npz")
-    assert usage_module.usage_of(runs / "done").total - before < 100
+    assert usage_module.run_usage(runs / "done").total - before < 100
 
 
 def test_a_file_of_the_users_among_checkpoints_stays(r2r2, runs):
@@ -280,12 +279,12 @@ def test_what_cannot_be_deleted_is_one_sentence(r2r2, runs, monkeypatch):
 
     monkeypatch.setattr(usage_module.shutil, "rmtree", refuse)
     code, _, err = r2r2("clean", "--unfinished", "--yes")
-    sentence = "r2r2: 'runs/deep/half' cannot be deleted: Permission denied\n"
+    sentence = "r2r2: runs/deep/half: cannot delete: Permission denied\n"
     assert (code, err) == (1, sentence)
     monkeypatch.setattr(usage_module, "delete_files", lambda _: None)
     code, _, err = r2r2("clean", "runs/done", "--checkpoints", "--yes")
     first = "runs/done/checkpoints/00000001.json"
-    assert (code, err) == (1, f"r2r2: '{first}' cannot be deleted\n")
+    assert (code, err) == (1, f"r2r2: {first}: cannot delete\n")
 
 
 def test_an_interrupted_deletion_can_be_ended_later(r2r2, runs, monkeypatch):
@@ -309,21 +308,20 @@ def test_without_runs_there_is_nothing_to_show(r2r2, here):
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        ("nowhere", "run is 'nowhere', which does not exist"),
+        ("nowhere", "nowhere: does not exist"),
         (
             "empty",
-            "run is 'empty', which is not the folder of a run: it has no manifest.json",
+            "empty: not a run folder; it has no manifest.json",
         ),
         (
             "file",
-            "run is 'file', which is not the folder of a run: it has no manifest.json",
+            "file: not a run folder; it has no manifest.json",
         ),
         (
             "runs/thesis",
-            "run is 'runs/thesis', which has a manifest.json that is damaged or no "
-            "run's",
+            "runs/thesis/manifest.json: damaged or not a run's manifest",
         ),
-        ("runs nowhere --unfinished --yes", "run is 'nowhere', which does not exist"),
+        ("runs nowhere --unfinished --yes", "nowhere: does not exist"),
         ("--checkpoint runs", "'checkpoint' is not a field; did you mean 'check"),
         ("--all", "'all' is not a field; see --help"),
         ("--checkpoints=maybe", "checkpoints is 'maybe'; allowed is true or false"),

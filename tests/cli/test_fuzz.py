@@ -29,14 +29,18 @@ from r2r2.config.interval import Interval
 from r2r2.config.toml_io import read_toml
 from r2r2.envs.make import make_env, spec_of
 from r2r2.report.learning_curve import learning_curves
-from r2r2.storage.arrays import read_arrays, write_arrays
-from r2r2.storage.checkpoints import newest_good
-from r2r2.storage.disk_usage import spare_checkpoints, usage_of
+from r2r2.storage.arrays import load_weights, read_arrays, save_weights, write_arrays
+from r2r2.storage.checkpoints import latest_valid
+from r2r2.storage.disk_usage import removable_checkpoints, run_usage
 from r2r2.storage.evaluations import Row, append_evaluations, read_evaluations
 from r2r2.storage.events import read_events
-from r2r2.storage.lock import hold, holder, is_held
-from r2r2.storage.run_folder import open_run, reopen_run
-from r2r2.storage.weights import load_weights, save_weights
+from r2r2.storage.run_folder import (
+    is_locked,
+    lock_owner,
+    lock_run,
+    open_run,
+    reopen_run,
+)
 from r2r2.training.checkpointer import CheckpointWriter
 from r2r2.training.load_run import load_config
 from r2r2.training.loop import Training, fleet_members
@@ -97,15 +101,15 @@ def planned(run):
 
 
 def held(run):
-    with hold(run):
-        return holder(run), is_held(run)
+    with lock_run(run):
+        return lock_owner(run), is_locked(run)
 
 
 READERS = {
     "--config": ("config.toml", lambda run: resolve(read_toml(run / "config.toml"))),
     "config": ("config.toml", lambda run: load_config(open_run(run))),
     "manifest": ("manifest.json", open_run),
-    "usage": ("manifest.json", lambda run: spare_checkpoints(usage_of(run))),
+    "usage": ("manifest.json", lambda run: removable_checkpoints(run_usage(run))),
     "events": ("events.jsonl", lambda run: read_events(run / "events.jsonl")),
     "evaluations": (
         "evaluations.csv",
@@ -258,8 +262,8 @@ def test_arrays_of_other_lengths_are_refused(run, fresh, name, why):
 
 
 def notes_of(folder):
-    found, _ = newest_good(folder)
-    return found.notes, found.arrays.with_suffix(".json")
+    found, _ = latest_valid(folder)
+    return found.metadata, found.arrays.with_suffix(".json")
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
@@ -360,16 +364,16 @@ def test_a_run_whose_files_lie_elsewhere_does_not_go_on(run, place, put, tmp_pat
     put(run / place, tmp_path / "precious")
     before = (run / "manifest.json").read_bytes()
     sentence = told(reopen_run, run, "steps = 9")
-    what = "is a link" if put is link else "is no file"
-    assert sentence == f"run is '{run}', which cannot go on: '{run / place}' {what}"
+    what = "is a symbolic link" if put is link else "not a regular file"
+    assert sentence == f"{run / place}: {what}; cannot resume the run"
     assert (run / "manifest.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("place", ["events.jsonl", "evaluations.csv"])
 def test_a_run_with_a_folder_for_a_log_does_not_go_on(run, place):
     folder(run / place, None)
-    why = f"cannot go on: '{run / place}' is a folder"
-    assert told(reopen_run, run, "") == f"run is '{run}', which {why}"
+    sentence = f"{run / place}: is a folder; cannot resume the run"
+    assert told(reopen_run, run, "") == sentence
 
 
 def test_a_run_without_the_folder_of_a_member_goes_on(run):
@@ -390,7 +394,7 @@ def test_a_table_that_is_damaged_is_refused_before_the_run_goes_on(run):
     with (run / "evaluations.csv").open("a") as file:
         file.write("e,Pendulum-v1,0,return,9e9,1\n")
     sentence = told(planned, run)
-    assert sentence.startswith(f"line 3 of '{run / 'evaluations.csv'}' is damaged")
+    assert sentence.startswith(f"{run / 'evaluations.csv'}: line 3 is damaged")
 
 
 HOSTILE = {

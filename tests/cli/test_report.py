@@ -264,12 +264,12 @@ def test_whatever_a_file_holds_there_is_a_report_or_a_sentence(r2r2, runs, name)
 
 BAD = {
     "report": "runs are missing; allowed are folders of runs",
-    "report nowhere": "run is 'nowhere', which does not exist",
+    "report nowhere": "nowhere: does not exist",
     "report empty": "run is 'empty', which holds no run, nor does any folder in it",
-    "report text.csv": "line 1 of 'text.csv' is damaged: it has no column",
+    "report text.csv": "text.csv: line 1 is damaged: it has no column",
     "report none.csv": "'none.csv' holds no returns",
     "report twice": "two returns at env_step 200",
-    "report a --out text.csv": "out is 'text.csv', which is no folder",
+    "report a --out text.csv": "text.csv: not a folder",
     "report a --out=": "out is ''; allowed is the name of a folder",
     "report a --to x": "to",
 }

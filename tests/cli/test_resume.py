@@ -138,10 +138,10 @@ def test_no_other_field_may_be_given_beside(r2r2, unfinished, training, flags, f
             "--checkpoints 0",
             "checkpoints is '0'; allowed is a whole number from 1 to 2147483647",
         ),
-        ("--resume nowhere", "run is 'nowhere', which does not exist"),
+        ("--resume nowhere", "nowhere: does not exist"),
         (
             "--resume .",
-            "run is '.', which is not the folder of a run: it has no manifest.json",
+            ".: not a run folder; it has no manifest.json",
         ),
         ("--resume=", "resume is ''; allowed is the name of a folder"),
     ],
@@ -295,8 +295,8 @@ def test_a_run_all_of_whose_members_were_stopped_suggests_nothing(r2r2, here, tr
 
 def test_a_full_disk_is_one_sentence(r2r2, here, training):
     def happens(watch, say):
-        raise StorageError("'run' cannot be written: No space left on device")
+        raise StorageError("run: cannot write: No space left on device")
 
     training(happens)
-    said = "r2r2: 'run' cannot be written: No space left on device\n"
+    said = "r2r2: run: cannot write: No space left on device\n"
     assert r2r2(*train_tiny("run")) == (1, "", said)

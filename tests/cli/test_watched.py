@@ -9,8 +9,7 @@ from followed import Grown
 from r2r2.cli import run_monitor as subject
 from r2r2.cli.run_monitor import Watched
 from r2r2.config.errors import UserError
-from r2r2.storage import lock
-from r2r2.storage.events import EventLog, Mark
+from r2r2.storage.events import EventLog, LogPosition
 
 
 @pytest.fixture(autouse=True)
@@ -51,14 +50,14 @@ def test_a_run_whose_process_was_killed_is_interrupted(grown, run, monkeypatch):
     grown.step(1, 200)
     grown.age(subject.FRESH + 1)
     # It left its lock behind, with the number of a process that is no more.
-    (grown.path / lock.NAME).write_text(str(2**22 + 1))
+    (grown.path / "lock").write_text(str(2**22 + 1))
     run.look()
     assert run.state == "interrupted"
 
 
 def test_a_run_on_another_machine_is_in_training_while_it_has_news(grown, run):
     grown.step(1, 200)
-    (grown.path / lock.NAME).write_text(str(2**22 + 1))
+    (grown.path / "lock").write_text(str(2**22 + 1))
     run.look()
     assert run.state == "training"
 
@@ -67,7 +66,7 @@ def test_a_run_on_another_machine_is_in_training_while_it_has_news(grown, run):
 def test_no_process_has_such_a_number(grown, run, number):
     grown.step(1, 200)
     grown.age(subject.FRESH + 1)
-    (grown.path / lock.NAME).write_text(number)
+    (grown.path / "lock").write_text(number)
     run.look()
     assert run.state == "interrupted"
 
@@ -85,7 +84,7 @@ def test_nothing_in_the_folder_is_locked_or_written(grown, run, monkeypatch):
 
     with grown.trained():
         before = state()
-        monkeypatch.setattr(lock.fcntl, "flock", forbidden)
+        monkeypatch.setattr("fcntl.flock", forbidden)
         run.look()
         run.look()
         assert state() == before
@@ -171,7 +170,7 @@ def test_only_what_is_new_is_taken_in(grown, run, monkeypatch):
 def test_a_log_that_is_cut_back_takes_back_what_it_said(grown, run):
     grown.step(1, 200)
     with EventLog(grown.folder.events) as log:
-        mark = log.mark()
+        mark = log.position()
     table = grown.folder.evaluations
     grown.returns(200, 1.0, 2.0)
     size = table.stat().st_size
@@ -181,7 +180,7 @@ def test_a_log_that_is_cut_back_takes_back_what_it_said(grown, run):
     run.look()
     assert run.digest.members["walk_s1"].stopped == "its loss is not finite"
     with EventLog(grown.folder.events) as log:
-        log.cut(Mark(mark.length, mark.seconds))
+        log.truncate(LogPosition(mark.length, mark.seconds))
     os.truncate(table, size)
     grown.event("resumed", 200, 0, checkpoint=1)
     run.look()
@@ -272,15 +271,15 @@ DAMAGE = {
     "a field is missing": ('{"event": "end"}', "it has no 'time'"),
     "time is text": (
         f'{{"event": "x", "time": "a", "member": null, {STEPS}}}',
-        "its 'time' is not a number",
+        "time: expected a number",
     ),
     "time has no end": (
         f'{{"event": "x", "time": 1e999, "member": null, {STEPS}}}',
-        "its 'time' is none that passes",
+        "time: expected a number >= 0",
     ),
     "a step below 0": (
         f'{{"event": "x", "time": 1, "member": null, {STEPS}}}'.replace(" 0", " -1"),
-        "its 'update_step' is not a whole number",
+        "update_step: expected an integer >= 0",
     ),
     "nobody's": (
         f'{{"event": "x", "time": 1, "member": "other", {STEPS}}}',
@@ -288,7 +287,7 @@ DAMAGE = {
     ),
     "failures are text": (
         f'{{"event": "episode_dropped", "time": 1, "member": "walk_s0", {STEPS}}}',
-        "its 'failures' is not a whole number",
+        "failures: expected an integer >= 0",
     ),
 }
 
@@ -300,7 +299,7 @@ def test_a_damaged_line_is_told_in_a_sentence_and_passed_over(grown, run, line, 
         file.write(line + "\n")
     grown.step(2, 300)
     run.look()
-    told = f"line 3 of '{grown.folder.events}' is damaged: "
+    told = f"{grown.folder.events}: line 3 is damaged: "
     assert run.trouble.startswith(told)
     assert why in run.trouble
     assert run.digest.decisions == 300
@@ -314,11 +313,11 @@ def test_a_table_that_is_damaged_is_told_in_a_sentence(grown, run):
     with grown.folder.evaluations.open("a") as file:
         file.write("td7,walk,0,return,soon,3.0\n")
     run.look()
-    assert run.trouble.startswith(f"line 4 of '{grown.folder.evaluations}' is damaged")
+    assert run.trouble.startswith(f"{grown.folder.evaluations}: line 4 is damaged")
     assert len(run.rows) == 2
     grown.folder.evaluations.write_text("another,header\n")
     run.look()
-    assert run.trouble.startswith(f"line 1 of '{grown.folder.evaluations}'")
+    assert run.trouble.startswith(f"{grown.folder.evaluations}: line 1")
     grown.folder.evaluations.unlink()
     run.look()
     assert run.trouble is None
@@ -339,10 +338,10 @@ def test_damage_of_one_file_outlasts_that_of_the_other(grown, run):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("manifest.json", "{", "has a manifest.json that is damaged or no run's"),
+        ("manifest.json", "{", "manifest.json: damaged or not a run's manifest"),
         ("config.toml", "= 3", "has a config.toml that cannot be read"),
         ("config.toml", "steps = 'x'", "steps is 'x'"),
-        ("config.toml", None, "has no readable config.toml"),
+        ("config.toml", None, "config.toml: cannot read: No such file"),
         ("events.jsonl", None, None),
     ],
 )
@@ -364,7 +363,7 @@ def test_a_folder_in_place_of_a_log_is_told(grown, run):
     grown.folder.events.mkdir()
     run.look()
     assert run.state == "lost"
-    assert "cannot be read" in run.trouble
+    assert "cannot read" in run.trouble
 
 
 def test_a_run_that_disappears_while_it_is_read_is_lost(grown, run, monkeypatch):

@@ -118,9 +118,9 @@ def test_the_same_again_says_that_it_is_finished(r2r2, run):
 @pytest.mark.parametrize(
     ("changed", "differs"),
     [
-        ({"warmup": "210"}, "warmup is 200 there, 210 here"),
-        ({"seeds": "0,"}, "seeds is [0, 3] there, [0] here"),
-        ({"utd": "2"}, "utd is 1 there, 2 here"),
+        ({"warmup": "210"}, "warmup is 200, not 210"),
+        ({"seeds": "0,"}, "seeds is [0, 3], not [0]"),
+        ({"utd": "2"}, "utd is 1, not 2"),
     ],
 )
 def test_another_config_in_the_same_folder_is_refused(r2r2, run, changed, differs):
@@ -128,8 +128,8 @@ def test_another_config_in_the_same_folder_is_refused(r2r2, run, changed, differ
     assert r2r2(*train_tiny(run, **changed)) == (
         2,
         "",
-        f"r2r2: out is '{run}', which holds a finished run of another config "
-        f"({differs}); give another folder with --out, or --overwrite to delete it\n",
+        f"r2r2: {run}: contains a finished run with another config ({differs}); "
+        "choose another --out, or add --overwrite to delete it\n",
     )
     assert content(run) == before
 
@@ -260,5 +260,5 @@ def test_a_board_that_cannot_be_written_is_refused_before_anything_is(
     monkeypatch.setattr("r2r2.storage.tensorboard.LIBRARY", "no_such_library")
     code, out, err = r2r2(*train_tiny(here / "run"), "--tensorboard")
     assert (code, out) == (2, "")
-    assert err.startswith("r2r2: tensorboard is true, which needs no_such_library;")
+    assert err.startswith("r2r2: --tensorboard: no_such_library is not installed;")
     assert list(here.iterdir()) == []

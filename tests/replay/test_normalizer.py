@@ -8,7 +8,7 @@ from r2r2.agents.registry import make_agent
 from r2r2.config.agents import AGENTS
 from r2r2.envs.spec import Spec
 from r2r2.replay.normalizer import Normalizer, initial_statistics, make_normalizer
-from r2r2.storage.weights import load_weights, save_weights
+from r2r2.storage.arrays import load_weights, save_weights
 
 
 def fresh(members: int, obs_dim: int = 3) -> Normalizer:

@@ -14,13 +14,13 @@ from r2r2.report.load import (
     timing_of,
     versions_of,
 )
-from r2r2.storage.events import EventLog, Steps
+from r2r2.storage.events import EventLog, StepCounts
 
 
 def log(path, *events):
     with EventLog(path / "events.jsonl") as file:
         for kind, decisions, fields in events:
-            steps = Steps(2 * decisions, decisions, 10 * decisions)
+            steps = StepCounts(2 * decisions, decisions, 10 * decisions)
             file.write(kind, steps, "a_s0", fields)
     return events_of(path / "events.jsonl")
 
@@ -151,9 +151,7 @@ GOOD = {
 def test_an_event_that_holds_something_else_is_refused_with_its_line(tmp_path, changed):
     path = tmp_path / "events.jsonl"
     path.write_text(f"{json.dumps(GOOD)}\n{json.dumps(GOOD | changed)}\n")
-    with pytest.raises(
-        UserError, match=r"^line 2 of '.*events.jsonl' is damaged: it do"
-    ):
+    with pytest.raises(UserError, match=r"^.*events.jsonl: line 2 is damaged: it do"):
         events_of(path)
 
 

@@ -6,8 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from r2r2.storage.arrays import read_arrays
-from r2r2.storage.checkpoint_manifest import SEGMENT, name_of
-from r2r2.storage.checkpoints import Content, newest_good, write_checkpoint
+from r2r2.storage.checkpoints import (
+    REPLAY_SEGMENT,
+    CheckpointContent,
+    file_name,
+    latest_valid,
+    write_checkpoint,
+)
 
 
 def content(step, needs=(), size=50):
@@ -20,18 +25,18 @@ def content(step, needs=(), size=50):
         "empty": np.zeros((0, 2)),
     }
     notes = {"step": step, "points": [[1.5, None], []], "word": "é"}
-    return Content(step, notes, arrays, worlds, segment, tuple(needs))
+    return CheckpointContent(step, notes, arrays, worlds, segment, tuple(needs))
 
 
 def assert_whole(found, size=50, segments=None):
     """A checkpoint holds what `content` gave for its step, in every part."""
     wanted = content(found.step, size=size)
-    assert found.notes == wanted.notes
+    assert found.metadata == wanted.metadata
     assert_same(read_arrays(found.arrays), wanted.arrays)
-    assert_same(read_arrays(found.worlds), wanted.worlds)
+    assert_same(read_arrays(found.env_states), wanted.env_states)
     for path in found.segments:
         step = int(path.name[:8]) if segments is None else segments[path.name]
-        assert_same(read_arrays(path), content(step, size=size).segment)
+        assert_same(read_arrays(path), content(step, size=size).replay_segment)
 
 
 def assert_same(found, wanted):
@@ -43,13 +48,13 @@ def assert_same(found, wanted):
 
 def write_for_ever(folder, size):
     """Checkpoints whose step is their number, each with the two segments before it."""
-    newest, _ = newest_good(folder)
+    newest, _ = latest_valid(folder)
     while True:
         before = [] if newest is None else [path.name for path in newest.segments[-2:]]
         taken = [int(path.name[:8]) for path in folder.glob("[0-9]*")]
         number = max([0, *taken]) + 1
         newest = write_checkpoint(folder, content(number, before, size), keep=2)
-        assert newest.segments[-1].name == name_of(number, SEGMENT)
+        assert newest.segments[-1].name == file_name(number, REPLAY_SEGMENT)
         print(number, flush=True)
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 from r2r2.config.errors import UserError
-from r2r2.storage.weights import load_weights
+from r2r2.storage.arrays import load_weights
 
 
 def refusal_of(path, like):
     """Why loading is refused: the sentence without its beginning."""
     with pytest.raises(UserError) as refusal:
         load_weights(path, like)
-    start = f"weights are '{path}', which "
+    start = f"{path}: "
     assert str(refusal.value).startswith(start)
     return str(refusal.value).removeprefix(start)

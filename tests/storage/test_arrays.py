@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays_of
 from test_weights_hostile import HOSTILE, Bomb, header, npy
 
 from r2r2.config.errors import UserError
-from r2r2.storage.arrays import PIECE, read_arrays, write_arrays
+from r2r2.storage.arrays import CHUNK_BYTES, read_arrays, write_arrays
 
 HELD = {"a/b": np.arange(6.0).reshape(2, 3), "c": np.array(True)}
 
@@ -32,7 +32,7 @@ def refusal_of(path):
     """Why reading is refused: the sentence without its beginning."""
     with pytest.raises(UserError) as refusal:
         read_arrays(path)
-    start = f"file is '{path}', which "
+    start = f"{path}: "
     assert str(refusal.value).startswith(start)
     return str(refusal.value).removeprefix(start)
 
@@ -59,7 +59,7 @@ def test_any_arrays_come_back_bit_for_bit(tmp_path_factory, arrays):
 
 
 def test_an_array_of_many_pieces_comes_back(path):
-    array = np.arange(PIECE // 4 + 3, dtype=np.int64)
+    array = np.arange(CHUNK_BYTES // 4 + 3, dtype=np.int64)
     written(path, {"a": array, "b": array[:2]})
     np.testing.assert_array_equal(read_arrays(path)["a"], array)
 
@@ -110,7 +110,7 @@ def test_an_array_that_numpy_wrote_by_column_is_read(path):
 
 @pytest.mark.parametrize("value", [np.array([object()]), np.array(["text"])])
 def test_what_is_not_a_number_is_not_written(path, value):
-    with pytest.raises(TypeError, match=r"a is of .*, which is not recorded"):
+    with pytest.raises(TypeError, match="a: cannot save dtype"):
         written(path, {"a": value})
 
 
@@ -118,7 +118,7 @@ def test_a_file_torn_at_any_byte_is_refused(path):
     whole = written(path, HELD)
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert refusal_of(path) == "is damaged or not an npz file"
+        assert refusal_of(path) == "damaged or not an npz file"
 
 
 def test_a_file_with_any_byte_changed_is_right_or_refused(path):
@@ -145,7 +145,7 @@ def test_a_hostile_array_is_refused_and_never_run(path, monkeypatch):
     for content in HOSTILE.values():
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("a.npy", content)
-        assert refusal_of(path) == "is damaged or not an npz file"
+        assert refusal_of(path) == "damaged or not an npz file"
     assert os.listdir(path.parent) == ["file.npz"]
 
 
@@ -154,7 +154,7 @@ def test_what_is_not_a_number_is_not_read(path, descr):
     told = header(f"{{'descr':{descr},'fortran_order':False,'shape':(1,)}}")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", told + bytes(8))
-    assert refusal_of(path) == "is damaged or not an npz file"
+    assert refusal_of(path) == "damaged or not an npz file"
 
 
 def test_no_room_is_made_for_what_is_only_promised(path):
@@ -163,7 +163,7 @@ def test_no_room_is_made_for_what_is_only_promised(path):
         archive.writestr("a.npy", told)
     tracemalloc.start()
     try:
-        assert refusal_of(path) == "is damaged or not an npz file"
+        assert refusal_of(path) == "damaged or not an npz file"
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
@@ -172,16 +172,16 @@ def test_no_room_is_made_for_what_is_only_promised(path):
 def test_a_pickle_is_refused_and_never_run(path, monkeypatch):
     monkeypatch.chdir(path.parent)
     path.write_bytes(pickle.dumps(Bomb()))
-    assert refusal_of(path) == "is damaged or not an npz file"
+    assert refusal_of(path) == "damaged or not an npz file"
     assert os.listdir(path.parent) == ["file.npz"]
 
 
 def test_a_packed_file_is_not_unpacked(path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.npy", npy(np.zeros(1_000_000)))
-    assert refusal_of(path) == "holds more than it is long"
+    assert refusal_of(path) == "the arrays are longer than the file"
     np.savez_compressed(path, a=np.random.default_rng(0).normal(size=100))
-    assert refusal_of(path) == "is damaged or not an npz file"
+    assert refusal_of(path) == "damaged or not an npz file"
 
 
 def test_names_that_share_bytes_are_refused(path):
@@ -191,7 +191,7 @@ def test_names_that_share_bytes_are_refused(path):
         for field in ("header_offset", "CRC", "compress_size", "file_size"):
             setattr(second, field, getattr(first, field))
         archive._didModify = True
-    assert refusal_of(path) == "holds more than it is long"
+    assert refusal_of(path) == "the arrays are longer than the file"
 
 
 def test_two_arrays_of_one_name_are_refused(path):
@@ -199,15 +199,15 @@ def test_two_arrays_of_one_name_are_refused(path):
         archive.writestr("a.npy", npy(np.zeros(1)))
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("a.npy", npy(np.ones(1)))
-    assert refusal_of(path) == "holds two arrays of one name"
+    assert refusal_of(path) == "two arrays have the same name"
 
 
 def test_what_is_no_file_is_refused_at_once(path, tmp_path):
     assert refusal_of(path) == "does not exist"
-    assert refusal_of(tmp_path) == "is damaged or not an npz file"
+    assert refusal_of(tmp_path) == "damaged or not an npz file"
     os.mkfifo(path)
-    assert refusal_of(path) == "is damaged or not an npz file"
+    assert refusal_of(path) == "damaged or not an npz file"
     path.unlink()
     written(tmp_path / "other.npz", HELD)
     path.symlink_to("other.npz")
-    assert refusal_of(path) == "is damaged or not an npz file"
+    assert refusal_of(path) == "damaged or not an npz file"

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from checkpointing import assert_whole, content
 
-from r2r2.storage import checkpoint_manifest as inventory
-from r2r2.storage import checkpoints as shelf
+from r2r2.config.errors import UserError
 from r2r2.storage import checkpoints as subject
-from r2r2.storage.checkpoints import newest_good, superfluous, write_checkpoint
+from r2r2.storage.checkpoints import latest_valid, removable_files, write_checkpoint
 from r2r2.storage.files import StorageError
 
 NOTHING = (None, [])
@@ -46,15 +45,15 @@ def parts(*numbers):
 
 
 def test_without_any_there_is_none(folder):
-    assert newest_good(folder) == NOTHING
+    assert latest_valid(folder) == NOTHING
     folder.mkdir()
-    assert newest_good(folder) == NOTHING
+    assert latest_valid(folder) == NOTHING
 
 
 def test_a_checkpoint_comes_back_whole(folder):
     written = write(folder, 1, size=50)
     assert names(folder) == parts(1)
-    assert newest_good(folder) == (written, [])
+    assert latest_valid(folder) == (written, [])
     assert (written.number, written.step) == (1, 1)
     assert written.segments == (folder / "00000001.replay.npz",)
     assert_whole(written)
@@ -68,7 +67,7 @@ def test_numpy_can_read_its_files(folder):
 def test_files_of_format_1_keep_loading(folder):
     """They were written when the format was new; nothing may make them new again."""
     held = Path(__file__).parent / "format_1" / "checkpoints"
-    found, said = newest_good(held)
+    found, said = latest_valid(held)
     assert (found.number, said) == (2, [])
     assert [path.name[:8] for path in found.segments] == ["00000001", "00000002"]
     assert_whole(found, size=2)
@@ -76,8 +75,8 @@ def test_files_of_format_1_keep_loading(folder):
 
 def test_numbers_that_are_not_finite_stay_in_the_notes(folder):
     notes = {"best": float("-inf"), "big": 2**60}
-    write_checkpoint(folder, content(1)._replace(notes=notes), keep=1)
-    assert newest_good(folder)[0].notes == notes
+    write_checkpoint(folder, content(1)._replace(metadata=notes), keep=1)
+    assert latest_valid(folder)[0].metadata == notes
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
@@ -95,7 +94,7 @@ def test_segments_stay_for_as_long_as_a_kept_checkpoint_needs_them(folder):
     assert last == [f"0000000{n}.replay.npz" for n in (3, 4, 5)]
     extra = ["00000002.replay.npz", "00000003.replay.npz"]
     assert names(folder) == sorted([*extra, *parts(4, 5)])
-    assert newest_good(folder) == (found, [])
+    assert latest_valid(folder) == (found, [])
     assert_whole(found, size=1)
 
 
@@ -113,24 +112,29 @@ def test_leftovers_of_a_killed_writer_are_removed_and_their_number_not_used(fold
     write(folder, 1)
     for name in ("00000002.npz", "00000002.replay.npz", ".00000002.json.0a1b2c3d.tmp"):
         (folder / name).write_text("torn")
-    assert newest_good(folder)[1] == []
+    assert latest_valid(folder)[1] == []
     assert write(folder, 2).number == 3
     assert names(folder) == parts(1, 3)
 
 
 def test_a_damaged_one_is_not_counted_among_those_kept(folder):
     first, second = write(folder, 1, keep=3), write(folder, 2, keep=3)
-    damage(second.worlds)
+    damage(second.env_states)
     third = write(folder, 3)
     assert names(folder) == parts(1, 3)
     damage(third.arrays)
-    assert newest_good(folder)[0] == first
+    assert latest_valid(folder)[0] == first
 
 
 def test_a_file_is_not_read_for_keeping_more_than_once(folder, monkeypatch):
     read = []
-    digest = shelf.digest_of
-    monkeypatch.setattr(shelf, "digest_of", lambda p: read.append(p.name) or digest(p))
+    digest = subject.file_digest
+
+    def counted(path):
+        read.append(path.name)
+        return digest(path)
+
+    monkeypatch.setattr(subject, "file_digest", counted)
     segments = []
     for step in range(1, 6):
         found = write(folder, step, needs=segments, keep=2)
@@ -148,17 +152,17 @@ def damage(path):
 def test_the_one_before_a_damaged_one_is_used_with_a_sentence(folder):
     first, second = write(folder, 8000), write(folder, 9000)
     damage(second.arrays)
-    why = "is damaged (00000002.npz has another checksum)"
-    start = f"checkpoint 2 in '{folder.parent}' {why}; "
-    used = "the one before it, of step 8000, is used"
-    assert newest_good(folder) == (first, [start + used])
+    why = "is damaged (00000002.npz has a wrong checksum)"
+    start = f"{folder.parent}: checkpoint 2 {why}; "
+    used = "using the one of step 8000"
+    assert latest_valid(folder) == (first, [start + used])
     damage(first.segments[0])
-    assert newest_good(folder) == (
+    assert latest_valid(folder) == (
         None,
         [
-            f"{start}the one before it is damaged too",
-            f"checkpoint 1 in '{folder.parent}' is damaged (00000001.replay.npz has "
-            "another checksum); there is none before it",
+            f"{start}the one before it is damaged, too",
+            f"{folder.parent}: checkpoint 1 is damaged (00000001.replay.npz has a "
+            "wrong checksum); there is no earlier one",
         ],
     )
 
@@ -168,20 +172,20 @@ def test_a_segment_that_is_damaged_damages_all_that_need_it(folder):
     second = write(folder, 2, ["00000001.replay.npz"])
     write(folder, 3, ["00000002.replay.npz"], keep=3)
     damage(first.segments[0])
-    found, said = newest_good(folder)
+    found, said = latest_valid(folder)
     assert (found.number, said) == (3, [])
     damage(second.segments[1])
-    assert newest_good(folder)[0] is None
+    assert latest_valid(folder)[0] is None
 
 
 def why_damaged(folder):
     """What the one sentence says about checkpoint 2 of two."""
-    found, (said,) = newest_good(folder)
+    found, (said,) = latest_valid(folder)
     assert found.number == 1
     start, _, rest = said.partition(" is damaged (")
-    assert start == f"checkpoint 2 in '{folder.parent}'"
+    assert start == f"{folder.parent}: checkpoint 2"
     why, _, end = rest.rpartition("); ")
-    assert end == "the one before it, of step 1, is used"
+    assert end == "using the one of step 1"
     return why
 
 
@@ -211,16 +215,16 @@ def test_a_file_that_is_gone_or_none_is_damage(folder, name):
     path.rename(folder / "aside")
     assert why_damaged(folder) == f"{name} is missing"
     path.symlink_to("aside")
-    assert why_damaged(folder) == f"{name} cannot be read: it is a link"
+    assert why_damaged(folder) == f"cannot read {name}: is a symbolic link"
     path.unlink()
     path.mkdir()
-    assert why_damaged(folder) == f"{name} cannot be read: it is not a file"
+    assert why_damaged(folder) == f"cannot read {name}: is not a regular file"
     path.rmdir()
     os.mkfifo(path)
-    assert why_damaged(folder) == f"{name} cannot be read: it is not a file"
+    assert why_damaged(folder) == f"cannot read {name}: is not a regular file"
     path.unlink()
     path.touch()
-    assert why_damaged(folder) == f"{name} has 0 bytes instead of {length}"
+    assert why_damaged(folder) == f"{name} has 0 bytes, expected {length}"
 
 
 def test_a_manifest_that_is_a_link_or_no_file_is_damage(folder):
@@ -229,33 +233,33 @@ def test_a_manifest_that_is_a_link_or_no_file_is_damage(folder):
     path = folder / "00000002.json"
     path.rename(folder / "aside")
     path.symlink_to("aside")
-    assert why_damaged(folder) == "00000002.json cannot be read: it is a link"
+    assert why_damaged(folder) == "cannot read 00000002.json: is a symbolic link"
     path.unlink()
     path.mkdir()
-    assert why_damaged(folder) == "00000002.json cannot be read: it is not a file"
+    assert why_damaged(folder) == "cannot read 00000002.json: is not a regular file"
     assert write(folder, 3).number == 3
 
 
 def test_a_folder_that_cannot_be_listed_is_refused(folder):
     folder.write_text("")
-    with pytest.raises(subject.UserError) as refusal:
-        newest_good(folder)
-    assert str(refusal.value) == f"'{folder}' cannot be read: Not a directory"
+    with pytest.raises(UserError) as refusal:
+        latest_valid(folder)
+    assert str(refusal.value) == f"{folder}: cannot read: Not a directory"
 
 
 def test_what_the_newest_good_one_does_without_is_superfluous(folder):
     folder.mkdir()
-    assert superfluous(folder) == []
+    assert removable_files(folder) == []
     write(folder, 1)
     last = write(folder, 2, ["00000001.replay.npz"])
     (folder / "00000009.npz").touch()
     (folder / "mine").touch()
     needed = "00000001.replay.npz"
     others = [name for name in parts(1) if name != needed] + ["00000009.npz"]
-    assert [path.name for path in superfluous(folder)] == others
+    assert [path.name for path in removable_files(folder)] == others
     damage(last.arrays)
     (folder / "00000001.npz").unlink()
-    assert superfluous(folder) == []
+    assert removable_files(folder) == []
 
 
 def test_a_manifest_is_there_only_after_its_files_are_on_the_disk(folder, monkeypatch):
@@ -295,12 +299,12 @@ def test_a_failure_at_any_moment_leaves_the_earlier_ones(folder, monkeypatch, co
             with pytest.raises(StorageError) as failure:
                 write(folder, 9000)
             assert str(failure.value) == (
-                f"'{folder}' cannot be written: No space left on device; the "
-                "checkpoint of step 8000 is intact"
+                f"{folder}: cannot write: No space left on device; the checkpoint of "
+                "step 8000 is intact"
             )
         else:
             first = write(folder, 9000, keep=1)
-    assert newest_good(folder) == (first, [])
+    assert latest_valid(folder) == (first, [])
     assert names(folder) == parts(first.number)
 
 
@@ -310,7 +314,7 @@ def test_an_interruption_leaves_nothing_of_the_new_one(folder, monkeypatch, erro
         raise error
 
     write(folder, 1)
-    monkeypatch.setattr(subject, "write_whole", stop)
+    monkeypatch.setattr(subject, "atomic_write", stop)
     with pytest.raises(type(error)):
         write(folder, 2)
     assert names(folder) == parts(1)
@@ -321,24 +325,19 @@ def test_a_first_one_that_fails_is_told_alone(folder, monkeypatch):
     with pytest.raises(StorageError) as failure:
         write(folder, 1)
     assert str(failure.value) == (
-        f"'{folder}' cannot be written: File exists; there is no earlier checkpoint"
+        f"{folder}: cannot write: File exists; there is no earlier checkpoint"
     )
 
 
 @pytest.mark.parametrize(
-    ("needed", "why"),
-    [
-        ("00000007.replay.npz", "it needs 00000007.replay.npz, which no checkpoint"),
-        ("00000001.npz", "it needs 00000001.npz, which no checkpoint there holds"),
-        ("../secret.replay.npz", "it needs ../secret.replay.npz, which no checkpoint"),
-    ],
+    "needed", ["00000007.replay.npz", "00000001.npz", "../secret.replay.npz"]
 )
-def test_a_segment_that_is_not_there_cannot_be_needed(folder, needed, why):
+def test_a_segment_that_is_not_there_cannot_be_needed(folder, needed):
     write(folder, 8000)
     with pytest.raises(StorageError) as failure:
         write(folder, 9000, [needed])
     said = str(failure.value)
-    assert said.startswith(f"'{folder}' cannot be written: {why}")
+    assert said.startswith(f"{folder}: cannot write: {needed} does not belong to")
     assert said.endswith("; the checkpoint of step 8000 is intact")
     assert names(folder) == parts(1)
 
@@ -349,16 +348,16 @@ def test_a_segment_that_is_gone_cannot_be_needed(folder):
     with pytest.raises(StorageError) as failure:
         write(folder, 9000, [segment.name])
     assert str(failure.value) == (
-        f"'{folder}' cannot be written: {segment.name} is missing; there is no earlier "
+        f"{folder}: cannot write: {segment.name} is missing; there is no earlier "
         "checkpoint"
     )
 
 
 def test_notes_that_are_no_json_or_far_too_long_leave_nothing(folder, monkeypatch):
     with pytest.raises(TypeError):
-        write_checkpoint(folder, content(1)._replace(notes={"a": object()}), 1)
-    monkeypatch.setattr(inventory, "LONGEST", 300)
-    with pytest.raises(ValueError, match="the notes of a checkpoint take"):
+        write_checkpoint(folder, content(1)._replace(metadata={"a": object()}), 1)
+    monkeypatch.setattr(subject, "MAX_MANIFEST_BYTES", 300)
+    with pytest.raises(ValueError, match="checkpoint metadata too long"):
         write(folder, 1)
     assert names(folder) == []
 
@@ -396,12 +395,12 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_one(folder, limit):
     with python("-c", FULL, folder, limit) as process:
         said = process.communicate()[0]
     assert said == (
-        f"'{folder}' cannot be written: File too large; the checkpoint of step 8000 "
-        "is intact\n"
+        f"{folder}: cannot write: File too large; the checkpoint of step 8000 is "
+        "intact\n"
     )
     assert process.returncode == 0
     assert names(folder) == parts(1)
-    assert newest_good(folder)[0].step == 8000
+    assert latest_valid(folder)[0].step == 8000
 
 
 def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(folder):
@@ -413,7 +412,7 @@ def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(folder):
             time.sleep(moments.uniform(0, 0.06))
             process.kill()
             last = max([last, *map(int, process.stdout.read().split())])
-        found, said = newest_good(folder)
+        found, said = latest_valid(folder)
         assert said == []
         assert found.number >= last
         assert_whole(found, size=size)

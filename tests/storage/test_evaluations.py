@@ -74,7 +74,7 @@ def test_a_table_torn_at_any_byte_gives_the_rows_before_or_is_refused(tmp_path):
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
         if length < len(HEADER):
-            with pytest.raises(UserError, match=r"line 1 of .* not the header"):
+            with pytest.raises(UserError, match=r"line 1 is damaged: not the header"):
                 read_evaluations(path)
         else:
             assert read_evaluations(path) == ROWS[: whole[:length].count(b"\n") - 1]
@@ -113,9 +113,7 @@ def test_a_damaged_line_is_refused_by_its_number(tmp_path, line):
     with pytest.raises(UserError) as refusal:
         read_evaluations(path)
     fields = HEADER.strip()
-    assert str(refusal.value) == (
-        f"line 3 of '{path}' is damaged: it does not hold {fields}"
-    )
+    assert str(refusal.value) == (f"{path}: line 3 is damaged: expected {fields}")
 
 
 @settings(deadline=None)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from r2r2.config.errors import UserError
-from r2r2.storage.events import FIXED, EventLog, Steps, read_events
+from r2r2.storage.events import COMMON_FIELDS, EventLog, StepCounts, read_events
 
 
 def ticking(*times):
@@ -18,14 +18,14 @@ def ticking(*times):
 def write(path, events):
     with EventLog(path) as log:
         for name, fields in events:
-            log.write(name, Steps(1, 2, 3), fields=fields)
+            log.write(name, StepCounts(1, 2, 3), fields=fields)
 
 
 def test_an_event_is_one_line_with_its_time_and_steps(tmp_path):
     path = tmp_path / "events.jsonl"
     with EventLog(path, ticking(100.0, 102.5, 103.0)) as log:
-        log.write("episode", Steps(2000, 1000, 500), "dog-run_s0", {"return": 1.5})
-        log.write("finished", Steps())
+        log.write("episode", StepCounts(2000, 1000, 500), "dog-run_s0", {"return": 1.5})
+        log.write("finished", StepCounts())
     first, second = path.read_text().splitlines()
     assert json.loads(first) == {
         "event": "episode",
@@ -38,7 +38,7 @@ def test_an_event_is_one_line_with_its_time_and_steps(tmp_path):
     }
     assert json.loads(second)["time"] == 3.0
     assert json.loads(second)["member"] is None
-    assert tuple(json.loads(second)) == FIXED
+    assert tuple(json.loads(second)) == COMMON_FIELDS
 
 
 def test_what_is_read_is_what_was_written(tmp_path):
@@ -82,29 +82,29 @@ def test_a_float_is_read_as_it_was(tmp_path_factory, value):
 
 def test_numpy_steps_are_plain_numbers(tmp_path):
     with EventLog(tmp_path / "log") as log:
-        log.write("a", Steps(np.int32(1), np.int64(2), np.int32(3)))
+        log.write("a", StepCounts(np.int32(1), np.int64(2), np.int32(3)))
     assert read_events(tmp_path / "log")[0]["decision_step"] == 2
 
 
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("name", COMMON_FIELDS)
 def test_a_field_cannot_take_the_place_of_a_fixed_one(tmp_path, name):
     with EventLog(tmp_path / "log") as log, pytest.raises(ValueError, match=name):
-        log.write("a", Steps(), fields={name: 1})
+        log.write("a", StepCounts(), fields={name: 1})
     assert (tmp_path / "log").read_text() == ""
 
 
 def test_a_value_that_is_no_scalar_writes_nothing(tmp_path):
     with EventLog(tmp_path / "log") as log, pytest.raises(TypeError):
-        log.write("a", Steps(), fields={"x": np.zeros(2)})
+        log.write("a", StepCounts(), fields={"x": np.zeros(2)})
     assert (tmp_path / "log").read_text() == ""
 
 
 def test_an_event_can_be_read_while_the_log_is_open(tmp_path):
     with EventLog(tmp_path / "log") as log:
-        log.write("a", Steps())
+        log.write("a", StepCounts())
         assert len(read_events(tmp_path / "log")) == 1
     with pytest.raises(ValueError, match="closed"):
-        log.write("b", Steps())
+        log.write("b", StepCounts())
 
 
 def test_a_log_opened_again_goes_on_after_the_last_whole_line(tmp_path):
@@ -127,13 +127,13 @@ def test_a_log_torn_at_any_byte_gives_the_events_before(tmp_path):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("{", "it is not JSON"),
-        ("", "it is not JSON"),
-        ('{"x": NaN}', "it is not JSON"),
-        ("[" * 100_000, "it is not JSON"),
-        ("9" * 5000, "it is not JSON"),
-        ("[]", "it is not a JSON object"),
-        ('{"event": "a"}', "it has no 'time'"),
+        ("{", "not valid JSON"),
+        ("", "not valid JSON"),
+        ('{"x": NaN}', "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("9" * 5000, "not valid JSON"),
+        ("[]", "not a JSON object"),
+        ('{"event": "a"}', "missing field 'time'"),
     ],
 )
 def test_a_damaged_line_is_refused_by_its_number(tmp_path, line, why):
@@ -142,7 +142,7 @@ def test_a_damaged_line_is_refused_by_its_number(tmp_path, line, why):
     path.write_text(path.read_text() + line + "\n" + path.read_text())
     with pytest.raises(UserError) as refusal:
         read_events(path)
-    assert str(refusal.value) == f"line 2 of '{path}' is damaged: {why}"
+    assert str(refusal.value) == f"{path}: line 2 is damaged: {why}"
 
 
 @settings(deadline=None)

@@ -6,12 +6,11 @@ import pytest
 
 from boards import records, scalars
 from r2r2.config.errors import UserError
-from r2r2.storage import tensorboard as subject
-from r2r2.storage.tensorboard import TensorBoard
+from r2r2.storage.tensorboard import FLUSH_SECONDS, TensorBoardWriter
 
 
 def test_every_number_is_there_under_its_event_and_step(tmp_path):
-    board = TensorBoard(tmp_path / "board")
+    board = TensorBoardWriter(tmp_path / "board")
     fields = {"return": np.float32(1.5), "length": 7, "random": True, "why": "x"}
     board.write("episode", 2000, "a_s0", fields)
     board.write("evaluation", 4000, "a_s0", {"mean": np.float64(2.5), "std": math.nan})
@@ -35,12 +34,11 @@ def test_every_number_is_there_under_its_event_and_step(tmp_path):
     assert scalars(tmp_path / "board" / "run") == [(9, "end/owed", 3.0)]
 
 
-def test_numbers_reach_the_disk_while_the_run_goes_on(tmp_path, monkeypatch):
+def test_numbers_reach_the_disk_while_the_run_goes_on(tmp_path):
     now = 0.0
-    monkeypatch.setattr(subject.time, "monotonic", lambda: now)
-    board = TensorBoard(tmp_path)
+    board = TensorBoardWriter(tmp_path, clock=lambda: now)
     board.write("a", 1, "m", {"x": 1})
-    now = subject.PERIOD + 1
+    now = FLUSH_SECONDS + 1
     board.write("a", 2, "m", {"x": 2})
     assert [step for step, *_ in scalars(tmp_path / "m")] == [1, 2]
     board.close()
@@ -48,7 +46,7 @@ def test_numbers_reach_the_disk_while_the_run_goes_on(tmp_path, monkeypatch):
 
 def test_a_run_that_goes_on_shows_its_log_and_no_more(tmp_path):
     """What was written after a checkpoint goes; what a kill kept back comes."""
-    first = TensorBoard(tmp_path)
+    first = TensorBoardWriter(tmp_path)
     for step in (1, 2, 3):
         first.write("a", step, "m", {"x": 10.0 * step})
     first.close()
@@ -57,8 +55,8 @@ def test_a_run_that_goes_on_shows_its_log_and_no_more(tmp_path):
         {"event": "a", "time": 2.0, "env_step": 1, "x": 10.0, **fixed},
         {"event": "b", "time": 3.5, "env_step": 1, "y": "nan", "why": "z", **fixed},
     ]
-    second = TensorBoard(tmp_path)
-    second.go_on(events)
+    second = TensorBoardWriter(tmp_path)
+    second.rewrite(events)
     second.write("a", 2, "m", {"x": 7.0})
     second.close()
     *ours, (step, name, value), last = scalars(tmp_path / "m")
@@ -78,9 +76,9 @@ def test_without_the_library_it_is_refused_and_nothing_written(tmp_path, monkeyp
         lambda name, *rest: None if name == "tensorboardX" else find(name, *rest),
     )
     with pytest.raises(UserError) as refusal:
-        TensorBoard(tmp_path / "board")
+        TensorBoardWriter(tmp_path / "board")
     assert str(refusal.value) == (
-        "tensorboard is true, which needs tensorboardX; install it with "
+        "--tensorboard: tensorboardX is not installed; install it with "
         "pip install 'r2r2[tensorboard]'"
     )
     assert list(tmp_path.iterdir()) == []

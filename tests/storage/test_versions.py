@@ -6,7 +6,7 @@ import subprocess
 import jax
 import pytest
 
-from r2r2.storage.versions import PACKAGES, commit_of, version_of, versions
+from r2r2.storage.versions import PACKAGES, package_version, source_commit, versions
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
@@ -58,13 +58,13 @@ def test_the_flags_of_xla_are_told(monkeypatch, flags):
 
 
 def test_a_missing_package_is_absent():
-    assert version_of("no-such-package") == "absent"
+    assert package_version("no-such-package") == "absent"
 
 
 @needs_git
 def test_a_checkout_has_its_commit(checkout):
     root, commit = checkout
-    assert commit_of(root / "src" / "r2r2") == commit
+    assert source_commit(root / "src" / "r2r2") == commit
 
 
 @needs_git
@@ -72,14 +72,14 @@ def test_a_checkout_has_its_commit(checkout):
 def test_a_changed_or_new_source_makes_it_dirty(checkout, name):
     root, commit = checkout
     (root / "src" / "r2r2" / name).write_text("changed")
-    assert commit_of(root / "src" / "r2r2") == f"{commit}+dirty"
+    assert source_commit(root / "src" / "r2r2") == f"{commit}+dirty"
 
 
 @needs_git
 def test_a_file_beside_the_sources_does_not(checkout):
     root, commit = checkout
     (root / "notes.txt").write_text("")
-    assert commit_of(root / "src" / "r2r2") == commit
+    assert source_commit(root / "src" / "r2r2") == commit
 
 
 @needs_git
@@ -87,30 +87,30 @@ def test_a_package_installed_inside_another_repository_has_no_commit(checkout):
     root, _ = checkout
     package = root / ".venv" / "lib" / "python3.12" / "site-packages" / "r2r2"
     shutil.copytree(root / "src" / "r2r2", package)
-    assert commit_of(package) == "unknown"
+    assert source_commit(package) == "unknown"
 
 
 @needs_git
 def test_the_repository_of_a_hook_is_not_taken_for_it(checkout, monkeypatch):
     root, commit = checkout
     monkeypatch.setenv("GIT_DIR", str(root / "absent"))
-    assert commit_of(root / "src" / "r2r2") == commit
+    assert source_commit(root / "src" / "r2r2") == commit
 
 
 @needs_git
 def test_a_checkout_without_commits_has_none(tmp_path):
     (tmp_path / "src" / "r2r2").mkdir(parents=True)
     git(tmp_path, "init", "-q")
-    assert commit_of(tmp_path / "src" / "r2r2") == "unknown"
+    assert source_commit(tmp_path / "src" / "r2r2") == "unknown"
 
 
 def test_outside_a_repository_there_is_no_commit(tmp_path):
     (tmp_path / "src" / "r2r2").mkdir(parents=True)
-    assert commit_of(tmp_path / "src" / "r2r2") == "unknown"
+    assert source_commit(tmp_path / "src" / "r2r2") == "unknown"
 
 
 @needs_git
 def test_without_git_there_is_no_commit(checkout, monkeypatch):
     root, _ = checkout
     monkeypatch.setenv("PATH", str(root))
-    assert commit_of(root / "src" / "r2r2") == "unknown"
+    assert source_commit(root / "src" / "r2r2") == "unknown"

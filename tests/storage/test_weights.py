@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from refused_weights import refusal_of
 
 from r2r2.config.errors import UserError
-from r2r2.storage.weights import load_weights, save_weights
+from r2r2.storage.arrays import load_weights, save_weights
 
 
 class Linear(eqx.Module):
@@ -136,14 +136,14 @@ def test_a_failure_leaves_the_old_file(path, monkeypatch):
 
 
 def test_two_arrays_of_one_name_cannot_be_saved(path):
-    with pytest.raises(ValueError, match="called 'a/b'"):
+    with pytest.raises(ValueError, match="the name 'a/b'"):
         save_weights(path, {"a": {"b": np.zeros(1)}, "a/b": np.zeros(1)})
     assert not path.exists()
 
 
 @pytest.mark.parametrize("leaf", [np.array([object()]), jnp.zeros(2, jnp.bfloat16)])
 def test_what_npz_cannot_hold_cannot_be_saved(path, leaf):
-    with pytest.raises(TypeError, match=r"a is of .*, which is not recorded"):
+    with pytest.raises(TypeError, match="a: cannot save dtype"):
         save_weights(path, {"a": leaf})
     assert not path.exists()
 
@@ -151,15 +151,18 @@ def test_what_npz_cannot_hold_cannot_be_saved(path, leaf):
 @pytest.mark.parametrize(
     ("like", "why"),
     [
-        ({"a": np.zeros((2, 3)), "b": np.zeros(1), "c": np.zeros(1)}, "holds no 'c'"),
-        ({"a": np.zeros((2, 3))}, "holds 'b', which has no place here"),
+        (
+            {"a": np.zeros((2, 3)), "b": np.zeros(1), "c": np.zeros(1)},
+            "missing array 'c'",
+        ),
+        ({"a": np.zeros((2, 3))}, "unexpected array 'b'"),
         (
             {"a": np.zeros((3, 2)), "b": np.zeros(2)},
-            "holds 'a' as float64[2, 3]; needed is float64[3, 2]",
+            "array 'a': expected float64[3, 2], got float64[2, 3]",
         ),
         (
             {"a": np.zeros((2, 3)), "b": np.zeros(1, np.float32)},
-            "holds 'b' as float64[1]; needed is float32[1]",
+            "array 'b': expected float32[1], got float64[1]",
         ),
     ],
 )
@@ -177,7 +180,7 @@ def test_a_file_torn_at_any_byte_is_refused(path):
     whole, like = path.read_bytes(), {"a": np.zeros(3), "b": np.array(False)}
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert refusal_of(path, like) == "is damaged or not an npz file"
+        assert refusal_of(path, like) == "damaged or not an npz file"
 
 
 def test_a_file_with_any_byte_changed_is_right_or_refused(path):

@@ -123,8 +123,8 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(whole, tmp_path):
     arrays, _ = checkpoint(whole.folder.path, 2)
     step = int(arrays["rollout/steps"].min())
     assert said == [
-        f"checkpoint 3 in '{path}' is damaged (00000003.npz has another checksum); "
-        f"the one before it, of step {step}, is used",
+        f"{path}: checkpoint 3 is damaged (00000003.npz has a wrong checksum); "
+        f"using the one of step {step}",
         f"'{path}' goes on from step {step}",
     ]
 
@@ -137,7 +137,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_again(whole, tmp
     with pytest.raises(UserError) as refusal:
         train(FLEET, path, options=OFTEN)
     said = str(refusal.value)
-    assert said.startswith(f"checkpoint 3 in '{path}' is damaged (00000003.npz has ")
+    assert said.startswith(f"{path}: checkpoint 3 is damaged (00000003.npz has ")
     assert "--overwrite begins it again from step 0" in said
     assert before == {file: file.read_bytes() for file in before}
 

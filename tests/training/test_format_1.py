@@ -10,7 +10,7 @@ import numpy as np
 
 from r2r2 import evaluate_run
 from r2r2.api import is_finished
-from r2r2.storage.checkpoints import newest_good
+from r2r2.storage.checkpoints import latest_valid
 from r2r2.storage.evaluations import Row, read_evaluations
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import open_run
@@ -56,7 +56,7 @@ def test_a_finished_run_is_evaluated():
 def test_a_run_that_was_left_is_found_to_go_on(tmp_path):
     path, said = tmp_path / "run", []
     shutil.copytree(LEFT, path)
-    checkpoint, damaged = newest_good(path / "checkpoints")
+    checkpoint, damaged = latest_valid(path / "checkpoints")
     assert (checkpoint.number, checkpoint.step, damaged) == (2, 31, [])
     assert len(checkpoint.segments) == 2
     assert plan_resume(path, read_config(path), said.append) == ResumePlan(checkpoint)

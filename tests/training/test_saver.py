@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from r2r2.config.interval import parse_interval
-from r2r2.storage.checkpoints import Content
+from r2r2.storage.checkpoints import CheckpointContent
 from r2r2.training import checkpointer as subject
 from r2r2.training.checkpointer import CheckpointWriter
 
@@ -18,7 +18,7 @@ class Fleet:
 
 
 def content(step):
-    return Content(step, {}, {}, {}, {}, needs=())
+    return CheckpointContent(step, {}, {}, {}, {}, earlier_segments=())
 
 
 def test_by_steps_one_is_due_at_every_multiple(tmp_path):

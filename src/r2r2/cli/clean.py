@@ -17,16 +17,15 @@ from r2r2.cli.process import program
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, FieldSpec, parse_value
 from r2r2.storage.disk_usage import (
-    Usage,
-    bytes_of,
+    RunUsage,
+    delete_checkpoints,
     delete_run,
-    free_checkpoints,
-    runs_below,
-    spare_checkpoints,
-    usage_of,
+    find_runs,
+    removable_checkpoints,
+    run_usage,
+    total_bytes,
 )
-from r2r2.storage.lock import check_free, holder
-from r2r2.storage.run_folder import open_run
+from r2r2.storage.run_folder import check_unlocked, lock_owner, open_run
 
 DEFAULT = Path("runs")
 
@@ -106,24 +105,24 @@ def size_text(count: float) -> str:
     return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
 
 
-def _find(names: Sequence[str], deleting: bool) -> list[Usage]:
+def _find(names: Sequence[str], deleting: bool) -> list[RunUsage]:
     """The runs in what was named, each once; refuses what holds none."""
     runs: list[Path] = []
     for path in map(Path, names):
-        below = runs_below(path)
+        below = find_runs(path)
         if not below:
             open_run(path)  # which says what is wrong with it
         elif below == [path] and path.is_symlink():
             raise UserError(f"run is '{path}', which is a link; give what it leads to")
         elif below == [path] and deleting:
-            check_free(path)
+            check_unlocked(path)
         runs += below
     if not names:
-        runs = runs_below(DEFAULT)
-    return [usage_of(run) for run in {run.resolve(): run for run in runs}.values()]
+        runs = find_runs(DEFAULT)
+    return [run_usage(run) for run in {run.resolve(): run for run in runs}.values()]
 
 
-def _table(found: Sequence[Usage]) -> Table:
+def _table(found: Sequence[RunUsage]) -> Table:
     table = Table(show_footer=len(found) > 1)
     sums = [sum(numbers) for numbers in zip(*map(_sizes, found), strict=True)]
     table.add_column("run", "all", overflow="fold")
@@ -133,24 +132,26 @@ def _table(found: Sequence[Usage]) -> Table:
         table.add_column(head, size_text(whole), justify="right", no_wrap=True)
     table.add_column("changed", no_wrap=True)
     for usage in found:
-        when = time.strftime("%Y-%m-%d", time.localtime(usage.changed))
+        when = time.strftime("%Y-%m-%d", time.localtime(usage.modified))
         sizes = map(size_text, _sizes(usage))
         table.add_row(escape(str(usage.run)), _status(usage), *sizes, when)
     return table
 
 
-def _sizes(usage: Usage) -> tuple[int, ...]:
+def _sizes(usage: RunUsage) -> tuple[int, ...]:
     return usage.total, usage.checkpoints, usage.weights, usage.others
 
 
-def _status(usage: Usage) -> str:
-    return "in training" if usage.held else STATUS[usage.manifest.status]
+def _status(usage: RunUsage) -> str:
+    return "in training" if usage.locked else STATUS[usage.manifest.status]
 
 
-def _next_steps(console: Console, found: Sequence[Usage], named: Sequence[str]) -> None:
+def _next_steps(
+    console: Console, found: Sequence[RunUsage], named: Sequence[str]
+) -> None:
     """What could be deleted, each with the command that does."""
     command = shlex.join([*program().split(), "clean", *named])
-    free = [usage for usage in found if not usage.held]
+    free = [usage for usage in found if not usage.locked]
     finished = [usage for usage in free if usage.manifest.status == "finished"]
     running = [usage for usage in free if usage.manifest.status == "running"]
     lines: list[str] = []
@@ -165,12 +166,12 @@ def _next_steps(console: Console, found: Sequence[Usage], named: Sequence[str]) 
     _say(console, "\n".join(f"  {line}" for line in lines or ["nothing to delete"]))
 
 
-def _clean(console: Console, found: Iterable[Usage], wanted: set[str]) -> None:
+def _clean(console: Console, found: Iterable[RunUsage], wanted: set[str]) -> None:
     """Shows what is to go, asks, and deletes it."""
     doomed: list[Deletion] = []
     for usage in found:
-        if usage.held:
-            who = holder(usage.run)
+        if usage.locked:
+            who = lock_owner(usage.run)
             _say(console, f"left alone is {usage.run}, which {who} is training")
         else:
             doomed += _deletions(usage, wanted)
@@ -188,18 +189,18 @@ def _clean(console: Console, found: Iterable[Usage], wanted: set[str]) -> None:
     _say(console, f"freed {whole}")
 
 
-def _deletions(usage: Usage, wanted: set[str]) -> list[Deletion]:
+def _deletions(usage: RunUsage, wanted: set[str]) -> list[Deletion]:
     status = usage.manifest.status
     if "unfinished" in wanted and status == "running":
         what = f"{usage.run}, an unfinished run with all that is in it"
         return [Deletion(what, usage.total, partial(delete_run, usage))]
-    files = spare_checkpoints(usage) if "checkpoints" in wanted else []
+    files = removable_checkpoints(usage) if "checkpoints" in wanted else []
     if not files:
         return []
     kind = "checkpoints" if status == "finished" else "all but the newest checkpoint"
     what = f"{usage.run}, {kind}"
-    carry_out = partial(free_checkpoints, usage, files)
-    return [Deletion(what, bytes_of(files), carry_out)]
+    carry_out = partial(delete_checkpoints, usage, files)
+    return [Deletion(what, total_bytes(files), carry_out)]
 
 
 def _agreed(question: str) -> bool:

@@ -21,9 +21,8 @@ from r2r2.report.load import (
 )
 from r2r2.report.study import RunData, Study, study_of
 from r2r2.stats.scores import results_of
-from r2r2.storage.disk_usage import runs_below
-from r2r2.storage.manifest import NAME, read_manifest
-from r2r2.storage.run_folder import open_run
+from r2r2.storage.disk_usage import find_runs
+from r2r2.storage.run_folder import MANIFEST_FILE, open_run, read_manifest
 from r2r2.training.load_run import load_config
 from r2r2.training.task_defaults import task_default_config
 
@@ -59,7 +58,7 @@ def sources_of(paths: Sequence[Path]) -> list[Source]:
         if path.is_file():
             found.append(path)
         else:
-            below = runs_below(path)
+            below = find_runs(path)
             if not below:
                 _refuse(path)
             found += below
@@ -150,7 +149,7 @@ def usual(config: RunConfig) -> RunConfig:
 def _refuse(path: Path) -> None:
     """Says why a folder holds no runs."""
     with contextlib.suppress(OSError):  # of which `open_run` tells
-        if path.is_dir() and not (path / NAME).exists():
+        if path.is_dir() and not (path / MANIFEST_FILE).exists():
             raise UserError(
                 f"run is '{path}', which holds no run, nor does any folder in it"
             )

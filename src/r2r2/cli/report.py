@@ -27,7 +27,7 @@ from r2r2.report.page import write_page
 from r2r2.report.study import Study
 from r2r2.report.tables import write_tables
 from r2r2.stats.suites import SAMPLES, SEED
-from r2r2.storage.files import check_vacant, replacing_folder
+from r2r2.storage.files import atomic_dir, check_report_dir
 
 DEFAULT = Path("report")
 CONTENTS = ("index.html", "figures", "tables")
@@ -111,7 +111,7 @@ def report_command(argv: list[str]) -> int:
             "runs are missing; allowed are folders of runs, folders with runs in them, "
             "and CSV files, as in 'r2r2 report runs'"
         )
-    check_vacant(out, CONTENTS)
+    check_report_dir(out, CONTENTS)
     sources = sources_of([Path(word) for word in words.alone])
     console = Console()
     with ReportBar(console, len(sources) + len(AFTER_READING)) as bar:
@@ -141,7 +141,7 @@ def write_report(
         "resamples": SAMPLES,
         "generator_seed": SEED,
     }
-    with replacing_folder(out, facts, CONTENTS) as folder:
+    with atomic_dir(out, facts, CONTENTS) as folder:
         watch("tables")
         tables = tables_of(study)
         (folder / "tables").mkdir()

@@ -14,11 +14,15 @@ from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import parse_toml
 from r2r2.storage.evaluations import HEADER, Row, parse_row
-from r2r2.storage.events import News, Tail, parse_event
-from r2r2.storage.files import damaged
-from r2r2.storage.lock import holding_pid
-from r2r2.storage.manifest import NAME, read_manifest
-from r2r2.storage.run_folder import RunFolder, open_run
+from r2r2.storage.events import LogTail, TailUpdate, parse_event
+from r2r2.storage.files import MAX_INT, damaged_line, parse_count, parse_number
+from r2r2.storage.run_folder import (
+    MANIFEST_FILE,
+    RunFolder,
+    lock_pid,
+    open_run,
+    read_manifest,
+)
 
 WINDOW = 60.0  # seconds of the run over which speed is measured
 FAULTS = ("episode_dropped", "evaluation_repeated")
@@ -144,19 +148,14 @@ class Digest:
 
 
 def _seconds(event: Mapping[str, object]) -> float:
-    value = event.get("time")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("its 'time' is not a number")
-    if not 0 <= value < 2**62:
-        raise ValueError("its 'time' is none that passes")
-    return float(value)
+    seconds = parse_number("time", event.get("time"))
+    if not 0 <= seconds < MAX_INT:
+        raise ValueError(f"time: expected a number >= 0, got {seconds!r}")
+    return seconds
 
 
 def _whole(event: Mapping[str, object], name: str) -> int:
-    value = event.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-        raise ValueError(f"its {name!r} is not a whole number")
-    return value
+    return parse_count(name, event.get(name))
 
 
 def _stopped(member: MemberNews, event: Mapping[str, object]) -> None:
@@ -229,7 +228,7 @@ class Watched:
         self._text, self.digest = text, Digest(members, steps)
         self.rows: list[Row] = []
         folder = RunFolder(self.path, members)
-        self._events, self._table = Tail(folder.events), Tail(folder.evaluations)
+        self._events, self._table = LogTail(folder.events), LogTail(folder.evaluations)
         self._spoilt: dict[Path, str] = {}  # the first damage of each file
 
     def look(self) -> None:
@@ -250,7 +249,7 @@ class Watched:
     def _lose(self, error: Exception) -> None:
         """A folder that is not there yet is waited for; one that was there is lost."""
         there = os.path.lexists(self.path)
-        empty = self.path.is_dir() and not os.path.lexists(self.path / NAME)
+        empty = self.path.is_dir() and not os.path.lexists(self.path / MANIFEST_FILE)
         self.state = "not begun" if not self.seen and (empty or not there) else "lost"
         self.trouble = str(error)
         if not there:
@@ -273,7 +272,7 @@ class Watched:
 
     def _read_events(self, folder: RunFolder) -> None:
         news = self._news(self._events, folder.events)
-        if news.anew:
+        if news.restarted:
             steps = self.config.steps if self.config is not None else 1
             self.digest = Digest(folder.members, steps)
         for number, line in news.lines:
@@ -282,31 +281,31 @@ class Watched:
             except UserError as refusal:
                 self._spoil(folder.events, refusal)
             except ValueError as error:
-                odd = damaged(folder.events, number, str(error))
+                odd = damaged_line(folder.events, number, str(error))
                 self._spoil(folder.events, odd)
         if news.lines:
             self.digest.estimate()
 
     def _read_table(self, folder: RunFolder) -> None:
         news = self._news(self._table, folder.evaluations)
-        if news.anew:
+        if news.restarted:
             self.rows = []
         for number, line in news.lines:
             try:
                 if number > 1:
                     self.rows.append(parse_row(folder.evaluations, number, line))
                 elif line != HEADER:
-                    raise damaged(folder.evaluations, 1, f"it is not '{HEADER}'")
+                    raise damaged_line(folder.evaluations, 1, f"it is not '{HEADER}'")
             except UserError as refusal:
                 self._spoil(folder.evaluations, refusal)
 
-    def _news(self, tail: Tail, path: Path) -> News:
+    def _news(self, tail: LogTail, path: Path) -> TailUpdate:
         """What is new in a file; damage of one that is another now is forgotten."""
-        news = tail.look()
-        if news.anew:
+        news = tail.read()
+        if news.restarted:
             self._spoilt.pop(path, None)
-        if news.trouble is not None:
-            self._spoilt.setdefault(path, news.trouble)
+        if news.error is not None:
+            self._spoilt.setdefault(path, news.error)
         return news
 
     def _spoil(self, path: Path, refusal: UserError) -> None:
@@ -326,7 +325,7 @@ class Watched:
 
     def _trained(self) -> bool:
         """Whether a process trains it now, as far as can be told from outside."""
-        pid = holding_pid(self.path)
+        pid = lock_pid(self.path)
         if pid is None:
             return False
         return _is_running(pid) or self.quiet(time.time()) < FRESH

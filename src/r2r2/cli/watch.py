@@ -15,7 +15,7 @@ from r2r2.cli.terminal_curve import Size
 from r2r2.cli.watch_view import picture
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, POSITIVE, FieldSpec, parse_value
-from r2r2.storage.disk_usage import runs_below
+from r2r2.storage.disk_usage import find_runs
 
 DEFAULT = Path("runs")
 RESCAN = 10.0  # seconds after which folders are searched for new runs
@@ -105,7 +105,7 @@ class Watch:
         """A run that has disappeared stays, to say so; a folder goes for its runs."""
         before, self._found = self._found, {}
         for name in self._named:
-            for path in runs_below(name) or [name]:
+            for path in find_runs(name) or [name]:
                 key = path.absolute()
                 self._found[key] = before.get(key) or Watched(path)
         self._found |= {key: run for key, run in before.items() if run.seen}

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +16,15 @@ from r2r2.report.labels import UNKNOWN
 from r2r2.report.study import MemberData, RunData, Spectrum, Timing, series_of
 from r2r2.stats.scores import METRIC, Method, Results
 from r2r2.storage.evaluations import HEADER, Row, read_evaluations
-from r2r2.storage.events import FIXED, read_events
-from r2r2.storage.files import damaged, read_plain, reason
+from r2r2.storage.events import COMMON_FIELDS, read_events
+from r2r2.storage.files import (
+    damaged_line,
+    parse_count,
+    parse_number,
+    read_json_object,
+    read_regular,
+    reason,
+)
 
 # Events whose fields are numbers to be drawn against steps.
 DRAWN = ("diagnostics", "value")
@@ -49,7 +55,7 @@ def rows_of(path: Path) -> list[Row]:
     found = read_evaluations(path) if path.exists() else []
     for number, row in enumerate(found, start=2):
         if not is_sane(row.value):
-            raise damaged(path, number, f"{row.value} is beyond any return")
+            raise damaged_line(path, number, f"{row.value} is beyond any return")
     return found
 
 
@@ -73,13 +79,10 @@ def versions_of(path: Path) -> dict[str, str]:
     """
     if not path.exists():
         return {}
-    try:
-        found: object = json.loads(read_plain(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"'{path}' cannot be read as JSON") from error
-    if not isinstance(found, dict):
-        raise UserError(f"'{path}' does not hold versions by name")
-    return {str(k): str(x) for k, x in cast("dict[object, object]", found).items()}
+    versions = read_json_object(path)
+    if versions is None:
+        raise UserError(f"{path}: damaged; expected a JSON object")
+    return {name: str(version) for name, version in versions.items()}
 
 
 def events_of(path: Path) -> list[Event]:
@@ -156,11 +159,11 @@ def _event(path: Path, number: int, given: Mapping[str, object]) -> Event:
     """An event whose fields are what they must be."""
     kind = given["event"]
     try:
-        env_step, decision_step, update_step = (_whole(given[x]) for x in STEPS)
+        env_step, decision_step, update_step = (parse_count(x, given[x]) for x in STEPS)
         member = given["member"]
         if not isinstance(member, str | None):
             raise TypeError("a member has a name")
-        own = {k: x for k, x in given.items() if k not in FIXED}
+        own = {k: x for k, x in given.items() if k not in COMMON_FIELDS}
         return Event(
             str(kind),
             _number(given["time"]),
@@ -174,7 +177,7 @@ def _event(path: Path, number: int, given: Mapping[str, object]) -> Event:
         )
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         why = f"it does not hold what an event {kind!r} holds"
-        raise damaged(path, number, why) from error
+        raise damaged_line(path, number, why) from error
 
 
 def _member(name: str, task: str, seed: int, events: Sequence[Event]) -> MemberData:
@@ -204,12 +207,10 @@ def _sums(counts: Mapping[str | None, tuple[int, int]]) -> tuple[int, int]:
 
 
 def _number(value: object) -> float:
-    """A number of a log, which writes those that are not finite as words."""
-    if not isinstance(value, int | float | str):
-        raise TypeError("it is no number")
-    number = float(value)
+    """Return a field of an event as a float; booleans count as 0 and 1."""
+    number = float(value) if isinstance(value, bool) else parse_number("value", value)
     if not is_sane(number):
-        raise ValueError("it is too large")
+        raise ValueError("too large")
     return number
 
 
@@ -217,12 +218,6 @@ def _numbers(value: object) -> tuple[float, ...]:
     if not isinstance(value, list):
         raise TypeError("it is no list")
     return tuple(_number(one) for one in cast("list[object]", value))
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise TypeError("it is no count")
-    return value
 
 
 # The names that returns go by.
@@ -265,7 +260,7 @@ def read_results(path: Path) -> list[Row]:
         UserError: It cannot be read, or a line of it cannot be used.
     """
     try:
-        text = read_plain(path, LONGEST).decode("utf-8-sig")
+        text = read_regular(path, LONGEST).decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"'{path}' cannot be read: {reason(error)}") from error
     except UnicodeDecodeError as error:
@@ -275,10 +270,10 @@ def read_results(path: Path) -> list[Row]:
     try:
         if missing := set(Row._fields) - set(reader.fieldnames or ()):
             why = f"it has no column {min(missing)!r} of '{HEADER}'"
-            raise damaged(path, 1, why)
+            raise damaged_line(path, 1, why)
         found += [_row(path, reader.line_num, line) for line in reader]
     except csv.Error as error:
-        raise damaged(path, reader.line_num + 1, str(error)) from error
+        raise damaged_line(path, reader.line_num + 1, str(error)) from error
     return found
 
 
@@ -288,11 +283,11 @@ def _row(path: Path, number: int, line: Mapping[str, str | None]) -> Row:
         seed, step = (int(line[x] or "") for x in ("seed", "env_step"))
         value = float(line["value"] or "")
     except ValueError as error:
-        raise damaged(path, number, f"{error}") from error
+        raise damaged_line(path, number, f"{error}") from error
     if not is_sane(value):
-        raise damaged(path, number, f"{value} is beyond any return")
+        raise damaged_line(path, number, f"{value} is beyond any return")
     if not (0 <= seed < MOST and 0 <= step < MOST):
-        raise damaged(path, number, "seed and env_step are counts from 0 on")
+        raise damaged_line(path, number, "seed and env_step are counts from 0 on")
     return Row(name, task, seed, metric, step, value)
 
 

@@ -1,1 +1,1 @@
-"""Files of a run: written whole, read without running code."""
+"""Run folders: atomic writes, logs, weights and checkpoints, read without pickle."""

@@ -1,51 +1,70 @@
-"""Named arrays to an npz file and back, piece by piece and without pickle."""
+"""Named arrays and trees of arrays in npz files, without pickle."""
 
 import contextlib
+import importlib
 import io
 import math
 import zipfile
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.lib import format as npy
 
 from r2r2.config.errors import UserError
-from r2r2.storage.files import open_plain
+from r2r2.storage.files import atomic_open, open_regular
 
 NumPyArray = np.ndarray[Any, np.dtype[Any]]
-Header = tuple[tuple[int, ...], bool, np.dtype[Any]]  # shape, by column, dtype
+Header = tuple[tuple[int, ...], bool, np.dtype[Any]]  # shape, Fortran order, dtype
+Tree = TypeVar("Tree")
 
 SUFFIX = ".npy"
-KINDS = "biuf"
-PIECE = 2**22  # bytes that are read at once
+DTYPE_KINDS = "biuf"
+CHUNK_BYTES = 2**22  # read at a time
+# The compressions that NumPy writes; others may expand further than requested.
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class Sink(Protocol):
-    """What an archive is written to; it need not be able to go back."""
+    """A binary file to write to; it need not be seekable."""
 
     def write(self, data: bytes, /) -> int:
-        """Takes bytes."""
+        """Write bytes."""
         ...
 
     def flush(self) -> None:
-        """Hands on what it has taken."""
+        """Flush buffered bytes."""
         ...
 
     def close(self) -> None:
-        """Ends it."""
+        """Close the file."""
+        ...
+
+
+class ArrayLike(Protocol):
+    """An array or its description, as from `jax.eval_shape`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of every axis."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The data type."""
         ...
 
 
 def write_arrays(sink: Sink, arrays: Iterable[tuple[str, object]]) -> None:
-    """Writes arrays as an ordinary npz file, which `numpy.load` reads.
+    """Write arrays as an uncompressed npz file, which `numpy.load` reads.
 
-    They go out in pieces, stored and not compressed: no second copy of an array that
-    lies in one piece is made. Equal arrays give equal bytes.
+    Contiguous arrays are written in chunks, without a second copy. Equal arrays give
+    equal bytes.
 
     Raises:
-        TypeError: One holds other things than truths and numbers.
+        TypeError: The dtype of an array is not boolean or numeric.
 
     Example:
         >>> import io
@@ -58,82 +77,162 @@ def write_arrays(sink: Sink, arrays: Iterable[tuple[str, object]]) -> None:
     with zipfile.ZipFile(sink, "w") as archive:
         for name, value in arrays:
             array = np.asarray(value, order="C")
-            if array.dtype.kind not in KINDS:
-                raise TypeError(f"{name} is of {array.dtype}, which is not recorded")
+            if array.dtype.kind not in DTYPE_KINDS:
+                raise TypeError(f"{name}: cannot save dtype {array.dtype}")
             with archive.open(name + SUFFIX, "w", force_zip64=True) as member:
                 npy.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
 def read_arrays(path: Path) -> dict[str, NumPyArray]:
-    """The arrays of a file that `write_arrays` wrote, by name.
+    """Return the arrays of a file that `write_arrays` wrote, by name.
 
-    The file is read as data: whatever it holds, none of it is run, and no more memory
-    is taken than the file is long.
+    No content of the file is executed, and no more memory is allocated than the file
+    is long.
 
     Raises:
-        UserError: The file is missing, a link, damaged, or holds anything else.
+        UserError: The file is missing, damaged, or not a regular npz file.
     """
-    with refusing(path, "file is"), open_plain(path) as file:
+    with _npz_errors(path), open_regular(path) as file:
         length = file.seek(0, 2)
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             names = [member.filename.removesuffix(SUFFIX) for member in members]
-            # Several names may lead to the same bytes, and packed ones to many more.
+            # Several names may share bytes, and compressed bytes expand.
             if sum(member.file_size for member in members) > length:
-                raise unfit("file is", path, "holds more than it is long")
+                raise UserError(f"{path}: the arrays are longer than the file")
             if len(set(names)) < len(names):
-                raise unfit("file is", path, "holds two arrays of one name")
+                raise UserError(f"{path}: two arrays have the same name")
             return {
-                name: _read(archive, member)
+                name: _read_stored(archive, member)
                 for name, member in zip(names, members, strict=True)
             }
 
 
+def save_weights(path: Path, tree: object) -> None:
+    """Write the arrays of a tree of NamedTuples, modules, tuples and dicts.
+
+    Each array is named by its path in the tree, such as `actor/l1/kernel`. Equal trees
+    give equal bytes.
+    """
+    names, leaves = flatten_tree(tree)
+    with atomic_open(path) as file:
+        write_arrays(file, zip(names, leaves, strict=True))
+
+
+def load_weights(path: Path, like: Tree) -> Tree:
+    """Return the tree that `save_weights` wrote.
+
+    Args:
+        path: the file; none of its content is executed.
+        like: a tree of the same names, shapes and dtypes, of arrays or the result of
+            `jax.eval_shape`. Its NumPy arrays are NumPy arrays in the result, too.
+
+    Raises:
+        UserError: The file is missing, damaged, or holds another tree.
+
+    Example:
+        state = load_weights(path, like=jax.eval_shape(agent.init, jax.random.key(0)))
+    """
+    names, leaves = flatten_tree(like)
+    with (
+        _npz_errors(path),
+        open_regular(path) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
+        _check_names(path, archive.namelist(), names)
+        arrays = [
+            _read_like(path, archive, name, leaf)
+            for name, leaf in zip(names, leaves, strict=True)
+        ]
+    jax = _import_jax()
+    values = [
+        array if isinstance(leaf, np.ndarray) else jax.numpy.asarray(array)
+        for array, leaf in zip(arrays, leaves, strict=True)
+    ]
+    return cast(Tree, jax.tree.unflatten(jax.tree.structure(like), values))
+
+
+def flatten_tree(tree: object) -> tuple[list[str], list[ArrayLike]]:
+    """Return the names of a tree's arrays, which are their paths, and the arrays."""
+    jax = _import_jax()
+    name = partial(jax.tree_util.keystr, simple=True, separator="/")
+    flat = jax.tree.leaves_with_path(tree)
+    names = [str(name(path)) for path, _ in flat]
+    if len(set(names)) < len(names):
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"two arrays of the tree have the name {duplicate!r}")
+    return names, [leaf for _, leaf in flat]
+
+
+def _import_jax() -> Any:
+    """Import JAX on first use: reading checkpoints does not need it."""
+    return importlib.import_module("jax")
+
+
 @contextlib.contextmanager
-def refusing(path: Path, what: str) -> Generator[None]:
-    """Turns whatever reading a file raises into a sentence about it."""
+def _npz_errors(path: Path) -> Generator[None]:
+    """Convert any error from reading a file into a UserError."""
     try:
         yield
     except FileNotFoundError as error:
-        raise unfit(what, path, "does not exist") from error
+        raise UserError(f"{path}: does not exist") from error
     except UserError:
         raise
-    # A hostile file can make zipfile, zlib and NumPy's parser raise nearly anything.
+    # A malicious file can make zipfile, zlib and NumPy's parser raise almost anything.
     except Exception as error:
-        raise unfit(what, path, "is damaged or not an npz file") from error
+        raise UserError(f"{path}: damaged or not an npz file") from error
 
 
-def unfit(what: str, path: Path, why: str) -> UserError:
-    """The refusal of a file.
-
-    Example:
-        >>> str(unfit("weights are", Path("a.npz"), "does not exist"))
-        "weights are 'a.npz', which does not exist"
-    """
-    return UserError(f"{what} '{path}', which {why}")
-
-
-def read_header(member: IO[bytes] | io.BufferedIOBase) -> Header:
-    """The shape of an array, whether it lies by column, and its dtype."""
+def _read_header(member: IO[bytes] | io.BufferedIOBase) -> Header:
     if npy.read_magic(member) != (1, 0):
-        raise ValueError("an array of another version")
+        raise ValueError("unsupported version of the npy format")
     return npy.read_array_header_1_0(member)
 
 
-def _read(archive: zipfile.ZipFile, found: zipfile.ZipInfo) -> NumPyArray:
-    """One array; memory is taken once the file is known to have as many bytes."""
-    with cast("io.BufferedIOBase", archive.open(found)) as member:
-        shape, by_column, dtype = read_header(member)
-        size, left = math.prod(shape), found.file_size - member.tell()
-        stored = found.compress_type == zipfile.ZIP_STORED
-        if not stored or dtype.kind not in KINDS or size * dtype.itemsize != left:
-            raise ValueError("not an array as it is written here")
+def _read_stored(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NumPyArray:
+    """Read an uncompressed array; allocate only what the file really contains."""
+    with cast("io.BufferedIOBase", archive.open(info)) as member:
+        shape, fortran_order, dtype = _read_header(member)
+        size, rest = math.prod(shape), info.file_size - member.tell()
+        stored = info.compress_type == zipfile.ZIP_STORED
+        if not stored or dtype.kind not in DTYPE_KINDS or size * dtype.itemsize != rest:
+            raise ValueError("not an array that write_arrays wrote")
         array: NumPyArray = np.empty(size, dtype)
         content = array.view(np.uint8)
-        for start in range(0, left, PIECE):
-            piece = content[start : start + PIECE]
-            if member.readinto(piece.data) != len(piece):
-                raise ValueError("fewer bytes than promised")
+        for start in range(0, rest, CHUNK_BYTES):
+            chunk = content[start : start + CHUNK_BYTES]
+            if member.readinto(chunk.data) != len(chunk):
+                raise ValueError("shorter than its header says")
         if member.read(1):
-            raise ValueError("more bytes than promised")
-    return array.reshape(shape, order="F" if by_column else "C")
+            raise ValueError("longer than its header says")
+    return array.reshape(shape, order="F" if fortran_order else "C")
+
+
+def _check_names(path: Path, members: Iterable[str], expected: Sequence[str]) -> None:
+    names = {member.removesuffix(SUFFIX) for member in members}
+    if missing := [name for name in expected if name not in names]:
+        raise UserError(f"{path}: missing array '{missing[0]}'")
+    if unknown := sorted(names - set(expected)):
+        raise UserError(f"{path}: unexpected array '{unknown[0]}'")
+
+
+def _read_like(
+    path: Path, archive: zipfile.ZipFile, name: str, like: ArrayLike
+) -> NumPyArray:
+    """Read an array; decompress no more of it than `like` needs."""
+    info = archive.getinfo(name + SUFFIX)
+    if info.compress_type not in COMPRESSIONS:
+        raise UserError(f"{path}: array '{name}': unsupported compression")
+    with archive.open(info) as member:
+        shape, fortran_order, dtype = _read_header(member)
+        if shape != like.shape or dtype != like.dtype:
+            expected = f"{like.dtype}{list(like.shape)}"
+            got = f"{dtype}{list(shape)}"
+            raise UserError(f"{path}: array '{name}': expected {expected}, got {got}")
+        size = math.prod(shape) * dtype.itemsize
+        data = member.read(size + 1)
+    if len(data) != size:
+        got = f"got {len(data)}"
+        raise UserError(f"{path}: array '{name}': expected {size} bytes, {got}")
+    array: NumPyArray = np.frombuffer(data, dtype)
+    return array.reshape(shape, order="F" if fortran_order else "C").copy()

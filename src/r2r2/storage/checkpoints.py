@@ -1,133 +1,60 @@
-"""Checkpoints of a run on disk: whole or not there, and known to be as written.
+"""Run checkpoints on disk: complete or absent, and verified by checksums.
 
-A checkpoint exists once its manifest does, which is written last. Replay is written in
-segments, each once: a checkpoint names those of earlier ones that it still needs.
+A checkpoint consists of three data files and a manifest, which is written last and
+makes it valid. Replay is stored in segments, each written once: a checkpoint also
+refers to the segments of earlier checkpoints that it still needs.
 """
 
 import contextlib
 import functools
+import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from r2r2.config.errors import UserError
 from r2r2.storage.arrays import NumPyArray, write_arrays
-from r2r2.storage.checkpoint_manifest import (
-    ARRAYS,
-    LAST,
-    MANIFEST,
-    SEGMENT,
-    WORLDS,
-    CheckpointManifest,
-    Damage,
-    Entry,
-    check_files,
-    check_sizes,
-    checksum,
-    digest_of,
-    name_of,
-    number_of,
-    read_inventory,
-    to_text,
+from r2r2.storage.files import (
+    StorageError,
+    atomic_write,
+    fsync_dir,
+    is_count,
+    open_regular,
+    reason,
 )
-from r2r2.storage.files import StorageError, atomic_write, reason, sync_folder
+
+CHECKPOINT_DIR = "checkpoints"  # inside the run folder
+CHECKPOINT_KIND = "r2r2 checkpoint"
+CHECKPOINT_FORMAT = 1
+MAX_NUMBER = 99_999_999  # file names have eight digits
+MAX_MANIFEST_BYTES = 2**26
+
+MANIFEST_SUFFIX = ".json"
+ARRAYS, ENV_STATES, REPLAY_SEGMENT = ".npz", ".worlds.npz", ".replay.npz"
+
+# A manifest starts with the checksum of everything that follows.
+CHECKSUM_PREFIX = '{{"blake2b": "{}", '
+
+checksum = partial(hashlib.blake2b, digest_size=32)
 
 
-def files_of(folder: Path) -> list[Path]:
-    """Every file of a checkpoint in a folder, also of one that was never finished."""
-    torn = re.compile(r"\.[0-9]{8}\.json\.[0-9a-f]{8}\.tmp")
-    found = sorted(os.listdir(folder))
-    ours = [n for n in found if number_of(n) is not None or torn.fullmatch(n)]
-    return [folder / name for name in ours]
+class DamagedCheckpointError(Exception):
+    """A checkpoint cannot be used; the text names the file and says why."""
 
 
-def numbers_of(folder: Path) -> list[int]:
-    """The numbers of the checkpoints that have a manifest, the newest first."""
-    try:
-        names = [path.name for path in files_of(folder)]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"'{folder}' cannot be read: {reason(error)}") from error
-    manifests = [name for name in names if name.endswith(MANIFEST)]
-    return sorted((number_of(name) or 0 for name in manifests), reverse=True)
+class CheckpointContent(NamedTuple):
+    """The content of a new checkpoint, all of it on the host."""
 
-
-def good_one(
-    folder: Path, number: int, digest: Callable[[Path], str]
-) -> CheckpointManifest:
-    """A checkpoint's manifest, its files checked by a digest as `check_files` takes it.
-
-    Raises:
-        Damage: It cannot be used.
-    """
-    inventory = read_inventory(folder, number)
-    check_files(folder, inventory, digest)
-    return inventory
-
-
-def past_keeping(folder: Path, newest: CheckpointManifest, keep: int) -> list[Path]:
-    """The files that none of the newest good checkpoints needs."""
-    kept = [newest]
-    for number in numbers_of(folder):
-        if len(kept) < keep and number < newest.number:
-            with contextlib.suppress(Damage):
-                kept.append(good_one(folder, number, _digest_of))
-    return others(folder, kept)
-
-
-def others(folder: Path, kept: Iterable[CheckpointManifest]) -> list[Path]:
-    """The files that none of these checkpoints needs."""
-    needed = {name for inventory in kept for name in inventory.files}
-    needed |= {name_of(inventory.number, MANIFEST) for inventory in kept}
-    return [path for path in files_of(folder) if path.name not in needed]
-
-
-def delete_files(paths: Iterable[Path]) -> None:
-    """Deletes files of checkpoints as far as it can, manifests before what they name.
-
-    So none is left whose files are gone, even should the power fail meanwhile.
-    """
-    found = list(paths)
-    manifests = [path for path in found if path.suffix == MANIFEST]
-    for group in (manifests, [path for path in found if path.suffix != MANIFEST]):
-        for path in group:
-            with contextlib.suppress(OSError):
-                path.unlink()
-        with contextlib.suppress(OSError):
-            for folder in {path.parent for path in group}:
-                sync_folder(folder)
-
-
-def _digest_of(path: Path) -> str:
-    """A checksum that is taken once of a file that stays as it is."""
-    try:
-        now = path.lstat()
-    except OSError as error:
-        raise Damage(f"{path.name} cannot be read: {reason(error)}") from error
-    return _remembered(path, (now.st_ino, now.st_size, now.st_mtime_ns))
-
-
-@functools.lru_cache(maxsize=1024)
-def _remembered(path: Path, _: tuple[int, ...]) -> str:
-    return digest_of(path)
-
-
-FOLDER = "checkpoints"  # inside the run's
-NONE = "there is none before it"
-
-
-class Content(NamedTuple):
-    """What a checkpoint holds, all of it on the host."""
-
-    step: int  # the least decision step of a member
-    notes: Mapping[str, Any]  # what JSON can hold
-    arrays: Mapping[str, NumPyArray]  # of the loop
-    worlds: Mapping[str, NumPyArray]  # states of environments
-    segment: Mapping[str, NumPyArray]  # what is new in the replay
-    needs: tuple[str, ...]  # names of earlier segments that still matter, oldest first
+    step: int  # the smallest decision step of all members
+    metadata: Mapping[str, Any]  # JSON values
+    arrays: Mapping[str, NumPyArray]  # the state of the training loop
+    env_states: Mapping[str, NumPyArray]
+    replay_segment: Mapping[str, NumPyArray]  # transitions since the last checkpoint
+    earlier_segments: tuple[str, ...]  # names of those still needed, oldest first
 
 
 class Checkpoint(NamedTuple):
@@ -135,86 +62,160 @@ class Checkpoint(NamedTuple):
 
     number: int
     step: int
-    notes: dict[str, Any]
+    metadata: dict[str, Any]
     arrays: Path
-    worlds: Path
+    env_states: Path
     segments: tuple[Path, ...]  # oldest first; the last is its own
 
 
-def write_checkpoint(folder: Path, content: Content, keep: int) -> Checkpoint:
-    """Writes a checkpoint beside the earlier ones, then deletes those past keeping.
+def write_checkpoint(folder: Path, content: CheckpointContent, keep: int) -> Checkpoint:
+    """Write a checkpoint and then delete those that are no longer kept.
 
-    It may be killed at any moment: the earlier ones are then as good as before, and
-    the next call removes what was left half written.
+    The process may be killed at any time: earlier checkpoints stay valid, and the next
+    call deletes the incomplete files.
 
     Args:
-        folder: Where the checkpoints of one run are; made where it is missing.
-        content: The new one.
-        keep: How many good ones stay, with this one.
+        folder: the folder of a run's checkpoints; created if missing.
+        content: the new checkpoint.
+        keep: the number of valid checkpoints to keep, including this one.
 
     Raises:
-        StorageError: The disk is full, say; nothing of the new one is left.
+        StorageError: The write failed; no file of the new checkpoint is left.
 
     Example:
         >>> import tempfile
         >>> import numpy as np
         >>> from r2r2.storage.arrays import read_arrays
-        >>> content = Content(8, {}, {"key": np.arange(2)}, {}, {}, needs=())
+        >>> content = CheckpointContent(8, {}, {"key": np.arange(2)}, {}, {}, ())
         >>> with tempfile.TemporaryDirectory() as run:
-        ...     written = write_checkpoint(Path(run) / FOLDER, content, keep=2)
-        ...     found, damaged = newest_good(Path(run) / FOLDER)
-        ...     read_arrays(found.arrays)
+        ...     written = write_checkpoint(Path(run) / CHECKPOINT_DIR, content, keep=2)
+        ...     latest, damaged = latest_valid(Path(run) / CHECKPOINT_DIR)
+        ...     read_arrays(latest.arrays)
         {'key': array([0, 1])}
-        >>> found == written, damaged
+        >>> latest == written, damaged
         (True, [])
     """
     try:
         folder.mkdir(exist_ok=True)
-        inventory = _write(folder, content)
-    except (OSError, Damage) as error:
+        manifest = _write(folder, content)
+    except (OSError, DamagedCheckpointError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         raise StorageError(
-            f"'{folder}' cannot be written: {why}; {_intact(folder)}"
+            f"{folder}: cannot write: {why}; {_remaining(folder)}"
         ) from error
     with contextlib.suppress(OSError):  # the next call tries again
-        delete_files(past_keeping(folder, inventory, keep))
-    return _checkpoint(folder, inventory)
+        delete_files(_expired_files(folder, manifest, keep))
+    return _checkpoint(folder, manifest)
 
 
-def newest_good(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint whose files are all as they were written, or None.
+def latest_valid(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """Return the latest checkpoint whose files are all intact, or None.
 
-    With it comes a sentence about every newer one, which was found damaged.
+    The second value is a sentence for every later checkpoint, which is damaged.
 
     Raises:
-        UserError: The folder is there and cannot be read.
+        UserError: The folder exists and cannot be read.
     """
-    passed: list[str] = []
-    good: CheckpointManifest | None = None
-    for number in numbers_of(folder):
+    damaged: list[str] = []
+    valid: CheckpointManifest | None = None
+    for number in checkpoint_numbers(folder):
         try:
-            good = good_one(folder, number, digest_of)
+            valid = _read_valid(folder, number, file_digest)
             break
-        except Damage as damage:
-            passed.append(
-                f"checkpoint {number} in '{folder.parent}' is damaged ({damage})"
-            )
-    last = f"the one before it, of step {good.step}, is used" if good else NONE
-    ends = [*["the one before it is damaged too"] * (len(passed) - 1), last]
-    said = [f"{start}; {end}" for start, end in zip(passed, ends, strict=False)]
-    return _checkpoint(folder, good) if good else None, said
+        except DamagedCheckpointError as error:
+            damaged.append(f"{folder.parent}: checkpoint {number} is damaged ({error})")
+    last = f"using the one of step {valid.step}" if valid else "there is no earlier one"
+    ends = [*["the one before it is damaged, too"] * (len(damaged) - 1), last]
+    texts = [f"{start}; {end}" for start, end in zip(damaged, ends, strict=False)]
+    return _checkpoint(folder, valid) if valid else None, texts
 
 
-def superfluous(folder: Path) -> list[Path]:
-    """The files that the newest good checkpoint does without; none if there is none."""
-    newest, _ = newest_good(folder)
-    if newest is None:
+def removable_files(folder: Path) -> list[Path]:
+    """Return the files that the latest valid checkpoint does not need, if it exists."""
+    latest, _ = latest_valid(folder)
+    if latest is None:
         return []
-    return others(folder, [read_inventory(folder, newest.number)])
+    return _unneeded_files(folder, [read_checkpoint_manifest(folder, latest.number)])
 
 
-class _Hashing:
-    """A file of which the length and the checksum are known once it is written."""
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Return all files of checkpoints in a folder, including incomplete ones."""
+    temporary = re.compile(r"\.[0-9]{8}\.json\.[0-9a-f]{8}\.tmp")
+    return [
+        folder / name
+        for name in sorted(os.listdir(folder))
+        if checkpoint_number(name) is not None or temporary.fullmatch(name)
+    ]
+
+
+def checkpoint_numbers(folder: Path) -> list[int]:
+    """Return the numbers of the checkpoints that have a manifest, latest first."""
+    try:
+        names = [path.name for path in checkpoint_files(folder)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"{folder}: cannot read: {reason(error)}") from error
+    manifests = [name for name in names if name.endswith(MANIFEST_SUFFIX)]
+    return sorted((checkpoint_number(name) or 0 for name in manifests), reverse=True)
+
+
+def delete_files(paths: Iterable[Path]) -> None:
+    """Delete files of checkpoints, as far as possible, with manifests first.
+
+    So no manifest is left whose files are missing, even after a power failure.
+    """
+    paths = list(paths)
+    manifests = [path for path in paths if path.suffix == MANIFEST_SUFFIX]
+    data = [path for path in paths if path.suffix != MANIFEST_SUFFIX]
+    for group in (manifests, data):
+        for path in group:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        with contextlib.suppress(OSError):
+            for folder in {path.parent for path in group}:
+                fsync_dir(folder)
+
+
+def _checkpoint(folder: Path, manifest: "CheckpointManifest") -> Checkpoint:
+    number, step, _, metadata = manifest
+    arrays, env_states = (folder / file_name(number, x) for x in (ARRAYS, ENV_STATES))
+    segments = tuple(folder / name for name in manifest.segments)
+    return Checkpoint(number, step, metadata, arrays, env_states, segments)
+
+
+def _expired_files(folder: Path, latest: "CheckpointManifest", keep: int) -> list[Path]:
+    """Return the files that none of the latest `keep` valid checkpoints needs."""
+    kept = [latest]
+    for number in checkpoint_numbers(folder):
+        if len(kept) < keep and number < latest.number:
+            with contextlib.suppress(DamagedCheckpointError):
+                kept.append(_read_valid(folder, number, _cached_digest))
+    return _unneeded_files(folder, kept)
+
+
+def _unneeded_files(folder: Path, kept: Iterable["CheckpointManifest"]) -> list[Path]:
+    needed = {name for manifest in kept for name in manifest.files}
+    needed |= {file_name(manifest.number, MANIFEST_SUFFIX) for manifest in kept}
+    return [path for path in checkpoint_files(folder) if path.name not in needed]
+
+
+def _cached_digest(path: Path) -> str:
+    """Return the checksum of a file, computed once as long as the file is unchanged."""
+    try:
+        status = path.lstat()
+    except OSError as error:
+        raise _cannot_read(path.name, error) from error
+    return _digest_of_state(path, (status.st_ino, status.st_size, status.st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=1024)
+def _digest_of_state(path: Path, _: tuple[int, ...]) -> str:
+    return file_digest(path)
+
+
+class _HashingFile:
+    """A binary file that counts and hashes what is written to it."""
 
     def __init__(self, file: BinaryIO):
         self._file, self._bytes, self._hash = file, 0, checksum()
@@ -230,70 +231,246 @@ class _Hashing:
     def close(self) -> None:
         self._file.close()
 
-    def entry(self) -> Entry:
-        return Entry(self._bytes, self._hash.hexdigest())
+    def entry(self) -> "FileEntry":
+        return FileEntry(self._bytes, self._hash.hexdigest())
 
 
-def _write(folder: Path, content: Content) -> CheckpointManifest:
-    """Writes the three files and the manifest, or leaves nothing."""
-    taken = [number_of(path.name) or 0 for path in files_of(folder)]
-    number = max(taken, default=0) + 1
-    if number > LAST:
-        raise Damage(f"no number is left after {LAST}")
-    parts = {ARRAYS: content.arrays, WORLDS: content.worlds, SEGMENT: content.segment}
-    own = {what: folder / name_of(number, what) for what in (MANIFEST, *parts)}
+def _write(folder: Path, content: CheckpointContent) -> "CheckpointManifest":
+    """Write the data files and then the manifest; on failure delete all of them."""
+    used = [checkpoint_number(path.name) or 0 for path in checkpoint_files(folder)]
+    number = max(used, default=0) + 1
+    if number > MAX_NUMBER:
+        raise DamagedCheckpointError(f"there is no number after {MAX_NUMBER}")
+    data = {
+        ARRAYS: content.arrays,
+        ENV_STATES: content.env_states,
+        REPLAY_SEGMENT: content.replay_segment,
+    }
+    paths = {x: folder / file_name(number, x) for x in (MANIFEST_SUFFIX, *data)}
     try:
-        needed = _needed(folder, content.needs)
-        mine = {own[what].name: _file(own[what], x) for what, x in parts.items()}
-        files = dict(sorted((needed | mine).items()))
-        found = CheckpointManifest(number, content.step, files, dict(content.notes))
-        text = to_text(found)
-        # Before the manifest may exist, what it names has to.
-        sync_folder(folder)
-        atomic_write(own[MANIFEST], text)
-        sync_folder(folder)
+        entries = _segment_entries(folder, content.earlier_segments)
+        for suffix, arrays in data.items():
+            entries[paths[suffix].name] = _write_arrays(paths[suffix], arrays)
+        files = dict(sorted(entries.items()))
+        metadata = dict(content.metadata)
+        manifest = CheckpointManifest(number, content.step, files, metadata)
+        text = serialize_manifest(manifest)
+        # The files must be on disk before the manifest that names them.
+        fsync_dir(folder)
+        atomic_write(paths[MANIFEST_SUFFIX], text)
+        fsync_dir(folder)
     except BaseException:
-        delete_files(own.values())
+        delete_files(paths.values())
         raise
-    return found
+    return manifest
 
 
-def _file(path: Path, arrays: Mapping[str, NumPyArray]) -> Entry:
+def _write_arrays(path: Path, arrays: Mapping[str, NumPyArray]) -> "FileEntry":
     with path.open("xb") as file:
-        hashing = _Hashing(file)
+        hashing = _HashingFile(file)
         write_arrays(hashing, arrays.items())
         file.flush()
         os.fsync(file.fileno())
     return hashing.entry()
 
 
-def _needed(folder: Path, names: Iterable[str]) -> dict[str, Entry]:
-    """Earlier segments as the manifests know them; they are not read again."""
-    known: dict[str, Entry] = {}
-    for number in reversed(numbers_of(folder)):
-        with contextlib.suppress(Damage):
-            known |= read_inventory(folder, number).files
+def _segment_entries(folder: Path, names: Iterable[str]) -> dict[str, "FileEntry"]:
+    """Return the entries of earlier segments from their manifests, sizes checked."""
+    known: dict[str, FileEntry] = {}
+    for number in reversed(checkpoint_numbers(folder)):
+        with contextlib.suppress(DamagedCheckpointError):
+            known |= read_checkpoint_manifest(folder, number).files
     for name in names:
-        if name not in known or not name.endswith(SEGMENT):
-            raise Damage(f"it needs {name}, which no checkpoint there holds")
-    found = {name: known[name] for name in names}
-    check_sizes(folder, CheckpointManifest(0, 0, found, {}))
-    return found
+        if name not in known or not name.endswith(REPLAY_SEGMENT):
+            raise DamagedCheckpointError(f"{name} does not belong to any checkpoint")
+    entries = {name: known[name] for name in names}
+    check_sizes(folder, entries)
+    return entries
 
 
-def _intact(folder: Path) -> str:
-    """What is left after a failure, without reading all of it."""
+def _remaining(folder: Path) -> str:
+    """Say which checkpoint is left after a failure, without reading all of its data."""
     with contextlib.suppress(UserError):
-        for number in numbers_of(folder):
-            with contextlib.suppress(Damage):
-                inventory = read_inventory(folder, number)
-                check_sizes(folder, inventory)
-                return f"the checkpoint of step {inventory.step} is intact"
+        for number in checkpoint_numbers(folder):
+            with contextlib.suppress(DamagedCheckpointError):
+                manifest = read_checkpoint_manifest(folder, number)
+                check_sizes(folder, manifest.files)
+                return f"the checkpoint of step {manifest.step} is intact"
     return "there is no earlier checkpoint"
 
 
-def _checkpoint(folder: Path, inventory: CheckpointManifest) -> Checkpoint:
-    number, step, _, notes = inventory
-    arrays, worlds = (folder / name_of(number, what) for what in (ARRAYS, WORLDS))
-    segments = tuple(folder / name for name in inventory.segments)
-    return Checkpoint(number, step, notes, arrays, worlds, segments)
+# The manifest of a checkpoint
+
+
+class FileEntry(NamedTuple):
+    """The length and checksum of a file as it was written."""
+
+    bytes: int
+    blake2b: str
+
+
+class CheckpointManifest(NamedTuple):
+    """The content of a checkpoint's manifest."""
+
+    number: int
+    step: int
+    files: dict[str, FileEntry]  # sorted, so replay segments are oldest first
+    metadata: dict[str, Any]
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The names of the replay segments, oldest first."""
+        return tuple(name for name in self.files if name.endswith(REPLAY_SEGMENT))
+
+
+def file_name(number: int, suffix: str) -> str:
+    """Return the name of one of a checkpoint's files.
+
+    Example:
+        >>> file_name(12, ENV_STATES)
+        '00000012.worlds.npz'
+    """
+    return f"{number:08}{suffix}"
+
+
+def checkpoint_number(name: str) -> int | None:
+    """Return the number of the checkpoint that a file belongs to, or None.
+
+    Example:
+        >>> checkpoint_number("00000012.replay.npz"), checkpoint_number("../12.npz")
+        (12, None)
+    """
+    match = re.fullmatch(r"([0-9]{8})\.(json|[a-z.]*npz)", name)
+    return int(match[1]) if match else None
+
+
+def serialize_manifest(manifest: CheckpointManifest) -> str:
+    """Return a manifest as the text of its file.
+
+    Raises:
+        TypeError: The metadata are not JSON values.
+        ValueError: They are too long.
+    """
+    fields = {
+        "kind": CHECKPOINT_KIND,
+        "format": CHECKPOINT_FORMAT,
+        "number": manifest.number,
+        "step": manifest.step,
+        "files": {name: entry._asdict() for name, entry in manifest.files.items()},
+        "notes": manifest.metadata,
+    }
+    rest = json.dumps(fields)[1:] + "\n"
+    if len(rest) > MAX_MANIFEST_BYTES:
+        raise ValueError(f"checkpoint metadata too long: {len(rest)} bytes")
+    return CHECKSUM_PREFIX.format(checksum(rest.encode()).hexdigest()) + rest
+
+
+def read_checkpoint_manifest(folder: Path, number: int) -> CheckpointManifest:
+    """Read and verify the manifest of a checkpoint.
+
+    Raises:
+        DamagedCheckpointError: It is missing, damaged, or of another kind or format.
+    """
+    name = file_name(number, MANIFEST_SUFFIX)
+    try:
+        with open_regular(folder / name) as file:
+            content = file.read(MAX_MANIFEST_BYTES + len(CHECKSUM_PREFIX) + 65)
+        value: object = json.loads(content)
+    except OSError as error:
+        raise _cannot_read(name, error) from error
+    except (ValueError, RecursionError) as error:
+        raise DamagedCheckpointError(f"{name} is not valid JSON") from error
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if fields.get("kind") != CHECKPOINT_KIND:
+        raise DamagedCheckpointError(f"{name} is not the manifest of a checkpoint")
+    if fields.get("format") != CHECKPOINT_FORMAT:
+        got = repr(fields.get("format"))[:20]
+        raise DamagedCheckpointError(
+            f"{name} has format {got}, expected {CHECKPOINT_FORMAT}"
+        )
+    prefix = CHECKSUM_PREFIX.format(fields.get("blake2b")).encode(errors="replace")
+    digest = checksum(content[len(prefix) :]).hexdigest()
+    if content[: len(prefix)] != CHECKSUM_PREFIX.format(digest).encode():
+        raise DamagedCheckpointError(f"{name} has a wrong checksum")
+    if not _is_manifest(fields, number):
+        raise DamagedCheckpointError(f"{name} has invalid fields")
+    files = {file: FileEntry(**entry) for file, entry in fields["files"].items()}
+    return CheckpointManifest(number, fields["step"], files, fields["notes"])
+
+
+def check_sizes(folder: Path, files: Mapping[str, FileEntry]) -> None:
+    """Check that every file exists and has its length.
+
+    Raises:
+        DamagedCheckpointError: One does not.
+    """
+    for name, entry in files.items():
+        try:
+            with open_regular(folder / name) as file:
+                length = file.seek(0, os.SEEK_END)
+        except FileNotFoundError as error:
+            raise DamagedCheckpointError(f"{name} is missing") from error
+        except OSError as error:
+            raise _cannot_read(name, error) from error
+        if length != entry.bytes:
+            got = f"has {length} bytes, expected {entry.bytes}"
+            raise DamagedCheckpointError(f"{name} {got}")
+
+
+def file_digest(path: Path) -> str:
+    """Return the checksum of a file.
+
+    Raises:
+        DamagedCheckpointError: It cannot be read.
+    """
+    try:
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, checksum).hexdigest()
+    except OSError as error:
+        raise _cannot_read(path.name, error) from error
+
+
+def _read_valid(
+    folder: Path, number: int, digest: Callable[[Path], str]
+) -> CheckpointManifest:
+    """Return the manifest of a checkpoint whose files are all intact."""
+    manifest = read_checkpoint_manifest(folder, number)
+    check_sizes(folder, manifest.files)
+    for name, entry in manifest.files.items():
+        if digest(folder / name) != entry.blake2b:
+            raise DamagedCheckpointError(f"{name} has a wrong checksum")
+    return manifest
+
+
+def _is_manifest(fields: Mapping[str, Any], number: int) -> bool:
+    """Return whether a manifest names its own files, segments, and nothing else."""
+    files: object = fields.get("files")
+    if not isinstance(files, dict) or not isinstance(fields.get("notes"), dict):
+        return False
+    entries = cast("dict[str, object]", files)
+    own_files = [file_name(number, suffix) for suffix in (ARRAYS, ENV_STATES)]
+    segments = [name for name in entries if name not in own_files]
+    return (
+        fields.get("number") == number
+        and is_count(fields.get("step"), 2**63)
+        and all(name in entries for name in own_files)
+        and all(re.fullmatch(r"[0-9]{8}\.replay\.npz", name) for name in segments)
+        and segments == sorted(segments)
+        and segments[-1:] == [file_name(number, REPLAY_SEGMENT)]
+        and all(_is_entry(entry) for entry in entries.values())
+    )
+
+
+def _is_entry(entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    fields = cast("dict[str, object]", entry)
+    return (
+        sorted(fields) == sorted(FileEntry._fields)
+        and is_count(fields["bytes"], 2**63)
+        and isinstance(fields["blake2b"], str)
+    )
+
+
+def _cannot_read(name: str, error: OSError) -> DamagedCheckpointError:
+    return DamagedCheckpointError(f"cannot read {name}: {reason(error)}")

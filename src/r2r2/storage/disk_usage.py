@@ -1,4 +1,4 @@
-"""What runs take on the disk, and how some of it is freed."""
+"""The disk space that runs take, and how to free it."""
 
 import contextlib
 import os
@@ -8,130 +8,142 @@ from pathlib import Path
 from typing import NamedTuple
 
 from r2r2.config.errors import UserError
-from r2r2.storage import lock, manifest
-from r2r2.storage.checkpoints import FOLDER, delete_files, files_of, superfluous
+from r2r2.storage.checkpoints import (
+    CHECKPOINT_DIR,
+    checkpoint_files,
+    delete_files,
+    removable_files,
+)
 from r2r2.storage.files import StorageError, reason
+from r2r2.storage.run_folder import (
+    LOCK_FILE,
+    MANIFEST_FILE,
+    RunManifest,
+    is_locked,
+    lock_run,
+    read_manifest,
+)
 
 
-class Usage(NamedTuple):
-    """One run, and the bytes of what is in its folder."""
+class RunUsage(NamedTuple):
+    """A run and the size of its files in bytes."""
 
     run: Path
-    manifest: manifest.Manifest
-    held: bool  # a process trains it right now
+    manifest: RunManifest
+    locked: bool  # a process is training it
     checkpoints: int
     weights: int
     others: int
-    changed: float  # when a file of it last was, in seconds since 1970
+    modified: float  # last change of a file, seconds since 1970
 
     @property
     def total(self) -> int:
-        """Bytes of all of it."""
+        """The size of all files in bytes."""
         return self.checkpoints + self.weights + self.others
 
 
-def runs_below(folder: Path) -> list[Path]:
-    """The runs in a folder and in the folders in it, or the folder if it is a run.
+def find_runs(folder: Path) -> list[Path]:
+    """Return the runs below a folder, or the folder itself if it is a run.
 
-    Links are not followed: they could lead anywhere.
+    Symbolic links are not followed.
     """
-    found: list[Path] = []
-    waiting = [folder]
-    while waiting:
-        here = waiting.pop()
-        if manifest.read_manifest(here):
-            found.append(here)
+    runs: list[Path] = []
+    pending = [folder]
+    while pending:
+        current = pending.pop()
+        if read_manifest(current):
+            runs.append(current)
             continue
-        with contextlib.suppress(OSError), os.scandir(here) as entries:
-            inner = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
-            waiting += [here / name for name in inner]
-    return sorted(found)
+        with contextlib.suppress(OSError), os.scandir(current) as entries:
+            names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+            pending += [current / name for name in names]
+    return sorted(runs)
 
 
-def usage_of(run: Path) -> Usage:
-    """What a run takes; a link counts as itself.
+def run_usage(run: Path) -> RunUsage:
+    """Return the disk usage of a run; symbolic links are not followed.
 
     Raises:
-        UserError: It is no run any more.
+        UserError: It is not a run.
     """
-    known = manifest.read_manifest(run)
-    if known is None:
-        raise UserError(f"run is '{run}', which is not the folder of a run")
+    manifest = read_manifest(run)
+    if manifest is None:
+        raise UserError(f"{run}: not a run folder")
     sizes = {"checkpoints": 0, "weights": 0, "others": 0}
-    changed = 0.0
-    inside = str(run / FOLDER) + os.sep
-    for entry in _files(run):
-        with contextlib.suppress(OSError):  # what is gone meanwhile takes nothing
-            found = entry.stat(follow_symlinks=False)
-            own = "weights" if entry.name == "weights.npz" else "others"
-            kind = FOLDER if entry.path.startswith(inside) else own
-            sizes[kind] += found.st_size
-            changed = max(changed, found.st_mtime)
-    return Usage(run, known, lock.is_held(run), **sizes, changed=changed)
+    modified = 0.0
+    checkpoints = str(run / CHECKPOINT_DIR) + os.sep
+    for entry in _walk_files(run):
+        with contextlib.suppress(OSError):  # deleted in the meantime
+            status = entry.stat(follow_symlinks=False)
+            kind = "weights" if entry.name == "weights.npz" else "others"
+            kind = "checkpoints" if entry.path.startswith(checkpoints) else kind
+            sizes[kind] += status.st_size
+            modified = max(modified, status.st_mtime)
+    return RunUsage(run, manifest, is_locked(run), **sizes, modified=modified)
 
 
-def spare_checkpoints(usage: Usage) -> list[Path]:
-    """The files of checkpoints that a run can do without.
+def removable_checkpoints(usage: RunUsage) -> list[Path]:
+    """Return the files of checkpoints that a run does not need.
 
-    Of a finished run these are all; of an unfinished one those that the newest good
-    one does not need, for which its files are read. Of a run that is being trained, or
-    is of another version, it is none.
+    These are all files of a finished run, those that the latest valid checkpoint of an
+    unfinished run does not need, and none of a run that is being trained or that
+    another version of r2r2 wrote.
     """
-    folder = usage.run / FOLDER
-    if usage.held or folder.is_symlink() or not folder.is_dir():
+    folder = usage.run / CHECKPOINT_DIR
+    if usage.locked or folder.is_symlink() or not folder.is_dir():
         return []
     if usage.manifest.status == "finished":
-        return files_of(folder)
-    return superfluous(folder) if usage.manifest.status == "running" else []
+        return checkpoint_files(folder)
+    return removable_files(folder) if usage.manifest.status == "running" else []
 
 
-def bytes_of(paths: Iterable[Path]) -> int:
-    """How much files take together."""
+def total_bytes(paths: Iterable[Path]) -> int:
+    """Return the size of files in bytes."""
     return sum(path.lstat().st_size for path in paths)
 
 
-def free_checkpoints(usage: Usage, files: Iterable[Path]) -> None:
-    """Deletes what `spare_checkpoints` gave.
+def delete_checkpoints(usage: RunUsage, files: Iterable[Path]) -> None:
+    """Delete files that `removable_checkpoints` returned.
 
     Raises:
-        UserError: The run is in use, or another than it was.
+        UserError: The run is in use or has changed.
         StorageError: A file cannot be deleted.
     """
-    doomed = list(files)
-    with _untouched(usage):
-        delete_files(doomed)
-        with contextlib.suppress(OSError):  # it holds others too
-            (usage.run / FOLDER).rmdir()
-    if left := [path for path in doomed if os.path.lexists(path)]:
-        raise StorageError(f"'{left[0]}' cannot be deleted")
+    files = list(files)
+    with _lock_unchanged(usage):
+        delete_files(files)
+        with contextlib.suppress(OSError):  # it contains other files
+            (usage.run / CHECKPOINT_DIR).rmdir()
+    if remaining := [path for path in files if os.path.lexists(path)]:
+        raise StorageError(f"{remaining[0]}: cannot delete")
 
 
-def delete_run(usage: Usage) -> None:
-    """Deletes a run and all that is in its folder; links are deleted, not followed.
+def delete_run(usage: RunUsage) -> None:
+    """Delete a run and its folder; symbolic links are deleted, not followed.
 
     Raises:
-        UserError: The run is in use, or another than it was.
-        StorageError: Something in it cannot be deleted.
+        UserError: The run is in use or has changed.
+        StorageError: A file cannot be deleted.
     """
-    kept = (manifest.NAME, lock.NAME)
     try:
-        with _untouched(usage):
-            for name in sorted(set(os.listdir(usage.run)) - set(kept)):
+        with _lock_unchanged(usage):
+            names = set(os.listdir(usage.run)) - {MANIFEST_FILE, LOCK_FILE}
+            for name in sorted(names):
                 _delete(usage.run / name)
-            # The last: what an interruption leaves can be recognised as a run.
-            (usage.run / manifest.NAME).unlink()
+            # Last, so that after an interruption the rest is still known as a run.
+            (usage.run / MANIFEST_FILE).unlink()
         usage.run.rmdir()
     except (OSError, RecursionError) as error:
-        why = reason(error) if isinstance(error, OSError) else "it is too deep"
-        raise StorageError(f"'{usage.run}' cannot be deleted: {why}") from error
+        why = reason(error) if isinstance(error, OSError) else "nested too deeply"
+        raise StorageError(f"{usage.run}: cannot delete: {why}") from error
 
 
 @contextlib.contextmanager
-def _untouched(usage: Usage) -> Iterator[None]:
-    """Holds a run, which nobody may have gone on with since it was looked at."""
-    with lock.hold(usage.run):
-        if manifest.read_manifest(usage.run) != usage.manifest:
-            raise UserError(f"run is '{usage.run}', which has changed meanwhile")
+def _lock_unchanged(usage: RunUsage) -> Iterator[None]:
+    """Lock a run whose manifest must be the same as before."""
+    with lock_run(usage.run):
+        if read_manifest(usage.run) != usage.manifest:
+            raise UserError(f"{usage.run}: the run has changed in the meantime")
         yield
 
 
@@ -142,13 +154,13 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below a folder that is not a folder itself."""
-    waiting = [str(folder)]
-    while waiting:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+def _walk_files(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield all entries below a folder that are not folders."""
+    pending = [str(folder)]
+    while pending:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
+                    pending.append(entry.path)
                 else:
                     yield entry

@@ -1,4 +1,4 @@
-"""What evaluations measured, as a long CSV file that any tool can read."""
+"""The table of evaluations: a long-format CSV file."""
 
 import csv
 import io
@@ -6,11 +6,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from r2r2.storage.files import append_line, damaged, open_lines, read_lines, recording
+from r2r2.storage.files import (
+    append_line,
+    damaged_line,
+    open_log,
+    read_lines,
+    storage_errors,
+)
 
 
 class Row(NamedTuple):
-    """One measured number: which run, task and seed, what, and when."""
+    """One measured value of one task and seed."""
 
     exp_name: str
     env_name: str
@@ -24,22 +30,17 @@ HEADER = ",".join(Row._fields)
 
 
 def append_evaluations(path: Path, rows: Iterable[Row]) -> None:
-    """Appends rows to a CSV file, which is made with its header where it is missing.
-
-    Example:
-        >>> row = Row("demo", "Hopper-v5", 0, "return", 10_000, 312.5)
-        >>> append_evaluations(Path("evaluations.csv"), [row])  # doctest: +SKIP
-    """
-    lines = [_line(row) for row in rows]
-    with recording(path), open_lines(path) as file:
+    """Append rows to a table, which is created with its header if it is missing."""
+    lines = [_format_row(row) for row in rows]
+    with storage_errors(path), open_log(path) as file:
         if file.tell() == 0:
             append_line(file, HEADER)
         for line in lines:
             append_line(file, line)
 
 
-def cut_evaluations(path: Path, length: int) -> None:
-    """Takes back the rows beyond the first `length` bytes, or all of the file for 0."""
+def truncate_evaluations(path: Path, length: int) -> None:
+    """Truncate a table to `length` bytes; delete it if that is 0."""
     if not path.exists():
         return
     if length:
@@ -50,44 +51,40 @@ def cut_evaluations(path: Path, length: int) -> None:
 
 
 def read_evaluations(path: Path) -> list[Row]:
-    """The rows of a CSV file, in its order; a torn last line is left out.
+    """Return the rows of a table; an incomplete last line is ignored.
 
     Raises:
-        UserError: The file cannot be read, or a line of it is damaged.
+        UserError: The file cannot be read, or a line is damaged.
     """
     lines = read_lines(path)
     if lines[:1] != [HEADER]:
-        raise damaged(path, 1, f"it is not the header '{HEADER}'")
+        raise damaged_line(path, 1, f"not the header '{HEADER}'")
     rows = enumerate(lines[1:], start=2)
     return [parse_row(path, number, line) for number, line in rows]
 
 
-def _line(row: Row) -> str:
+def _format_row(row: Row) -> str:
     if any(end in name for name in (row[0], row[1], row[3]) for end in "\r\n"):
-        raise ValueError(f"a name with a line break cannot be recorded: {row}")
+        raise ValueError(f"names must not contain line breaks: {row}")
     text = io.StringIO()
-    # NumPy's float32 prints fewer digits than it holds.
+    # str() of a NumPy float32 has fewer digits than its value as a float.
     plain = row._replace(value=float(row.value))
     csv.writer(text, lineterminator="").writerow(plain)
     return text.getvalue()
 
 
 def parse_row(path: Path, number: int, line: str) -> Row:
-    """One line of a table of evaluations, its header apart.
+    """Return one line of a table, other than the header, as a row.
 
     Raises:
-        UserError: It is damaged; the refusal names the file and the line's number.
-
-    Example:
-        >>> parse_row(Path("evaluations.csv"), 2, "td7,Hopper-v5,0,return,9,1.5").value
-        1.5
+        UserError: The line is damaged; the error names the file and the line number.
     """
     try:
         (cells,) = csv.reader([line], strict=True)
         exp_name, env_name, seed, metric, env_step, value = cells
         row = Row(exp_name, env_name, int(seed), metric, int(env_step), float(value))
         if not (0 <= row.seed < 2**63 and 0 <= row.env_step < 2**63):
-            raise ValueError("more than any tool takes for a whole number")
+            raise ValueError("outside the range of 64-bit integers")
     except (csv.Error, ValueError) as error:
-        raise damaged(path, number, f"it does not hold {HEADER}") from error
+        raise damaged_line(path, number, f"expected {HEADER}") from error
     return row

@@ -1,4 +1,4 @@
-"""A folder of results that is there whole or not at all."""
+"""Atomic writes, and reads that do not trust the file."""
 
 import contextlib
 import errno
@@ -10,24 +10,26 @@ import shutil
 import stat
 from collections.abc import Collection, Generator, Mapping
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeGuard, cast
 
 from r2r2.config.errors import UserError
 
+MAX_INT = 2**62  # every integer of a run lies below; its double does not overflow
+
 
 class StorageError(Exception):
-    """What a run has to write, or to delete, could not be; its text is a sentence.
+    """A file of a run cannot be written or deleted; the text is one sentence.
 
-    Unlike a `UserError` it is not about what was asked for: the disk is full, say.
+    Unlike a `UserError` it does not come from the input: the disk is full, for example.
 
     Example:
-        >>> str(StorageError("'runs' cannot be written: No space left on device"))
-        "'runs' cannot be written: No space left on device"
+        >>> str(StorageError("runs/x: cannot write: No space left on device"))
+        'runs/x: cannot write: No space left on device'
     """
 
 
 def reason(error: OSError) -> str:
-    """Why the operating system could not do something, without the file's name.
+    """Return the operating system's message without the file name.
 
     Example:
         >>> reason(OSError(28, "No space left on device", "runs/x/events.jsonl"))
@@ -36,13 +38,16 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-@contextlib.contextmanager
-def replacing(path: Path) -> Generator[Path]:
-    """A name to write to, which becomes `path` when all of it has been written.
+# Writing
 
-    After an error, or an interruption, the old file stands as it was.
+
+@contextlib.contextmanager
+def atomic_replace(path: Path) -> Generator[Path]:
+    """Yield a temporary path; rename it to `path` if the block succeeds.
+
+    After an error or an interruption the old file is unchanged.
     """
-    # In the same folder, because a replacement is atomic within one file system only.
+    # In the same folder, because a rename is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
@@ -53,220 +58,274 @@ def replacing(path: Path) -> Generator[Path]:
         raise
 
 
+@contextlib.contextmanager
+def atomic_open(path: Path) -> Generator[BinaryIO]:
+    """Yield a new binary file that replaces `path`, synced to disk, on success."""
+    with atomic_replace(path) as temporary, temporary.open("xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def atomic_write(path: Path, data: bytes | str) -> None:
-    """Writes a file so that a reader, or a crash, sees the old or the new one whole.
+    """Write a file so that readers, even after a crash, see the old or the new content.
 
     Text is written as UTF-8.
 
     Raises:
         OSError: The disk is full, or the folder is missing or not writable.
     """
-    content = data.encode() if isinstance(data, str) else data
-    with replacing(path) as temporary, temporary.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    with atomic_open(path) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
 
 
-def sync_file(path: Path) -> None:
-    """Waits until a file is on the disk as it is."""
+def fsync_file(path: Path) -> None:
+    """Flush the content of a file to disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
-def sync_folder(path: Path) -> None:
-    """Waits until the names in a folder are on the disk, as `fsync` does for content.
+def fsync_dir(path: Path) -> None:
+    """Flush the names in a folder to disk.
 
-    Without it a power cut may keep a file that was renamed last and lose those that
-    came before.
+    Without it, a power failure can keep a file that was renamed last and lose the files
+    that were renamed before.
     """
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
-def open_plain(path: Path) -> io.BufferedReader:
-    """Opens an ordinary file to read it.
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Generator[None]:
+    """Convert an OSError of the block into a StorageError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot write: {reason(error)}; the last checkpoint is intact, "
+            "run the same command again to resume from it"
+        ) from error
 
-    A link could lead out of a run's folder, and a pipe would be waited for for ever:
-    neither is opened.
+
+# Reading
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a regular file for reading.
+
+    Symbolic links could lead out of the run folder, and opening a pipe could block
+    forever, so neither is opened.
 
     Raises:
-        OSError: It is missing, a link, or anything else that is not a file.
+        OSError: The file is missing or not a regular file.
     """
-    return open(_plain(path, os.O_RDONLY), "rb")
+    return open(_open_descriptor(path, os.O_RDONLY), "rb")
 
 
-def _plain(path: Path, flags: int) -> int:
-    """The number under which an ordinary file is opened."""
+def _open_descriptor(path: Path, flags: int) -> int:
     if path.is_symlink():
-        raise OSError(errno.ELOOP, "it is a link", str(path))
-    safely = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    number = os.open(path, flags | safely, 0o666)
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise OSError(errno.EINVAL, "it is not a file", str(path))
-    return number
+        raise OSError(errno.ELOOP, "is a symbolic link", str(path))
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return descriptor
 
 
-def read_plain(path: Path, most: int = 2**26) -> bytes:
-    """The content of an ordinary file that has no reason to be long.
+def read_regular(path: Path, max_bytes: int = 2**26) -> bytes:
+    """Return the content of a regular file of limited size.
 
     Raises:
-        OSError: As `open_plain`, or it is longer than `most` bytes.
+        OSError: As `open_regular`, or the file is longer than `max_bytes`.
     """
-    with open_plain(path) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"it is longer than {most} bytes", str(path))
+    with open_regular(path) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"is longer than {max_bytes} bytes", str(path))
     return content
 
 
-def open_lines(path: Path) -> BinaryIO:
-    """Opens a file to append whole lines to it.
+# Logs: files of lines that are only appended to
 
-    A last line without its end, as a killed run leaves it, is cut off: the next line
-    would otherwise be glued to it.
+
+def open_log(path: Path) -> BinaryIO:
+    """Open a log for appending and cut off an incomplete last line.
+
+    A killed process leaves such a line; the next one would be appended to it.
 
     Raises:
-        OSError: It cannot be opened, or is a link or anything else that is not a file.
+        OSError: The file cannot be opened or is not a regular file.
     """
-    file = open(_plain(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+b")
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+    file = open(_open_descriptor(path, flags), "a+b")
     file.seek(0)
-    content = file.read()
-    file.truncate(content.rfind(b"\n") + 1)
+    file.truncate(file.read().rfind(b"\n") + 1)
     file.seek(0, os.SEEK_END)
     return file
 
 
 def append_line(file: BinaryIO, line: str) -> None:
-    """Appends one line in one piece and hands it to the operating system."""
+    """Append one line with a single write and flush it to the operating system."""
     file.write(f"{line}\n".encode())
     file.flush()
 
 
-@contextlib.contextmanager
-def recording(path: Path) -> Generator[None]:
-    """Turns what the system says against writing into a sentence.
-
-    Raises:
-        StorageError: It said something.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"'{path}' cannot be written: {reason(error)}; the last checkpoint is "
-            "intact, and the same command goes on from it"
-        ) from error
-
-
 def read_lines(path: Path) -> list[str]:
-    """The whole lines of a file, without their ends.
-
-    A last line without its end is what a killed run leaves behind; it is left out.
+    """Return the lines of a log; an incomplete last line is ignored.
 
     Raises:
         UserError: The file cannot be read, or a line is not UTF-8.
     """
     try:
-        with open_plain(path) as file:
-            whole = file.read().split(b"\n")[:-1]
+        with open_regular(path) as file:
+            complete = file.read().split(b"\n")[:-1]
     except OSError as error:
-        raise UserError(f"'{path}' cannot be read: {reason(error)}") from error
+        raise UserError(f"{path}: cannot read: {reason(error)}") from error
     lines: list[str] = []
-    for number, line in enumerate(whole, start=1):
+    for number, line in enumerate(complete, start=1):
         try:
             lines.append(line.decode())
         except UnicodeDecodeError as error:
-            raise damaged(path, number, "it is not UTF-8") from error
+            raise damaged_line(path, number, "not valid UTF-8") from error
     return lines
 
 
-def damaged(path: Path, number: int, why: str) -> UserError:
-    """The refusal of one line of a file; lines count from 1.
+def damaged_line(path: Path, number: int, why: str) -> UserError:
+    """Return the error for one line of a log; lines count from 1.
 
     Example:
-        >>> str(damaged(Path("events.jsonl"), 3, "it is not JSON"))
-        "line 3 of 'events.jsonl' is damaged: it is not JSON"
+        >>> str(damaged_line(Path("events.jsonl"), 3, "not valid JSON"))
+        'events.jsonl: line 3 is damaged: not valid JSON'
     """
-    return UserError(f"line {number} of '{path}' is damaged: {why}")
+    return UserError(f"{path}: line {number} is damaged: {why}")
 
 
-NAME = "report.json"
-KIND = "r2r2 report"
+# JSON written by anyone
 
 
-def check_vacant(path: Path, names: Collection[str]) -> None:
-    """Refuses a place where a report would delete, or mix with, what is not one.
+def read_json_object(path: Path) -> dict[str, object] | None:
+    """Return the JSON object in a file, or None if it cannot be read as one."""
+    try:
+        content: object = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return cast("dict[str, object]", content) if isinstance(content, dict) else None
 
-    Args:
-        path: where it is to be.
-        names: of all that a report consists of.
+
+def is_count(value: object, limit: int = MAX_INT) -> TypeGuard[int]:
+    """Return whether a JSON value is an integer in [0, limit); booleans are not.
+
+    Example:
+        >>> is_count(3), is_count(-1), is_count(True), is_count(3.0), is_count(3, 3)
+        (True, False, False, False, False)
+    """
+    return type(value) is int and 0 <= value < limit
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a JSON value is a float or an integer that a float can hold."""
+    return type(value) is float or (type(value) is int and abs(value) < MAX_INT)
+
+
+def parse_count(name: str, value: object) -> int:
+    """Return a JSON field as a count.
 
     Raises:
-        UserError: Something else is there, or a report with other things in it.
+        ValueError: `is_count` is false.
+    """
+    if not is_count(value):
+        raise ValueError(f"{name}: expected an integer >= 0, got {value!r:.40}")
+    return value
+
+
+def parse_number(name: str, value: object) -> float:
+    """Return a JSON field as a float; events write non-finite numbers as strings.
+
+    Raises:
+        ValueError: It is neither a number nor "nan", "inf" or "-inf".
 
     Example:
-        >>> check_vacant(Path("no/such/folder"), ["index.html"])
+        >>> parse_number("x", 2), parse_number("x", "-inf")
+        (2.0, -inf)
+    """
+    if is_number(value) or value in ("nan", "inf", "-inf"):
+        return float(cast(float, value))
+    raise ValueError(f"{name}: expected a number, got {value!r:.40}")
+
+
+# Folders that are replaced as a whole: reports
+
+REPORT_FILE = "report.json"
+REPORT_KIND = "r2r2 report"
+
+
+def check_report_dir(path: Path, names: Collection[str]) -> None:
+    """Check that a report can be written to a folder without deleting other files.
+
+    Args:
+        path: the folder; it may be missing, empty or an earlier report.
+        names: the entries of a report.
+
+    Raises:
+        UserError: The folder contains something else.
     """
     try:
         if not path.exists() and not path.is_symlink():
             return
         if not path.is_dir() or path.is_symlink():
-            raise UserError(f"out is '{path}', which is no folder; give another name")
-        found = sorted(entry.name for entry in path.iterdir())
+            raise UserError(f"{path}: not a folder; choose another --out")
+        entries = sorted(entry.name for entry in path.iterdir())
     except OSError as error:
-        raise _unwritable(path, error) from error
-    if found and not _is_report(path):
+        raise _cannot_write(path, error) from error
+    report = read_json_object(path / REPORT_FILE) or {}
+    if entries and report.get("kind") != REPORT_KIND:
+        raise UserError(f"{path}: not empty and not a report; choose another --out")
+    if others := [name for name in entries if name not in (*names, REPORT_FILE)]:
         raise UserError(
-            f"out is '{path}', which is not empty and not a report, so it is not "
-            "replaced; give another folder with --out"
-        )
-    if others := [name for name in found if name not in (*names, NAME)]:
-        raise UserError(
-            f"out is '{path}', a report with {others[0]!r} in it besides, which would "
-            "be lost; move that, or give another folder with --out"
+            f"{path}: this report also contains {others[0]!r}, which would be deleted; "
+            "move that file or choose another --out"
         )
 
 
 @contextlib.contextmanager
-def replacing_folder(
+def atomic_dir(
     path: Path, facts: Mapping[str, object], names: Collection[str]
 ) -> Generator[Path]:
-    """A new folder to write to, which takes the place of `path` when all is written.
+    """Yield a new folder that replaces the report at `path` if the block succeeds.
 
-    After an error, or an interruption, what was there stands as it was.
+    After an error or an interruption the old folder is unchanged.
 
     Args:
-        path: a place that `check_vacant` has let pass.
-        facts: kept in the folder's `report.json`, by which it is known as a report.
-        names: of all that a report consists of.
+        path: a folder that `check_report_dir` accepts.
+        facts: content of the folder's `report.json`, which marks it as a report.
+        names: the entries of a report.
 
     Raises:
-        UserError: Nothing can be written there, or something else is there meanwhile.
+        UserError: The folder cannot be written, or something else was put there.
     """
-    whole = path.absolute()
-    mark = secrets.token_hex(4)
-    # Beside it, because a folder is renamed within one file system only.
-    new, old = (whole.with_name(f".{whole.name}.{mark}.{x}") for x in ("new", "old"))
+    target, token = path.absolute(), secrets.token_hex(4)
+    # Next to the target, because a folder is renamed within one file system only.
+    new = target.with_name(f".{target.name}.{token}.new")
+    old = target.with_name(f".{target.name}.{token}.old")
     try:
         new.mkdir(parents=True)
         yield new
-        text = json.dumps({"kind": KIND, **facts}, indent=2) + "\n"
-        atomic_write(new / NAME, text)
-        check_vacant(path, names)
-        _swap(whole, new, old)
+        text = json.dumps({"kind": REPORT_KIND, **facts}, indent=2) + "\n"
+        atomic_write(new / REPORT_FILE, text)
+        check_report_dir(path, names)
+        _swap(target, new, old)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _cannot_write(path, error) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
 def _swap(path: Path, new: Path, old: Path) -> None:
-    """Puts `new` in the place of `path`, which is deleted only once `new` is there."""
+    """Replace `path` by `new`; delete the old folder only once `new` is in place."""
     try:
         if path.exists():
             path.rename(old)
@@ -277,15 +336,5 @@ def _swap(path: Path, new: Path, old: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _is_report(path: Path) -> bool:
-    try:
-        content: object = json.loads(read_plain(path / NAME))
-    except (OSError, ValueError, RecursionError):
-        return False
-    if not isinstance(content, dict):
-        return False
-    return cast("dict[str, object]", content).get("kind") == KIND
-
-
-def _unwritable(path: Path, error: OSError) -> UserError:
-    return UserError(f"out is '{path}', which cannot be written: {reason(error)}")
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot write: {reason(error)}")

@@ -1,27 +1,43 @@
-"""One command is one run is one folder."""
+"""Each command creates one run folder: its layout, manifest and lock."""
 
+import contextlib
+import fcntl
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from r2r2.config.errors import UserError
 from r2r2.config.toml_io import LONGEST, parse_toml
-from r2r2.storage import lock, manifest
-from r2r2.storage.files import atomic_write, read_plain
+from r2r2.storage.files import (
+    atomic_write,
+    open_regular,
+    read_json_object,
+    read_regular,
+    reason,
+)
 
-CONFIG = "config.toml"
-EVENTS, EVALUATIONS = "events.jsonl", "evaluations.csv"
+CONFIG_FILE = "config.toml"
+EVENTS_FILE, EVALUATIONS_FILE = "events.jsonl", "evaluations.csv"
+MANIFEST_FILE, LOCK_FILE = "manifest.json", "lock"
+RUN_KIND = "r2r2 run"
+RUN_FORMAT = 1
+# Processes that only check whether a run is locked hold the lock for a moment, too.
+LOCK_TIMEOUT = 0.5  # seconds
+
+Status = Literal["running", "finished"]
 
 
 class RunFolder(NamedTuple):
-    """Where a run keeps what it writes; made by `create_run` or `open_run`.
+    """The files of a run; made by `create_run` or `open_run`.
 
     Example:
         if not overwrite and is_finished(path, config_text):
-            return  # nothing to do: this very run is already there
+            return
         folder = create_run(path, config_text, [m.name for m in members], overwrite)
         ...
         folder.finish()
@@ -32,13 +48,13 @@ class RunFolder(NamedTuple):
 
     @property
     def events(self) -> Path:
-        """The log of events."""
-        return self.path / EVENTS
+        """The event log."""
+        return self.path / EVENTS_FILE
 
     @property
     def evaluations(self) -> Path:
         """The table of evaluations."""
-        return self.path / EVALUATIONS
+        return self.path / EVALUATIONS_FILE
 
     @property
     def curve(self) -> Path:
@@ -47,194 +63,196 @@ class RunFolder(NamedTuple):
 
     @property
     def tensorboard(self) -> Path:
-        """The folder of TensorBoard's files, if the run was asked for some."""
+        """The folder of TensorBoard's files."""
         return self.path / "tensorboard"
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of checkpoints, from which the run can go on."""
+        """The folder of checkpoints from which the run can be resumed."""
         return self.path / "checkpoints"
 
     def weights(self, member: str) -> Path:
-        """The weights of one of the run's members."""
-        return self._own(member) / "weights.npz"
+        """Return the weights file of a member."""
+        return self._member_dir(member) / "weights.npz"
 
     def report(self, member: str) -> Path:
-        """Why one of the run's members was stopped, if it was."""
-        return self._own(member) / "stopped.json"
+        """Return the file that says why a member was stopped."""
+        return self._member_dir(member) / "stopped.json"
 
-    def _own(self, member: str) -> Path:
+    def _member_dir(self, member: str) -> Path:
         if member not in self.members:
             raise ValueError(f"{member!r} is not a member of {self.path}")
         return self.path / member
 
     def config_text(self) -> str:
-        """The resolved config, as it was handed to `create_run`.
+        """Return the resolved config as it was given to `create_run`.
 
         Raises:
             UserError: It cannot be read.
         """
+        path = self.path / CONFIG_FILE
         try:
-            return read_plain(self.path / CONFIG, LONGEST).decode()
-        except (OSError, UnicodeDecodeError) as error:
-            raise _unfit(self.path, f"has no readable {CONFIG}") from error
+            return read_regular(path, LONGEST).decode()
+        except OSError as error:
+            raise UserError(f"{path}: cannot read: {reason(error)}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: cannot read: not valid UTF-8") from error
 
     def write_versions(self, versions: Mapping[str, str]) -> None:
-        """Keeps what the run was made with."""
+        """Write the versions that the run uses."""
         content = json.dumps(dict(versions), indent=2) + "\n"
         atomic_write(self.path / "versions.json", content)
 
     def finish(self) -> None:
-        """Marks the run as finished; until then it counts as unfinished."""
-        manifest.write_manifest(self.path, self.members, "finished")
+        """Mark the run as finished."""
+        write_manifest(self.path, self.members, "finished")
 
 
 def create_run(
     path: Path, config_text: str, members: Sequence[str], overwrite: bool
 ) -> RunFolder:
-    """Makes the folder of a new run, with its config and a folder per member.
+    """Create the folder of a new run, with its config and a folder per member.
 
     Args:
-        path: The folder; it may exist if it is empty, or a run and `overwrite` is set.
-        config_text: The resolved config.
-        members: The names of the members, each the name of a folder.
-        overwrite: Whether a run that is there already is deleted.
+        path: the folder; it may be missing, empty, or a run if `overwrite` is set.
+        config_text: the resolved config.
+        members: the names of the members, each valid as a folder name.
+        overwrite: delete a run that is already there.
 
     Raises:
-        UserError: Something else is there, or nothing can be written there; a folder
+        UserError: The folder contains something else or cannot be written; a folder
             that is not a run is never deleted.
     """
-    manifest.check_members(members)
+    check_members(members)
     try:
-        _check_vacant(path, config_text, overwrite)
+        _check_available(path, config_text, overwrite)
         path.mkdir(parents=True, exist_ok=True)
-        # The manifest goes first: a crash from here on leaves an unfinished run.
-        manifest.write_manifest(path, members, "running")
-        _empty(path)
-        atomic_write(path / CONFIG, config_text)
+        # First, so that a crash from here on leaves a folder known as a run.
+        write_manifest(path, members, "running")
+        _delete_contents(path)
+        atomic_write(path / CONFIG_FILE, config_text)
         for member in members:
             (path / member).mkdir()
     except OSError as error:
-        raise UserError(
-            f"out is '{path}', which cannot be written: {error.strerror}"
-        ) from error
+        raise _cannot_write(path, error) from error
     return RunFolder(path, tuple(members))
 
 
 def reopen_run(path: Path, config_text: str) -> RunFolder:
-    """The folder of a run that goes on, with a config that may have more steps.
+    """Open a run to resume it, and write its config, which may have more steps.
 
     Raises:
-        UserError: no run that this version can read, or nothing can be written.
+        UserError: It is not a run of this format, or it cannot be written.
     """
     folder = open_run(path)
     try:
-        _check_inside(path)
-        manifest.write_manifest(path, folder.members, "running")
-        atomic_write(path / CONFIG, config_text)
+        _check_entries(path)
+        write_manifest(path, folder.members, "running")
+        atomic_write(path / CONFIG_FILE, config_text)
         for member in folder.members:
             (path / member).mkdir(exist_ok=True)
     except OSError as error:
-        raise UserError(
-            f"out is '{path}', which cannot be written: {error.strerror}"
-        ) from error
+        raise _cannot_write(path, error) from error
     return folder
 
 
 def open_run(path: Path) -> RunFolder:
-    """The folder of a run that is there, finished or not.
+    """Open an existing run, finished or not.
 
     Raises:
         UserError: There is no run that this version can read.
     """
     try:
-        exists, held = path.exists(), path.is_dir() and (path / manifest.NAME).exists()
+        exists = path.exists()
+        has_manifest = path.is_dir() and (path / MANIFEST_FILE).exists()
     except OSError as error:
-        raise _unfit(path, f"cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot read: {reason(error)}") from error
     if not exists:
-        raise _unfit(path, "does not exist")
-    if not held:
-        raise _unfit(path, f"is not the folder of a run: it has no {manifest.NAME}")
-    found = manifest.read_manifest(path)
-    if found is None:
-        raise _unfit(path, f"has a {manifest.NAME} that is damaged or no run's")
-    if found.format != manifest.FORMAT:
-        known = f"this version of r2r2 reads {manifest.FORMAT}"
-        raise _unfit(path, f"has a {manifest.NAME} of format {found.format}; {known}")
-    return RunFolder(path, found.members)
-
-
-def _check_inside(path: Path) -> None:
-    """Refuses a run whose files lie elsewhere: nothing outside it is to be written."""
-    for folder, inner, files in os.walk(path):
-        for entry in (Path(folder, name) for name in sorted([*inner, *files])):
-            if entry.is_symlink() or not (entry.is_file() or entry.is_dir()):
-                what = "is a link" if entry.is_symlink() else "is no file"
-                raise _unfit(path, f"cannot go on: '{entry}' {what}")
-    for name in (EVENTS, EVALUATIONS):
-        if (path / name).is_dir():
-            raise _unfit(path, f"cannot go on: '{path / name}' is a folder")
+        raise UserError(f"{path}: does not exist")
+    if not has_manifest:
+        raise UserError(f"{path}: not a run folder; it has no {MANIFEST_FILE}")
+    manifest = read_manifest(path)
+    if manifest is None:
+        raise UserError(f"{path / MANIFEST_FILE}: damaged or not a run's manifest")
+    if manifest.format != RUN_FORMAT:
+        raise UserError(
+            f"{path / MANIFEST_FILE}: unsupported format; expected {RUN_FORMAT}, got "
+            f"{manifest.format}"
+        )
+    return RunFolder(path, manifest.members)
 
 
 def is_finished(path: Path, config_text: str) -> bool:
-    """Whether a finished run of exactly this config is already there."""
-    found = manifest.read_manifest(path)
-    over = found is not None and found.status == "finished"
-    return over and _same(path, config_text)
+    """Return whether the folder holds a finished run of exactly this config."""
+    manifest = read_manifest(path)
+    finished = manifest is not None and manifest.status == "finished"
+    return finished and _has_config(path, config_text)
 
 
-def _check_vacant(path: Path, config_text: str, overwrite: bool) -> None:
-    """Refuses a folder in which a run would mix with, or delete, what it must not."""
+def _check_entries(path: Path) -> None:
+    """Reject a run with links or special files: resuming must write only inside it."""
+    for folder, subfolders, files in os.walk(path):
+        for entry in (Path(folder, name) for name in sorted([*subfolders, *files])):
+            if entry.is_symlink():
+                raise UserError(f"{entry}: is a symbolic link; cannot resume the run")
+            if not (entry.is_file() or entry.is_dir()):
+                raise UserError(f"{entry}: not a regular file; cannot resume the run")
+    for name in (EVENTS_FILE, EVALUATIONS_FILE):
+        if (path / name).is_dir():
+            raise UserError(f"{path / name}: is a folder; cannot resume the run")
+
+
+def _check_available(path: Path, config_text: str, overwrite: bool) -> None:
+    """Reject a folder whose content a new run would mix with or wrongly delete."""
     if not path.exists():
         return
     if not path.is_dir():
-        raise UserError(f"out is '{path}', which is a file; give a folder")
+        raise UserError(f"{path}: is a file; expected a folder")
     if not any(path.iterdir()):
         return
-    found = manifest.read_manifest(path)
-    if found is None:
+    manifest = read_manifest(path)
+    if manifest is None:
         raise UserError(
-            f"out is '{path}', which is not empty and not the folder of a run, so not "
-            "even --overwrite deletes it; give another folder"
+            f"{path}: not empty and not a run folder, so --overwrite does not delete "
+            "it; choose another --out"
         )
     if not overwrite:
-        same = _same(path, config_text)
-        other = f"another config{_difference(path, config_text)}"
-        config = "this config" if same else other
-        what = {
-            "finished": f"a finished run of {config}",
-            "running": f"an unfinished run of {config}",
+        same = _has_config(path, config_text)
+        config = "the same config" if same else _other_config(path, config_text)
+        content = {
+            "finished": f"a finished run with {config}",
+            "running": f"an unfinished run with {config}",
             "unknown": "a run of another version of r2r2",
-        }[found.status]
+        }[manifest.status]
         raise UserError(
-            f"out is '{path}', which holds {what}; give another folder with --out, or "
-            "--overwrite to delete it"
+            f"{path}: contains {content}; choose another --out, or add --overwrite to "
+            "delete it"
         )
 
 
-def _same(path: Path, config_text: str) -> bool:
+def _has_config(path: Path, config_text: str) -> bool:
     try:
-        return read_plain(path / CONFIG, LONGEST) == config_text.encode()
+        return read_regular(path / CONFIG_FILE, LONGEST) == config_text.encode()
     except OSError:
         return False
 
 
-def _difference(path: Path, config_text: str) -> str:
-    """In brackets, the first fields in which the run that is there differs."""
+def _other_config(path: Path, config_text: str) -> str:
+    """Describe a config by the first fields in which it differs from another."""
     try:
-        there = parse_toml(read_plain(path / CONFIG, LONGEST).decode())
-        here = parse_toml(config_text)
+        old = parse_toml(read_regular(path / CONFIG_FILE, LONGEST).decode())
+        new = parse_toml(config_text)
     except (OSError, ValueError, RecursionError):
-        return ""
-    names = [name for name in here if here[name] != there.get(name)]
-    shown = [f"{n} is {there.get(n)} there, {here[n]} here" for n in names[:2]]
-    return f" ({'; '.join(shown)})" if shown else ""
+        return "another config"
+    names = [name for name in new if new[name] != old.get(name)]
+    shown = [f"{name} is {old.get(name)}, not {new[name]}" for name in names[:2]]
+    return f"another config ({'; '.join(shown)})" if shown else "another config"
 
 
-def _empty(path: Path) -> None:
-    """Deletes all but manifest and lock; a link is deleted, not followed."""
+def _delete_contents(path: Path) -> None:
+    """Delete all but manifest and lock; links are deleted, not followed."""
     for entry in path.iterdir():
-        if entry.name in (manifest.NAME, lock.NAME):
+        if entry.name in (MANIFEST_FILE, LOCK_FILE):
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -242,5 +260,171 @@ def _empty(path: Path) -> None:
             entry.unlink()
 
 
-def _unfit(path: Path, why: str) -> UserError:
-    return UserError(f"run is '{path}', which {why}")
+def _cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot write: {reason(error)}")
+
+
+# The manifest, which marks a folder as a run
+
+
+class RunManifest(NamedTuple):
+    """The content of a run's manifest; of another format, only the format."""
+
+    format: int
+    status: Status | Literal["unknown"]
+    members: tuple[str, ...]
+
+
+def write_manifest(run: Path, members: Sequence[str], status: Status) -> None:
+    """Write the manifest of a run atomically."""
+    manifest = {
+        "kind": RUN_KIND,
+        "format": RUN_FORMAT,
+        "status": status,
+        "members": list(members),
+    }
+    atomic_write(run / MANIFEST_FILE, json.dumps(manifest, indent=2) + "\n")
+
+
+def read_manifest(run: Path) -> RunManifest | None:
+    """Return the manifest of a folder, or None if the folder is not a run."""
+    fields = read_json_object(run / MANIFEST_FILE) or {}
+    number, status, members = (fields.get(k) for k in ("format", "status", "members"))
+    if fields.get("kind") != RUN_KIND or not isinstance(number, int):
+        return None
+    if number != RUN_FORMAT:
+        return RunManifest(number, "unknown", ())
+    if status not in ("running", "finished") or not isinstance(members, list):
+        return None
+    names = [str(name) for name in cast("list[object]", members)]
+    if names != members or not all(is_member_name(name) for name in names):
+        return None
+    return RunManifest(number, status, tuple(names))
+
+
+def check_members(members: Sequence[str]) -> None:
+    """Check that each member can have its own folder inside a run."""
+    for name in members:
+        if not is_member_name(name):
+            raise UserError(f"member {name!r}: not a valid folder name")
+        if members.count(name) > 1:
+            raise UserError(f"member {name!r}: given twice")
+
+
+def is_member_name(name: str) -> bool:
+    """Return whether a name is a folder inside the run, distinct from the run's files.
+
+    Example:
+        >>> [is_member_name(name) for name in ("Hopper-v5_s3", "..", "curve.png")]
+        [True, False, False]
+    """
+    is_file = re.search(r"\.(csv|json|jsonl|png|toml)$", name)
+    plain = re.fullmatch(r"[\w.+-]+", name)
+    return plain is not None and is_file is None and name.strip(".") != ""
+
+
+# The lock: one process at a time trains a run
+
+
+@contextlib.contextmanager
+def lock_run(run: Path, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
+    """Keep other processes from training or cleaning a run during the block.
+
+    The system releases the lock of a process that dies.
+
+    Raises:
+        UserError: Another process holds the lock, or the folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as run:
+        ...     with lock_run(Path(run)):
+        ...         inside = is_locked(Path(run))
+        ...     inside, is_locked(Path(run))
+        (True, False)
+    """
+    try:
+        descriptor = _acquire(run, timeout)
+    except OSError as error:
+        raise _cannot_write(run, error) from error
+    try:
+        with contextlib.suppress(OSError):  # locking works on a full disk, too
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
+        yield
+    finally:
+        # Before releasing: a process that opens the name from now on makes a new file.
+        with contextlib.suppress(OSError):
+            (run / LOCK_FILE).unlink()
+        os.close(descriptor)
+
+
+def is_locked(run: Path) -> bool:
+    """Return whether a process holds the lock of a run."""
+    try:
+        with open_regular(run / LOCK_FILE) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def check_unlocked(run: Path) -> None:
+    """Check that no process holds the lock of a run.
+
+    Raises:
+        UserError: A process does.
+    """
+    if is_locked(run):
+        raise _in_use(run)
+
+
+def lock_owner(run: Path) -> str:
+    """Return a description of the process that holds the lock of a run."""
+    pid = lock_pid(run)
+    if pid is None:
+        return "another process"
+    return "this process" if pid == os.getpid() else f"another process (pid {pid})"
+
+
+def lock_pid(run: Path) -> int | None:
+    """Return the pid in a run's lock file, or None; the lock itself is not touched."""
+    try:
+        with open_regular(run / LOCK_FILE) as file:
+            return int(file.read(20))
+    except (OSError, ValueError):
+        return None
+
+
+def _acquire(run: Path, timeout: float) -> int:
+    """Open and lock the lock file; return its descriptor."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    deadline = time.monotonic() + timeout
+    while True:
+        descriptor = os.open(run / LOCK_FILE, flags, 0o644)
+        if _try_lock(descriptor, run / LOCK_FILE):
+            return descriptor
+        os.close(descriptor)
+        if time.monotonic() > deadline:
+            raise _in_use(run)
+        time.sleep(0.02)
+
+
+def _try_lock(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # a file system without locks: run unprotected
+    try:
+        # The previous holder may have deleted the file after it was opened here.
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _in_use(run: Path) -> UserError:
+    return UserError(f"{run}: in use; {lock_owner(run)} is training this run")

@@ -1,102 +1,112 @@
-"""The numbers of events as files that TensorBoard shows.
+"""TensorBoard files with the numbers of a run's events.
 
-Only tensorboardX's record format is used: its SummaryWriter would add a queue, a
+Only tensorboardX's record format is used: its SummaryWriter would start a queue, a
 thread and an exit handler for every member.
 """
 
 import importlib
 import importlib.util
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from r2r2.config.errors import UserError
-from r2r2.storage.events import FIXED, Value
+from r2r2.storage.events import COMMON_FIELDS, FieldValue
 
 LIBRARY = "tensorboardX"
-RUN = "run"  # whose events are not of one member
-PERIOD = 5.0  # seconds between writes to the disk: each waits for it
+RUN = "run"  # the folder of events that do not belong to a member
+FLUSH_SECONDS = 5.0
 
 
-def check_tensorboard() -> None:
-    """Refuses to write what needs a library that is missing."""
+def require_tensorboard() -> None:
+    """Check that tensorboardX is installed."""
     if importlib.util.find_spec(LIBRARY) is None:
         raise UserError(
-            f"tensorboard is true, which needs {LIBRARY}; install it with "
+            f"--tensorboard: {LIBRARY} is not installed; install it with "
             "pip install 'r2r2[tensorboard]'"
         )
 
 
-class TensorBoard:
-    """A folder with TensorBoard's files, one folder in it for every member.
+class TensorBoardWriter:
+    """Writes TensorBoard's files, in one folder per member.
+
+    Args:
+        path: the folder for all of them.
+        clock: seconds, to decide when to flush.
 
     Raises:
-        UserError: tensorboardX is missing.
+        UserError: tensorboardX is not installed.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     board = TensorBoard(Path(folder))
+        ...     board = TensorBoardWriter(Path(folder))
         ...     board.write("episode", 1000, "Hopper-v5_s0", {"return": 12.5})
         ...     board.close()
         ...     [path.name for path in Path(folder).iterdir()]
         ['Hopper-v5_s0']
     """
 
-    def __init__(self, path: Path):
-        check_tensorboard()
-        self._path = path
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic):
+        require_tensorboard()
+        self._path, self._clock = path, clock
         self._proto: Any = importlib.import_module(f"{LIBRARY}.proto.event_pb2")
-        self._open: Any = importlib.import_module(f"{LIBRARY}.event_file_writer")
+        self._writer: Any = importlib.import_module(f"{LIBRARY}.event_file_writer")
         self._files: dict[str, Any] = {}
-        self._flushed = time.monotonic()
-        self._again = False
+        self._flushed = clock()
+        self._resumed = False
 
-    def go_on(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Writes anew what the log of a run that goes on holds.
+    def rewrite(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Replace the files by the events of a resumed run's log.
 
-        The files of before may hold more, or, of a run that was killed, less.
+        The existing files may contain later events, or fewer if the run was killed.
         """
-        self._again = True
+        self._resumed = True
         for event in events:
-            own = {k: _read(value) for k, value in event.items() if k not in FIXED}
-            when = time.time() - (events[-1]["time"] - event["time"])
+            fields = {
+                name: _parse_nonfinite(value)
+                for name, value in event.items()
+                if name not in COMMON_FIELDS
+            }
+            wall_time = time.time() - (events[-1]["time"] - event["time"])
             place = event["env_step"], event["member"]
-            self.write(event["event"], *place, own, when)
+            self.write(event["event"], *place, fields, wall_time)
 
     def write(
         self,
         event: str,
         env_step: int,
         member: str | None,
-        fields: Mapping[str, Value],
-        when: float | None = None,
+        fields: Mapping[str, FieldValue],
+        wall_time: float | None = None,
     ) -> None:
-        """Adds an event's numbers, as `event/field`; truths and texts are left out.
+        """Add the numbers of an event as `event/field`; skip booleans and strings.
 
         Args:
-            event: what happened.
-            env_step: at which step.
-            member: whose it is; None: the run's.
-            fields: the event's own.
-            when: seconds since 1970; now, if not given.
+            event: name of the event.
+            env_step: environment step.
+            member: name of the member; None for the run as a whole.
+            fields: the event's own fields.
+            wall_time: seconds since 1970; by default now.
         """
-        found = {name: _number(value) for name, value in fields.items()}
-        numbers = {name: value for name, value in found.items() if value is not None}
+        values = {name: _as_number(value) for name, value in fields.items()}
+        numbers = {name: value for name, value in values.items() if value is not None}
         if numbers:
-            when = time.time() if when is None else when
-            record = self._proto.Event(step=env_step, wall_time=when)
+            wall_time = time.time() if wall_time is None else wall_time
+            record = self._proto.Event(step=env_step, wall_time=wall_time)
             for name, value in numbers.items():
                 record.summary.value.add(tag=f"{event}/{name}", simple_value=value)
             self._file(member or RUN).write_event(record)
-        if time.monotonic() - self._flushed > PERIOD:
-            self._flush()
+        if self._clock() - self._flushed > FLUSH_SECONDS:
+            for file in self._files.values():
+                file.flush()
+            self._flushed = self._clock()
 
     def close(self) -> None:
-        """Writes what is left and closes the files; a second call does nothing."""
+        """Flush and close the files; a second call does nothing."""
         while self._files:
             self._files.popitem()[1].close()
 
@@ -104,28 +114,24 @@ class TensorBoard:
         if name not in self._files:
             folder = self._path / name
             folder.mkdir(parents=True, exist_ok=True)
-            for earlier in folder.glob("events.out.tfevents.*") if self._again else ():
-                earlier.unlink()
-            self._files[name] = self._open.EventsWriter(str(folder / "events"))
-            if self._again:
-                # A TensorBoard that is open drops what it has read from step 0 on.
-                begin = self._proto.SessionLog(status=self._proto.SessionLog.START)
-                record = self._proto.Event(wall_time=time.time(), session_log=begin)
+            earlier = folder.glob("events.out.tfevents.*") if self._resumed else ()
+            for path in earlier:
+                path.unlink()
+            self._files[name] = self._writer.EventsWriter(str(folder / "events"))
+            if self._resumed:
+                # Makes an open TensorBoard discard what it has read from step 0 on.
+                start = self._proto.SessionLog(status=self._proto.SessionLog.START)
+                record = self._proto.Event(wall_time=time.time(), session_log=start)
                 self._files[name].write_event(record)
         return self._files[name]
 
-    def _flush(self) -> None:
-        for file in self._files.values():
-            file.flush()
-        self._flushed = time.monotonic()
 
-
-def _read(value: Value) -> Value:
-    """A field as it was before JSON, which has no number for what is not finite."""
+def _parse_nonfinite(value: FieldValue) -> FieldValue:
+    """Convert the strings that stand for non-finite floats in JSON."""
     return float(value) if value in ("nan", "inf", "-inf") else value
 
 
-def _number(value: Value) -> float | None:
+def _as_number(value: FieldValue) -> float | None:
     plain: object = value.item() if isinstance(value, np.generic) else value
     if isinstance(plain, bool) or not isinstance(plain, int | float):
         return None

@@ -1,4 +1,4 @@
-"""What a run was made with: versions, commit, device and machine."""
+"""The versions, commit, device and machine of a run."""
 
 import os
 import platform
@@ -21,17 +21,17 @@ PACKAGES = (
     "optax",
 )
 
-# The types of JAX's own signatures lean on jaxlib's, which are unknown.
+# JAX's signatures refer to jaxlib types that mypy does not know.
 _untyped_jax = cast("Any", jax)
 
 
 def versions() -> dict[str, str]:
-    """Everything on which, with the config, a result may depend; all as text."""
+    """Return what a result may depend on besides the config, all as text."""
     devices = _untyped_jax.devices()
     precision = _untyped_jax.config.jax_default_matmul_precision
     return {
-        **{name: version_of(name) for name in PACKAGES},
-        "commit": commit_of(Path(__file__).resolve().parents[1]),
+        **{name: package_version(name) for name in PACKAGES},
+        "commit": source_commit(Path(__file__).resolve().parents[1]),
         "python": platform.python_version(),
         "device": str(devices[0].device_kind),
         "platform": str(devices[0].platform),
@@ -43,11 +43,11 @@ def versions() -> dict[str, str]:
     }
 
 
-def version_of(package: str) -> str:
-    """The version of an installed package, or "absent".
+def package_version(package: str) -> str:
+    """Return the version of an installed package, or "absent".
 
     Example:
-        >>> version_of("no-such-package")
+        >>> package_version("no-such-package")
         'absent'
     """
     try:
@@ -56,12 +56,12 @@ def version_of(package: str) -> str:
         return "absent"
 
 
-def commit_of(package: Path) -> str:
-    """The commit of the checkout whose `src/` holds a package, or "unknown".
+def source_commit(package: Path) -> str:
+    """Return the commit of the checkout that contains `src/<package>`, or "unknown".
 
-    It ends in "+dirty" when something under `src/` differs from that commit. A package
-    that lies in a virtual environment has no commit, even where the environment lies in
-    some repository: that repository is another's.
+    "+dirty" is appended if a file under `src/` differs from that commit. A package
+    installed in a virtual environment has no commit, even if the environment is inside
+    some other repository.
     """
     top = _git(package, "rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() / "src" != package.resolve().parent:
@@ -74,18 +74,18 @@ def commit_of(package: Path) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git answers about the repository around a folder, or None."""
-    # Inside a hook git names the hook's own repository in its environment.
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    """Return the output of a git command in a folder, or None if it fails."""
+    # A git hook sets variables that point to the hook's repository.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     try:
-        answer = subprocess.run(
+        result = subprocess.run(
             ["git", "--no-optional-locks", "-C", str(folder), *arguments],
             capture_output=True,
             check=True,
-            env=clean,
+            env=environment,
             text=True,
             timeout=30,
         )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    return answer.stdout.strip()
+    return result.stdout.strip()

@@ -12,6 +12,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
 from r2r2.storage.checkpoints import Checkpoint
 from r2r2.storage.evaluations import read_evaluations
+from r2r2.storage.files import is_count, is_number
 from r2r2.storage.run_folder import open_run
 from r2r2.training.memory import replay_rows
 
@@ -35,15 +36,15 @@ def check_notes(run: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
     Raises:
         UserError: Something in them is missing or cannot be.
     """
-    odd = _misfit({**LATER, **checkpoint.notes}, _form(config))
-    odd = odd or _disagreement(checkpoint.notes["points"], config.eval_episodes)
+    odd = _misfit({**LATER, **checkpoint.metadata}, _form(config))
+    odd = odd or _disagreement(checkpoint.metadata["points"], config.eval_episodes)
     if odd:
         name = checkpoint.arrays.with_suffix(".json")
         why = f"its notes of '{odd}' are missing or cannot be"
         raise UserError(
             f"run is '{run}', whose '{name}' cannot be used: {why}; {AGAIN}"
         )
-    folder, length = open_run(run), checkpoint.notes["journal"]["events"][0]
+    folder, length = open_run(run), checkpoint.metadata["journal"]["events"][0]
     found = folder.events.lstat().st_size if folder.events.exists() else 0
     if found < length:
         why = f"has {found} bytes; the checkpoint was taken when it had {length}"
@@ -55,7 +56,7 @@ def check_notes(run: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
 def _form(config: RunConfig) -> Mapping[str, Form]:
     """What every note of a run is to be."""
     size, episodes = len(config.env) * len(config.seeds), config.eval_episodes
-    member, whole, number = _below(size), _below(2**62), _is_number
+    member, whole, number = _below(size), is_count, is_number
     counts = _each(_row(member, whole, whole))
     points: Mapping[str, Form] = {
         "width": lambda x: whole(x) and x != 0,
@@ -107,7 +108,7 @@ def _disagreement(points: Mapping[str, Any], episodes: int) -> str | None:
     episode: list[Test] = [lambda m: m in busy, _below(episodes)]
     later: dict[str, list[Test]] = {
         "failed": [_below(2**31)],
-        "biases": [_is_number] * 3,
+        "biases": [is_number] * 3,
     }
     for name, rest in later.items():  # which the first runs did not note
         if not _each(_row(*episode, *rest))(points.get(name, [])):
@@ -123,16 +124,7 @@ def _disagreement(points: Mapping[str, Any], episodes: int) -> str | None:
 
 
 def _below(end: int) -> Test:
-    def holds(x: object) -> bool:
-        return isinstance(x, int) and not isinstance(x, bool) and 0 <= x < end
-
-    return holds
-
-
-def _is_number(x: object) -> bool:
-    if isinstance(x, bool) or not isinstance(x, int | float):
-        return False
-    return isinstance(x, float) or abs(x) < 2**62
+    return lambda x: is_count(x, end)
 
 
 def _each(test: Test, count: int | None = None) -> Test:

@@ -14,13 +14,14 @@ from r2r2.config.interval import Interval
 from r2r2.replay.buffer import Rows
 from r2r2.replay.transfer import HostRows
 from r2r2.storage.arrays import read_arrays
-from r2r2.storage.checkpoint_manifest import MANIFEST, name_of
 from r2r2.storage.checkpoints import (
+    MANIFEST_SUFFIX,
     Checkpoint,
-    Content,
+    CheckpointContent,
+    checkpoint_numbers,
     delete_files,
-    newest_good,
-    numbers_of,
+    file_name,
+    latest_valid,
     write_checkpoint,
 )
 from r2r2.training.fleet import Fleet
@@ -97,7 +98,7 @@ class CheckpointWriter:
         self._segments = kept
         return tuple(segment.name for segment in self._segments)
 
-    def write(self, content: Content, fleet: Fleet) -> None:
+    def write(self, content: CheckpointContent, fleet: Fleet) -> None:
         """Starts writing what is on the host already."""
         self._began, self._step = self._clock(), content.step
         arguments = self._folder, content, self._keep
@@ -123,7 +124,7 @@ class CheckpointWriter:
     def newest(self) -> Checkpoint | None:
         """The newest good checkpoint, when all writing is done."""
         self.wait()
-        return newest_good(self._folder)[0]
+        return latest_valid(self._folder)[0]
 
     def go_on(self, checkpoint: Checkpoint, fleet: Fleet) -> None:
         """Puts the rows of a checkpoint into the replay, and goes on from there.
@@ -143,8 +144,8 @@ class CheckpointWriter:
                 last.append(first + len(rows["reward"]) - 1)
             self._segments.append(Segment(path.name, last))
         # Newer ones were damaged; could they be read later, the log is not theirs.
-        newer = [n for n in numbers_of(self._folder) if n > checkpoint.number]
-        delete_files(self._folder / name_of(n, MANIFEST) for n in newer)
+        newer = [n for n in checkpoint_numbers(self._folder) if n > checkpoint.number]
+        delete_files(self._folder / file_name(n, MANIFEST_SUFFIX) for n in newer)
 
     def close(self) -> None:
         """Waits for what is being written, and lets the thread go."""

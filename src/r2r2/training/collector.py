@@ -9,7 +9,7 @@ from r2r2.envs.vector.step_types import (
     StepResult,
     concat_requests,
 )
-from r2r2.storage.events import Value
+from r2r2.storage.events import FieldValue
 from r2r2.training.evaluation import EvalPolicies
 from r2r2.training.run_log import Counts
 from r2r2.training.state import RunState
@@ -181,7 +181,7 @@ class Collector:
         """Writes a fault down; a member's own count towards its stop."""
         faults, why = self._host.faults, fault.detail.splitlines()[-1]
         faults[member] = faults.get(member, 0) + fault.own_failure
-        told: dict[str, Value] = {**fields, "why": why, "own": fault.own_failure}
+        told: dict[str, FieldValue] = {**fields, "why": why, "own": fault.own_failure}
         told["failures"] = faults[member]
         self._journal.event(event, member, self.counts(member), told)
         if fault.own_failure and faults[member] == 1:

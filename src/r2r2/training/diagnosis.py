@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from r2r2.diagnostics.latent_probe import LatentProbe, Number
 from r2r2.diagnostics.representation import Diagnosis
 from r2r2.replay.normalizer import Scales
-from r2r2.storage.events import Value
+from r2r2.storage.events import FieldValue
 from r2r2.training.evaluation import obs_normalizer
 from r2r2.training.run_log import Counts
 from r2r2.training.state import RunState
@@ -92,7 +92,7 @@ class Diagnosing:
             collapsed.discard(member)
             return
         names = "effective_rank", "spread", "dead"
-        why: dict[str, Value] = {name: getattr(diagnosis, name) for name in names}
+        why: dict[str, FieldValue] = {name: getattr(diagnosis, name) for name in names}
         self._journal.event("collapse", member, counts, why)
         if member not in collapsed:
             collapsed.add(member)

@@ -15,8 +15,8 @@ from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import parse_toml
 from r2r2.envs.spec import Member, Spec
 from r2r2.replay.normalizer import Scales
+from r2r2.storage.arrays import load_weights
 from r2r2.storage.run_folder import RunFolder
-from r2r2.storage.weights import load_weights
 from r2r2.training.evaluation import EvalPolicies
 from r2r2.training.loop import fleet_members
 from r2r2.training.run_log import Learnt

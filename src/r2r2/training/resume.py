@@ -13,7 +13,7 @@ from r2r2.envs.errors import Fault
 from r2r2.envs.vector.step_types import SavedState
 from r2r2.replay.normalizer import Normalizer, Statistics
 from r2r2.storage.arrays import read_arrays
-from r2r2.storage.checkpoints import Checkpoint, Content
+from r2r2.storage.checkpoints import Checkpoint, CheckpointContent
 from r2r2.training.checkpointer import CheckpointWriter
 from r2r2.training.collector import Collector
 from r2r2.training.eval_scheduler import SavedEvals
@@ -40,13 +40,13 @@ def save(run: RunState, saver: CheckpointWriter) -> None:
         "rows": run.fleet.replay_rows,
     }
     segment = saver.segment(run.fleet)
-    content = Content(
+    content = CheckpointContent(
         step=host.step(),
-        notes=notes,
+        metadata=notes,
         arrays=named(_snapshot(run, points)),
-        worlds=worlds,
-        segment=segment,
-        needs=saver.needs(run.fleet),
+        env_states=worlds,
+        replay_segment=segment,
+        earlier_segments=saver.needs(run.fleet),
     )
     saver.write(content, run.fleet)
 
@@ -59,10 +59,10 @@ def resume(
     Raises:
         UserError: Its arrays are of another run; its notes have been checked.
     """
-    host, notes = run.host, checkpoint.notes
+    host, notes = run.host, checkpoint.metadata
     with _naming(checkpoint.arrays):
         snapshot = read_snapshot(run, checkpoint)
-    worlds = _worlds(checkpoint.worlds)
+    worlds = _worlds(checkpoint.env_states)
     run.fleet.restore(snapshot.fleet)
     saver.go_on(checkpoint, run.fleet)
     host.rollout.restore(snapshot.rollout)
@@ -109,7 +109,7 @@ def read_snapshot(run: RunState, checkpoint: Checkpoint) -> Snapshot:
     Raises:
         UserError: They are of another run.
     """
-    arrays, notes = read_arrays(checkpoint.arrays), checkpoint.notes
+    arrays, notes = read_arrays(checkpoint.arrays), checkpoint.metadata
     if notes["rows"] < run.fleet.replay_rows:
         if (np.asarray(arrays.get("fleet/opened", 0)) >= notes["rows"]).any():
             raise UserError("its replay has come round already: steps cannot be raised")

@@ -7,9 +7,8 @@ from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, parse_toml
-from r2r2.storage.checkpoints import Checkpoint, newest_good
-from r2r2.storage.manifest import read_manifest
-from r2r2.storage.run_folder import open_run
+from r2r2.storage.checkpoints import Checkpoint, latest_valid
+from r2r2.storage.run_folder import open_run, read_manifest
 from r2r2.training.checkpoint_validation import AGAIN, check_notes
 from r2r2.training.state import OnMessage
 
@@ -50,7 +49,7 @@ def plan_resume(path: Path, config: RunConfig, say: OnMessage) -> ResumePlan:
     if set(different) - {"steps", *NON_RESULT_FIELDS} or (over and not different):
         return ResumePlan()
     _check_steps(path, config, there.steps)
-    checkpoint, damaged = newest_good(path / "checkpoints")
+    checkpoint, damaged = latest_valid(path / "checkpoints")
     if checkpoint is None:
         return _without(path, over, damaged, say)
     check_notes(path, checkpoint, config)

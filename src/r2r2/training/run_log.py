@@ -12,12 +12,18 @@ from numpy.typing import NDArray
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Member
 from r2r2.replay.normalizer import Scales
-from r2r2.storage.evaluations import Row, append_evaluations, cut_evaluations
-from r2r2.storage.events import EventLog, Mark, Steps, Value, read_events
-from r2r2.storage.files import atomic_write, recording, sync_file
+from r2r2.storage.arrays import save_weights
+from r2r2.storage.evaluations import Row, append_evaluations, truncate_evaluations
+from r2r2.storage.events import (
+    EventLog,
+    FieldValue,
+    LogPosition,
+    StepCounts,
+    read_events,
+)
+from r2r2.storage.files import atomic_write, fsync_file, storage_errors
 from r2r2.storage.run_folder import RunFolder
-from r2r2.storage.tensorboard import TensorBoard
-from r2r2.storage.weights import save_weights
+from r2r2.storage.tensorboard import TensorBoardWriter
 from r2r2.training.evaluation import deviation
 from r2r2.training.rollout import Episode
 
@@ -53,7 +59,7 @@ class RunLog:
         self._config, self._folder, self._members = config, folder, tuple(members)
         self._name = name
         self._log = EventLog(folder.events)
-        self._board = TensorBoard(folder.tensorboard) if tensorboard else None
+        self._board = TensorBoardWriter(folder.tensorboard) if tensorboard else None
         self._points: list[list[float]] = [[] for _ in members]
         self._random: dict[str, list[float]] = {}
         self._logged = 0
@@ -65,7 +71,7 @@ class RunLog:
         event: str,
         member: int | None,
         counts: Counts,
-        fields: Mapping[str, Value] | None = None,
+        fields: Mapping[str, FieldValue] | None = None,
     ) -> None:
         """Writes one event of a member, or of the whole run."""
         name = None if member is None else self._members[member].name
@@ -95,7 +101,7 @@ class RunLog:
         self, member: int, counts: Counts, returns: NDArray[np.float64]
     ) -> None:
         """Books one evaluation and, when enough of them are in, a point."""
-        fields: dict[str, Value] = {
+        fields: dict[str, FieldValue] = {
             "mean": returns.mean(),
             "std": deviation(returns),
             "episodes": len(returns),
@@ -149,7 +155,7 @@ class RunLog:
         """Writes down why a member was stopped, in a file of its own."""
         text = json.dumps(dict(fields), indent=2, allow_nan=False) + "\n"
         path = self._folder.report(self._members[member].name)
-        with recording(path):
+        with storage_errors(path):
             atomic_write(path, text)
 
     def go_on(self, stopped: set[int]) -> None:
@@ -162,7 +168,7 @@ class RunLog:
     def keep(self, member: int, learnt: Learnt) -> None:
         """Keeps what one member had learnt."""
         path = self._folder.weights(self._members[member].name)
-        with recording(path):
+        with storage_errors(path):
             save_weights(path, learnt)
 
     def weights(
@@ -181,9 +187,9 @@ class RunLog:
         """
         table = self._folder.evaluations
         if table.exists():
-            sync_file(table)
+            fsync_file(table)
         return {
-            "events": list(self._log.mark()),
+            "events": list(self._log.position()),
             "evaluations": table.stat().st_size if table.exists() else 0,
             "points": [list(points) for points in self._points],
             "random": {task: list(found) for task, found in self._random.items()},
@@ -193,8 +199,8 @@ class RunLog:
 
     def restore(self, notes: Mapping[str, Any]) -> None:
         """Goes back to `notes`: what came later is of steps that are made again."""
-        self._log.cut(Mark(*notes["events"]))
-        cut_evaluations(self._folder.evaluations, notes["evaluations"])
+        self._log.truncate(LogPosition(*notes["events"]))
+        truncate_evaluations(self._folder.evaluations, notes["evaluations"])
         self._points = [list(points) for points in notes["points"]]
         self._random = {task: list(found) for task, found in notes["random"].items()}
         self._logged, self._stopped = notes["logged"], set(notes["stopped"])
@@ -203,7 +209,7 @@ class RunLog:
             if whole := len(points) // each * each:
                 self.latest[member] = np.mean(points[whole - each : whole])
         if self._board is not None:
-            self._board.go_on(read_events(self._folder.events))
+            self._board.rewrite(read_events(self._folder.events))
 
     def close(self) -> None:
         """Closes the files."""
@@ -217,6 +223,6 @@ class RunLog:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def _steps(self, counts: Counts) -> Steps:
+    def _steps(self, counts: Counts) -> StepCounts:
         decisions, updates = counts
-        return Steps(decisions * self._config.action_repeat, decisions, updates)
+        return StepCounts(decisions * self._config.action_repeat, decisions, updates)

@@ -12,7 +12,7 @@ from r2r2.agents.base import Agent
 from r2r2.config.errors import UserError
 from r2r2.replay import sum_tree as sumtree
 from r2r2.replay.normalizer import Scales, Statistics
-from r2r2.storage.weights import flatten
+from r2r2.storage.arrays import flatten_tree
 from r2r2.training.evaluation import EvalPolicies
 from r2r2.training.fleet import FleetSnapshot
 
@@ -42,7 +42,7 @@ class Snapshot(NamedTuple):
 
 def named(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
     """Its arrays by their names."""
-    names, leaves = flatten(snapshot)
+    names, leaves = flatten_tree(snapshot)
     return {name: np.asarray(leaf) for name, leaf in zip(names, leaves, strict=True)}
 
 
@@ -52,7 +52,7 @@ def rebuilt(saved: Mapping[str, NDArray[Any]], like: Snapshot) -> Snapshot:
     Raises:
         UserError: They are of another run, or of another version of r2r2.
     """
-    names, leaves = flatten(like)
+    names, leaves = flatten_tree(like)
     if odd := sorted(set(names) ^ set(saved)):
         there = "no " if odd[0] in names else ""
         raise UserError(f"the checkpoint holds {there}'{odd[0]}': it is of another run")

@@ -32,7 +32,7 @@ from r2r2.envs.make import (
 from r2r2.envs.rendering import Frame, gl_backend, rendering_hint
 from r2r2.envs.spec import Member
 from r2r2.storage.run_folder import open_run
-from r2r2.storage.video_file import check_target, write_mp4
+from r2r2.storage.video_file import check_video_path, write_mp4
 from r2r2.training.evaluation import EvalPolicies, obs_normalizer
 from r2r2.training.load_run import load_config, load_policies, select_members
 from r2r2.training.loop import fleet_members
@@ -201,7 +201,7 @@ def record_video(
     """
     if not EPISODES.is_valid(episodes):
         raise UserError(f"episodes is {episodes}; allowed is {EPISODES.description}")
-    check_target(path)
+    check_video_path(path)
     folder = open_run(run)
     config = load_config(folder)
     who = select_members(fleet_members(config), member)[:1]

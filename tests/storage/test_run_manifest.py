@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from r2r2.config.errors import UserError
 from r2r2.envs.spec import Member
-from r2r2.storage.manifest import (
-    FORMAT,
-    Manifest,
+from r2r2.storage.run_folder import (
+    RUN_FORMAT,
+    RunManifest,
     check_members,
     is_member_name,
     read_manifest,
@@ -24,11 +24,11 @@ def test_a_manifest_says_what_it_was_given(tmp_path):
         "status": "running",
         "members": ["Hopper-v5_s0", "dog-run_s1"],
     }
-    expected = Manifest(1, "running", ("Hopper-v5_s0", "dog-run_s1"))
+    expected = RunManifest(1, "running", ("Hopper-v5_s0", "dog-run_s1"))
     assert read_manifest(tmp_path) == expected
 
 
-GOOD = {"kind": "r2r2 run", "format": FORMAT, "status": "running", "members": []}
+GOOD = {"kind": "r2r2 run", "format": RUN_FORMAT, "status": "running", "members": []}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_folder_without_manifest_has_none(tmp_path):
 def test_of_another_format_only_the_format_is_known(tmp_path):
     content = json.dumps({"kind": "r2r2 run", "format": 2, "fleet": {}})
     (tmp_path / "manifest.json").write_text(content)
-    assert read_manifest(tmp_path) == Manifest(2, "unknown", ())
+    assert read_manifest(tmp_path) == RunManifest(2, "unknown", ())
 
 
 def test_a_manifest_torn_at_any_byte_is_none(tmp_path):
@@ -81,7 +81,7 @@ def test_every_member_may_have_a_folder(task):
 )
 def test_a_name_that_leaves_the_run_or_hides_a_file_is_refused(name):
     assert not is_member_name(name)
-    with pytest.raises(UserError, match="which cannot be the name of a folder"):
+    with pytest.raises(UserError, match="not a valid folder name"):
         check_members(["good", name])
 
 
@@ -94,5 +94,5 @@ def test_a_member_lies_directly_inside_its_run(tmp_path_factory, name):
 
 
 def test_a_name_given_twice_is_refused():
-    with pytest.raises(UserError, match="member is 'a_s0', which is there twice"):
+    with pytest.raises(UserError, match="member 'a_s0': given twice"):
         check_members(["a_s0", "b_s0", "a_s0"])

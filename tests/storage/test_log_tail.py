@@ -7,7 +7,7 @@ import pytest
 
 from r2r2.config.errors import UserError
 from r2r2.storage import events as subject
-from r2r2.storage.events import Tail
+from r2r2.storage.events import LogTail
 
 
 @pytest.fixture
@@ -21,18 +21,18 @@ def add(log, text):
 
 
 def test_every_look_gives_the_lines_since_the_last(log):
-    tail = Tail(log)
+    tail = LogTail(log)
     add(log, "one\ntwo\n")
-    assert tail.look() == (False, [(1, "one"), (2, "two")], None)
-    assert tail.look() == (False, [], None)
+    assert tail.read() == (False, [(1, "one"), (2, "two")], None)
+    assert tail.read() == (False, [], None)
     add(log, "three\n")
-    assert tail.look() == (False, [(3, "three")], None)
+    assert tail.read() == (False, [(3, "three")], None)
 
 
 def test_only_what_is_new_is_read(log, monkeypatch):
-    tail = Tail(log)
+    tail = LogTail(log)
     add(log, "x" * 5000 + "\n")
-    tail.look()
+    tail.read()
     taken = []
 
     class Counted(io.FileIO):
@@ -40,95 +40,95 @@ def test_only_what_is_new_is_read(log, monkeypatch):
             taken.append(super().read(most))
             return taken[-1]
 
-    monkeypatch.setattr(subject, "open_plain", Counted)
+    monkeypatch.setattr(subject, "open_regular", Counted)
     add(log, "new\n")
-    assert tail.look().lines == [(2, "new")]
-    assert sum(map(len, taken)) == subject.SEAM + len("new\n")
+    assert tail.read().lines == [(2, "new")]
+    assert sum(map(len, taken)) == subject.CONTEXT_BYTES + len("new\n")
 
 
 def test_a_line_half_written_waits_until_it_is_whole(log):
-    tail = Tail(log)
+    tail = LogTail(log)
     add(log, "one\ntw")
-    assert tail.look().lines == [(1, "one")]
-    assert tail.look().lines == []
+    assert tail.read().lines == [(1, "one")]
+    assert tail.read().lines == []
     add(log, "o\nth")
-    assert tail.look().lines == [(2, "two")]
+    assert tail.read().lines == [(2, "two")]
 
 
 def test_a_log_that_is_not_there_yet_is_empty_until_it_is(log):
-    tail = Tail(log)
-    assert tail.look() == (False, [], None)
+    tail = LogTail(log)
+    assert tail.read() == (False, [], None)
     add(log, "one\n")
-    assert tail.look() == (False, [(1, "one")], None)
+    assert tail.read() == (False, [(1, "one")], None)
 
 
 def test_a_log_that_was_cut_back_is_read_again(log):
-    tail = Tail(log)
+    tail = LogTail(log)
     add(log, "one\ntwo\nthree\n")
-    tail.look()
+    tail.read()
     log.write_text("one\n")
-    assert tail.look() == (True, [(1, "one")], None)
+    assert tail.read() == (True, [(1, "one")], None)
 
 
 def test_a_log_cut_back_that_has_grown_past_where_it_was_is_read_again(log):
-    tail = Tail(log)
+    tail = LogTail(log)
     add(log, "one\ntwo\n")
-    tail.look()
+    tail.read()
     os.truncate(log, len("one\n"))
     add(log, "other\nlines\nin its place\n")
-    assert tail.look().anew
+    assert tail.read().restarted
     add(log, "more\n")
-    assert tail.look() == (False, [(5, "more")], None)
+    assert tail.read() == (False, [(5, "more")], None)
 
 
 def test_a_log_that_is_deleted_holds_nothing_of_what_was_read(log):
-    tail = Tail(log)
+    tail = LogTail(log)
     add(log, "one\n")
-    tail.look()
+    tail.read()
     log.unlink()
-    assert tail.look() == (True, [], None)
-    assert tail.look() == (False, [], None)
+    assert tail.read() == (True, [], None)
+    assert tail.read() == (False, [], None)
     add(log, "one\n")
-    assert tail.look().lines == [(1, "one")]
+    assert tail.read().lines == [(1, "one")]
 
 
 def test_a_line_that_is_not_text_is_told_and_passed_over(log):
     log.write_bytes(b"one\n\xff\xfe\nthree\n")
-    news = Tail(log).look()
+    news = LogTail(log).read()
     assert news.lines == [(1, "one"), (3, "three")]
-    assert news.trouble == f"line 2 of '{log}' is damaged: it is not UTF-8"
+    assert news.error == f"{log}: line 2 is damaged: not valid UTF-8"
 
 
 def test_lines_longer_than_what_is_read_at_a_time_are_whole(log, monkeypatch):
-    monkeypatch.setattr(subject, "CHUNK", 4)
+    monkeypatch.setattr(subject, "CHUNK_BYTES", 4)
     add(log, "a line of some length\nb\n")
-    assert Tail(log).look().lines == [(1, "a line of some length"), (2, "b")]
+    assert LogTail(log).read().lines == [(1, "a line of some length"), (2, "b")]
 
 
 def test_a_line_without_end_is_told_and_not_read_to_where_it_ends(log, monkeypatch):
-    monkeypatch.setattr(subject, "CHUNK", 8)
-    monkeypatch.setattr(subject, "LONGEST", 16)
+    monkeypatch.setattr(subject, "CHUNK_BYTES", 8)
+    monkeypatch.setattr(subject, "MAX_LINE_BYTES", 16)
     add(log, "one\n" + "x" * 100 + "\nthree\n")
-    news = Tail(log).look()
+    news = LogTail(log).read()
     assert news.lines == [(1, "one")]
-    assert "line 1 of" in news.trouble
-    assert news.trouble.endswith("is damaged: the line after it has no end")
+    assert "line 1 is damaged" in news.error
+    assert news.error.endswith("is damaged: the following line has no end")
 
 
 def test_links_and_pipes_are_not_opened(log, tmp_path):
     (tmp_path / "elsewhere").write_text("one\n")
     log.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="cannot be read: it is a link"):
-        Tail(log).look()
+    with pytest.raises(UserError, match="cannot read: is a symbolic link"):
+        LogTail(log).read()
     log.unlink()
     os.mkfifo(log)
-    with pytest.raises(UserError, match="cannot be read: it is not a file"):
-        Tail(log).look()
+    with pytest.raises(UserError, match="cannot read: is not a regular file"):
+        LogTail(log).read()
 
 
 def test_nothing_is_written(log):
     add(log, "one\ntw")
     before = log.read_bytes(), log.stat().st_mtime_ns
     log.chmod(0o400)
-    Tail(log).look()
+    LogTail(log).read()
     assert (log.read_bytes(), log.stat().st_mtime_ns) == before

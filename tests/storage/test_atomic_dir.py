@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 
 from r2r2.config.errors import UserError
-from r2r2.storage.files import check_vacant, replacing_folder
+from r2r2.storage.files import atomic_dir, check_report_dir
 
 NAMES = ("index.html", "tables")
 
 
 def write(path, text="new"):
-    with replacing_folder(path, {"runs": []}, NAMES) as folder:
+    with atomic_dir(path, {"runs": []}, NAMES) as folder:
         (folder / "index.html").write_text(text)
 
 
 def write_half(path, error):
-    with replacing_folder(path, {}, NAMES) as folder:
+    with atomic_dir(path, {}, NAMES) as folder:
         (folder / "index.html").write_text("half")
         raise error
 
@@ -36,7 +36,7 @@ def test_an_older_report_is_replaced_whole(tmp_path):
     out = tmp_path / "report"
     write(out, "old")
     (out / "tables").mkdir()
-    check_vacant(out, NAMES)
+    check_report_dir(out, NAMES)
     write(out)
     assert names(out) == ["index.html", "report.json"]
     assert (out / "index.html").read_text() == "new"
@@ -70,7 +70,7 @@ def test_a_swap_that_fails_puts_the_old_one_back(tmp_path, monkeypatch):
     write(out, "old")
     full = OSError(28, "No space left on device")
     fail_to_rename(monkeypatch, full, lambda source, _: source.name.endswith(".new"))
-    with pytest.raises(UserError, match="cannot be written: No space left on device"):
+    with pytest.raises(UserError, match="cannot write: No space left on device"):
         write(out)
     assert (out / "index.html").read_text() == "old"
     assert names(tmp_path) == ["report"]
@@ -104,7 +104,7 @@ def test_an_old_report_that_cannot_be_put_back_is_not_deleted(tmp_path, monkeypa
     write(out, "old")
     denied = PermissionError(13, "Permission denied")
     fail_to_rename(monkeypatch, denied, lambda _, target: target == out)
-    with pytest.raises(UserError, match="cannot be written: Permission denied"):
+    with pytest.raises(UserError, match="cannot write: Permission denied"):
         write(out)
     (kept,) = tmp_path.iterdir()
     assert (kept / "index.html").read_text() == "old"
@@ -115,18 +115,18 @@ def test_what_was_put_there_meanwhile_is_not_replaced(tmp_path):
     write(out, "old")
 
     def write_slowly():
-        with replacing_folder(out, {}, NAMES):
+        with atomic_dir(out, {}, NAMES):
             (out / "notes.txt").write_text("mine")
 
-    with pytest.raises(UserError, match=r"a report with 'notes.txt' in it besides"):
+    with pytest.raises(UserError, match=r"this report also contains 'notes.txt'"):
         write_slowly()
     assert names(out) == ["index.html", "notes.txt", "report.json"]
     assert names(tmp_path) == ["report"]
 
 
 def test_nothing_and_an_empty_folder_are_vacant(tmp_path):
-    check_vacant(tmp_path / "new", NAMES)
-    check_vacant(tmp_path, NAMES)
+    check_report_dir(tmp_path / "new", NAMES)
+    check_report_dir(tmp_path, NAMES)
     write(tmp_path / "empty")
 
 
@@ -135,15 +135,15 @@ def test_what_is_no_report_is_refused(tmp_path, content):
     (tmp_path / "index.html").write_text("mine")
     if content is not None:
         (tmp_path / "report.json").write_text(content)
-    with pytest.raises(UserError, match="which is not empty and not a report"):
-        check_vacant(tmp_path, NAMES)
+    with pytest.raises(UserError, match="not empty and not a report"):
+        check_report_dir(tmp_path, NAMES)
 
 
 def test_a_report_with_something_of_ones_own_in_it_is_refused(tmp_path):
     write(tmp_path / "report")
     (tmp_path / "report" / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"a report with 'notes.txt' in it besides"):
-        check_vacant(tmp_path / "report", NAMES)
+    with pytest.raises(UserError, match=r"this report also contains 'notes.txt'"):
+        check_report_dir(tmp_path / "report", NAMES)
 
 
 def test_a_file_or_a_link_is_refused(tmp_path):
@@ -151,11 +151,11 @@ def test_a_file_or_a_link_is_refused(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
     for name in ("file", "link", "nowhere"):
-        with pytest.raises(UserError, match="which is no folder"):
-            check_vacant(tmp_path / name, NAMES)
+        with pytest.raises(UserError, match="not a folder"):
+            check_report_dir(tmp_path / name, NAMES)
 
 
 def test_a_place_below_a_file_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be written: Not a directory"):
+    with pytest.raises(UserError, match="cannot write: Not a directory"):
         write(tmp_path / "file" / "report")

@@ -80,9 +80,9 @@ def test_an_empty_folder_is_used(path):
 @pytest.mark.parametrize(
     ("config", "finish", "why"),
     [
-        (CONFIG, True, "a finished run of this config"),
-        ("other", True, "a finished run of another config"),
-        (CONFIG, False, "an unfinished run of this config"),
+        (CONFIG, True, "a finished run with the same config"),
+        ("other", True, "a finished run with another config"),
+        (CONFIG, False, "an unfinished run with the same config"),
     ],
 )
 def test_a_run_is_not_overwritten_unasked(path, config, finish, why):
@@ -93,8 +93,7 @@ def test_a_run_is_not_overwritten_unasked(path, config, finish, why):
     with pytest.raises(UserError) as refusal:
         create_run(path, CONFIG, ["other_s0"], overwrite=False)
     sentence = (
-        f"out is '{path}', which holds {why}; give another folder with --out, or "
-        "--overwrite to delete it"
+        f"{path}: contains {why}; choose another --out, or add --overwrite to delete it"
     )
     assert str(refusal.value) == sentence
     assert tree(path) == before
@@ -140,7 +139,7 @@ def test_a_folder_that_is_not_a_run_is_never_touched(path, overwrite, manifest):
         (path / "manifest.json").write_text(manifest)
     before = tree(path)
     with pytest.raises(
-        UserError, match=r"not the folder of a run, so not .*--overwrite"
+        UserError, match=r"not a run folder, so --overwrite does not delete it"
     ):
         create_run(path, CONFIG, MEMBERS, overwrite)
     assert tree(path) == before
@@ -150,16 +149,14 @@ def test_a_folder_that_is_not_a_run_is_never_touched(path, overwrite, manifest):
 def test_a_file_in_the_place_of_the_folder_is_refused(path, overwrite):
     path.parent.mkdir()
     path.write_text("precious")
-    with pytest.raises(UserError, match=f"out is '{path}', which is a file"):
+    with pytest.raises(UserError, match=f"{path}: is a file"):
         create_run(path, CONFIG, MEMBERS, overwrite)
     assert path.read_text() == "precious"
 
 
 def test_a_place_that_cannot_be_written_is_refused(path, monkeypatch):
     (path.parent).write_text("a file where a folder is needed")
-    with pytest.raises(
-        UserError, match=f"out is '{path}', which cannot be written: Not a directory"
-    ):
+    with pytest.raises(UserError, match=f"{path}: cannot write: Not a directory"):
         create_run(path, CONFIG, MEMBERS, overwrite=False)
 
     def refuse(*_, **__):
@@ -167,9 +164,7 @@ def test_a_place_that_cannot_be_written_is_refused(path, monkeypatch):
 
     path.parent.unlink()
     monkeypatch.setattr("pathlib.Path.mkdir", refuse)
-    with pytest.raises(
-        UserError, match=f"out is '{path}', which cannot be written: Permission denied"
-    ):
+    with pytest.raises(UserError, match=f"{path}: cannot write: Permission denied"):
         create_run(path, CONFIG, MEMBERS, overwrite=False)
 
 
@@ -177,17 +172,23 @@ def test_a_place_that_cannot_be_written_is_refused(path, monkeypatch):
 def test_members_are_checked_before_anything_is_written(path, members):
     finished(path)
     before = tree(path)
-    with pytest.raises(UserError, match="member is"):
+    with pytest.raises(UserError, match="member '"):
         create_run(path, CONFIG, members, overwrite=True)
     assert tree(path) == before
 
 
-@pytest.mark.parametrize("step", ["_empty", "write_whole"])
-def test_a_crash_while_overwriting_leaves_an_unfinished_run(path, monkeypatch, step):
+@pytest.mark.parametrize("crash_at", ["manifest.json", "config.toml"])
+def test_crash_while_overwriting_leaves_an_unfinished_run(path, monkeypatch, crash_at):
     finished(path)
+    write = subject.atomic_write
+
+    def write_then_crash(target, text):
+        write(target, text)
+        assert target.name != crash_at
+
     with monkeypatch.context() as patch:
-        patch.setattr(subject, step, lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+        patch.setattr(subject, "atomic_write", write_then_crash)
+        with pytest.raises(AssertionError):
             create_run(path, CONFIG, MEMBERS, overwrite=True)
     assert not is_finished(path, CONFIG)
     create_run(path, CONFIG, MEMBERS, overwrite=True)
@@ -217,11 +218,11 @@ def test_a_failure_to_finish_leaves_the_run_unfinished(path, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (None, "is not the folder of a run: it has no manifest.json"),
-        ("", "has a manifest.json that is damaged or no run's"),
+        (None, ": not a run folder; it has no manifest.json"),
+        ("", "/manifest.json: damaged or not a run's manifest"),
         (
             '{"kind": "r2r2 run", "format": 2}',
-            "has a manifest.json of format 2; this version of r2r2 reads 1",
+            "/manifest.json: unsupported format; expected 1, got 2",
         ),
     ],
 )
@@ -231,17 +232,17 @@ def test_what_cannot_be_opened_is_refused(path, content, why):
         (path / "manifest.json").write_text(content)
     with pytest.raises(UserError) as refusal:
         open_run(path)
-    assert str(refusal.value) == f"run is '{path}', which {why}"
+    assert str(refusal.value) == f"{path}{why}"
 
 
 def test_a_run_that_is_not_there_is_refused(path):
-    with pytest.raises(UserError, match=f"run is '{path}', which does not exist"):
+    with pytest.raises(UserError, match=f"{path}: does not exist"):
         open_run(path)
     path.parent.mkdir()
     path.write_text("")
-    with pytest.raises(UserError, match="which is not the folder of a run"):
+    with pytest.raises(UserError, match=": not a run folder"):
         open_run(path)
-    with pytest.raises(UserError, match="which cannot be read"):
+    with pytest.raises(UserError, match=": cannot read: "):
         open_run(path.parent / ("x" * 10_000))
 
 
@@ -251,5 +252,5 @@ def test_a_config_that_cannot_be_read_is_refused(path, content):
     (path / "config.toml").unlink()
     if content is not None:
         (path / "config.toml").write_bytes(content)
-    with pytest.raises(UserError, match=r"which has no readable config.toml"):
+    with pytest.raises(UserError, match=r"config.toml: cannot read: "):
         run.config_text()

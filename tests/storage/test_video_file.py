@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from r2r2.config.errors import UserError
-from r2r2.storage.video_file import check_target, write_mp4
+from r2r2.storage.video_file import check_video_path, write_mp4
 from videos import read_video
 
 
@@ -60,25 +60,23 @@ def test_an_encoder_that_fails_is_said_with_its_reason(tmp_path, monkeypatch):
     many = pictures(200, 200, 900)  # more than fits into a pipe
     with pytest.raises(UserError) as refusal:
         write_mp4(path, many, fps=10)
-    assert str(refusal.value) == (
-        f"video is '{path}', which cannot be written: disk full"
-    )
+    assert str(refusal.value) == (f"{path}: cannot write: disk full")
     assert list(tmp_path.iterdir()) == [encoder]
 
 
 def test_a_name_that_cannot_be_written_to_is_refused(tmp_path):
     (tmp_path / "folder.mp4").mkdir()
     for name, why in [
-        ("a.gif", "does not end in .mp4"),
-        ("mp4", "does not end in .mp4"),
-        ("no/a.mp4", f"is in a folder that does not exist, '{tmp_path / 'no'}'"),
-        ("folder.mp4", "is a folder"),
+        ("a.gif", "expected a file name ending in .mp4"),
+        ("mp4", "expected a file name ending in .mp4"),
+        ("no/a.mp4", f"the folder '{tmp_path / 'no'}' does not exist"),
+        ("folder.mp4", "is a folder; expected a file name"),
     ]:
         path = tmp_path / name
         with pytest.raises(UserError) as refusal:
-            check_target(path)
-        assert str(refusal.value) == f"video is '{path}', which {why}"
-    check_target(tmp_path / "A.MP4")
+            check_video_path(path)
+        assert str(refusal.value) == f"{path}: {why}"
+    check_video_path(tmp_path / "A.MP4")
 
 
 def test_without_an_encoder_nothing_is_begun(tmp_path, monkeypatch):
@@ -86,5 +84,5 @@ def test_without_an_encoder_nothing_is_begun(tmp_path, monkeypatch):
         raise RuntimeError("no ffmpeg here")
 
     monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", missing)
-    with pytest.raises(UserError, match="no ffmpeg was found to write a video with"):
-        check_target(tmp_path / "a.mp4")
+    with pytest.raises(UserError, match="ffmpeg not found: no ffmpeg here"):
+        check_video_path(tmp_path / "a.mp4")

@@ -5,19 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r2r2.storage import checkpoint_manifest as subject
-from r2r2.storage.checkpoint_manifest import (
+from r2r2.storage import checkpoints as subject
+from r2r2.storage.checkpoints import (
     CheckpointManifest,
-    Damage,
-    Entry,
+    DamagedCheckpointError,
+    FileEntry,
     check_sizes,
+    checkpoint_number,
     checksum,
-    number_of,
-    read_inventory,
-    to_text,
+    read_checkpoint_manifest,
+    serialize_manifest,
 )
 
-ENTRY = Entry(3, "ab")
+ENTRY = FileEntry(3, "ab")
 FILES = {
     "00000003.replay.npz": ENTRY,
     "00000007.npz": ENTRY,
@@ -52,21 +52,21 @@ def forged_fields(folder, **changes):
 
 
 def why(folder):
-    with pytest.raises(Damage) as damage:
-        read_inventory(folder, 7)
+    with pytest.raises(DamagedCheckpointError) as damage:
+        read_checkpoint_manifest(folder, 7)
     return str(damage.value)
 
 
 def test_what_is_read_is_what_was_written(tmp_path):
-    (tmp_path / "00000007.json").write_text(to_text(WHOLE))
-    assert read_inventory(tmp_path, 7) == WHOLE
+    (tmp_path / "00000007.json").write_text(serialize_manifest(WHOLE))
+    assert read_checkpoint_manifest(tmp_path, 7) == WHOLE
     assert WHOLE.segments == ("00000003.replay.npz", "00000007.replay.npz")
-    assert json.loads(to_text(WHOLE)).items() >= FIELDS.items()
+    assert json.loads(serialize_manifest(WHOLE)).items() >= FIELDS.items()
 
 
 def test_what_is_forged_below_is_whole_but_for_what_is_changed(tmp_path):
     forged_fields(tmp_path)
-    assert read_inventory(tmp_path, 7) == WHOLE
+    assert read_checkpoint_manifest(tmp_path, 7) == WHOLE
 
 
 def files_with(*removed, **added):
@@ -137,32 +137,32 @@ def test_a_manifest_with_a_right_checksum_and_wrong_content_is_damage(
     tmp_path, changes
 ):
     forged_fields(tmp_path, **changes)
-    assert why(tmp_path) == "00000007.json does not hold what a manifest holds"
+    assert why(tmp_path) == "00000007.json has invalid fields"
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "is not JSON"),
-        ("[" * 100_000, "is not JSON"),
-        ('{"a":' * 100_000, "is not JSON"),
-        ('{"step": ' + "9" * 5000 + "}", "is not JSON"),
-        ("\udcff", "is not JSON"),
+        ("", "is not valid JSON"),
+        ("[" * 100_000, "is not valid JSON"),
+        ('{"a":' * 100_000, "is not valid JSON"),
+        ('{"step": ' + "9" * 5000 + "}", "is not valid JSON"),
+        ("\udcff", "is not valid JSON"),
         ("3", "is not the manifest of a checkpoint"),
         ("[]", "is not the manifest of a checkpoint"),
         ('{"kind": "r2r2 run", "format": 1}', "is not the manifest of a checkpoint"),
         (
             '{"kind": "r2r2 checkpoint", "format": 2}',
-            "has format 2; this version of r2r2 reads 1",
+            "has format 2, expected 1",
         ),
         (
             '{"kind": "r2r2 checkpoint"}',
-            "has format None; this version of r2r2 reads 1",
+            "has format None, expected 1",
         ),
-        ('{"kind": "r2r2 checkpoint", "format": 1}', "has another checksum"),
+        ('{"kind": "r2r2 checkpoint", "format": 1}', "has a wrong checksum"),
         (
             '{"kind": "r2r2 checkpoint", "format": 1, "blake2b": [{}]}',
-            "has another checksum",
+            "has a wrong checksum",
         ),
     ],
 )
@@ -173,22 +173,22 @@ def test_what_is_no_manifest_of_ours_is_damage(tmp_path, content, said):
 
 
 def test_a_manifest_that_is_too_long_is_not_read(tmp_path, monkeypatch):
-    (tmp_path / "00000007.json").write_text(to_text(WHOLE))
-    monkeypatch.setattr(subject, "LONGEST", 200)
-    assert why(tmp_path) == "00000007.json is not JSON"
+    (tmp_path / "00000007.json").write_text(serialize_manifest(WHOLE))
+    monkeypatch.setattr(subject, "MAX_MANIFEST_BYTES", 200)
+    assert why(tmp_path) == "00000007.json is not valid JSON"
 
 
 @given(st.sampled_from(["number", "step", "files", "notes", "format", "kind"]), JSON)
 def test_any_value_in_any_place_is_read_or_damage(tmp_path_factory, name, value):
     folder = tmp_path_factory.mktemp("forged")
     forged_fields(folder, **{name: value})
-    with pytest.raises(Damage, match=r"^0000000\d\.[^\n]{,200}$"):
-        check_sizes(folder, read_inventory(folder, 7))
+    with pytest.raises(DamagedCheckpointError, match=r"^[^\n]*0000000\d\.[^\n]{,200}$"):
+        check_sizes(folder, read_checkpoint_manifest(folder, 7).files)
 
 
 @given(st.text())
 def test_a_name_with_a_number_lies_in_the_folder(name):
-    if number_of(name) is not None:
+    if checkpoint_number(name) is not None:
         assert os.path.basename(name) == name
         assert name.strip(".")
 
@@ -199,6 +199,8 @@ def test_a_file_that_claims_to_be_vast_is_not_made_room_for(tmp_path):
     )
     for name in FILES:
         (tmp_path / name).write_bytes(b"abc")
-    found = read_inventory(tmp_path, 7)
-    with pytest.raises(Damage, match=f"00000007.npz has 3 bytes instead of {2**62}"):
-        check_sizes(tmp_path, found)
+    found = read_checkpoint_manifest(tmp_path, 7)
+    with pytest.raises(
+        DamagedCheckpointError, match=f"00000007.npz has 3 bytes, expected {2**62}"
+    ):
+        check_sizes(tmp_path, found.files)
