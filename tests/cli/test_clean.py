@@ -227,7 +227,7 @@ def test_a_run_that_changed_while_the_question_stood_is_refused(
     before = tree(runs)
     code, _, err = r2r2("clean", flag)
     assert code == 2
-    assert err.endswith("which has changed meanwhile\n")
+    assert err.endswith("the run has changed in the meantime\n")
     assert tree(runs) == before
 
 

@@ -266,8 +266,8 @@ def test_a_run_that_begins_anew_is_read_anew(grown, run, tmp_path):
 
 STEPS = '"env_step": 2, "decision_step": 1, "update_step": 0'
 DAMAGE = {
-    "no JSON": ("{half", "it is not JSON"),
-    "a list": ("[1]", "it is not a JSON object"),
+    "no JSON": ("{half", "not valid JSON"),
+    "a list": ("[1]", "not a JSON object"),
     "a field is missing": ('{"event": "end"}', "it has no 'time'"),
     "time is text": (
         f'{{"event": "x", "time": "a", "member": null, {STEPS}}}',
