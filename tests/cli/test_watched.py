@@ -268,7 +268,7 @@ STEPS = '"env_step": 2, "decision_step": 1, "update_step": 0'
 DAMAGE = {
     "no JSON": ("{half", "not valid JSON"),
     "a list": ("[1]", "not a JSON object"),
-    "a field is missing": ('{"event": "end"}', "it has no 'time'"),
+    "a field is missing": ('{"event": "end"}', "missing field 'time'"),
     "time is text": (
         f'{{"event": "x", "time": "a", "member": null, {STEPS}}}',
         "time: expected a number",
