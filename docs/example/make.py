@@ -1,11 +1,11 @@
-"""Trains small agents on a small computer and makes the example report of them.
+"""Train small agents on a small computer and create the example report.
 
     python docs/example/make.py
 
-A quarter of an hour on two busy cores. TD7 with and without R2R2, at UTD 1 and 10, and
-R2R2 without either of its terms: three seeds of two tasks each, which train as one
-fleet. Networks and budget are small, so the report calls all of it scaled down. Runs
-stay in `runs/example`, and what is trained already is not trained again.
+Takes about 15 minutes on two busy cores. Trains TD7 with and without R2R2 at UTD 1 and
+10, and R2R2 without either of its terms, each as one fleet of three seeds on two tasks.
+Networks and budget are small, so the report labels all results as scaled down. Runs are
+kept in `runs/example`; finished runs are not repeated.
 """
 
 import os
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RUNS, REPORT = Path("runs/example"), Path("docs/example_report")
-MOST = 3_000_000  # bytes: it is kept with the source
+MAX_BYTES = 3_000_000  # the report is committed
 
 SMALL = {
     "env": "cartpole-balance,cartpole-swingup",
@@ -48,24 +48,24 @@ STUDY = {
 
 
 def main() -> None:
-    """Trains what is not there yet, then makes the report anew."""
-    os.chdir(ROOT)  # paths in the report are those of the repository
+    """Train missing runs, then create the report."""
+    os.chdir(ROOT)  # paths in the report are relative to the repository
     start = time.monotonic()
     for name, fields in STUDY.items():
         options = [f"--{field}={value}" for field, value in (SMALL | fields).items()]
         r2r2("train", *options, "--out", str(RUNS / name))
-        print(f"{name} after {time.monotonic() - start:.0f} s", flush=True)
+        print(f"{name}: finished after {time.monotonic() - start:.0f} s", flush=True)
     r2r2("report", str(RUNS), "--out", str(REPORT))
     files = [path for path in REPORT.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     print(f"{len(files)} files, {size / 1e6:.1f} MB, in {REPORT}")
-    if size > MOST:
+    if size > MAX_BYTES:
         shutil.rmtree(REPORT)
-        sys.exit(f"that is more than {MOST / 1e6:.1f} MB; nothing is kept")
+        sys.exit(f"report deleted: larger than {MAX_BYTES / 1e6:.1f} MB")
 
 
 def r2r2(*argv: str) -> None:
-    """Runs one command; its own words are shown."""
+    """Run one r2r2 command and show its output."""
     subprocess.run([sys.executable, "-m", "r2r2", *argv], check=True)
 
 

@@ -1,4 +1,4 @@
-"""A real browser, and a report for it to show."""
+"""A real browser and a report for it."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from r2r2.cli.main import main
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
-# As root, and without asking anybody for anything.
+# Works as root and without network access.
 ARGUMENTS = (
     "--headless=new",
     "--no-sandbox",
@@ -27,26 +27,26 @@ ARGUMENTS = (
     "--disable-dev-shm-usage",
     "--force-device-scale-factor=1",
     "--force-prefers-reduced-motion",
-    # No name leads anywhere: what a page asks of the network fails.
+    # No host can be resolved: every request to the network fails.
     "--host-resolver-rules=MAP * ~NOTFOUND",
 )
 
-# The page hears of a scroll with the next frame, and hides what it told before: a
-# pointer that is faster than the frame would find its own values gone.
-BRING = """
+# The page handles a scroll event in the next frame and then hides the values: a pointer
+# that moves before that would lose its own values.
+SCROLL_TO = """
     const [node, done] = arguments;
     node.scrollIntoView({block: "center"});
     requestAnimationFrame(() => requestAnimationFrame(() => done()));
 """
 
-# A name that, taken for markup, would run a script or end the one it stands in.
+# Names that would run a script, or end the one that they are in, if used as markup.
 ATTACK = "document.documentElement.dataset.owned=1"
 HOSTILE_RUN = f"<img src=x onerror={ATTACK}>"
 HOSTILE_METHOD = f'</script></text><img src=x onerror="{ATTACK}">&\'_utd1'
 
 
 class Report(NamedTuple):
-    """A report on the disk."""
+    """A report on disk."""
 
     folder: Path
 
@@ -56,13 +56,13 @@ class Report(NamedTuple):
 
 
 class Browser:
-    """Chromium, with what it said and what it asked for since the last page."""
+    """Chromium, with its console messages and requests since the last page."""
 
     def __init__(self, driver):
         self.driver = driver
 
     def open(self, page, width=1280, height=900, dark=False, mobile=False):
-        """Shows a page in a window of some size."""
+        """Open a page in a window of the given size."""
         self.driver.get("about:blank")
         self.driver.get_log("browser"), self.driver.get_log("performance")
         self.resize(width, height, mobile)
@@ -75,24 +75,24 @@ class Browser:
 
     def media(self, dark=False, kind=""):
         scheme = "dark" if dark else "light"
-        wish = {"name": "prefers-color-scheme", "value": scheme}
-        self.command("Emulation.setEmulatedMedia", media=kind, features=[wish])
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.command("Emulation.setEmulatedMedia", media=kind, features=[feature])
 
     def command(self, name, **arguments):
-        """A command of Chromium's own protocol."""
+        """Send a command of the Chrome DevTools protocol."""
         return self.driver.execute_cdp_cmd(name, arguments)
 
     def run(self, script, *arguments):
-        """What a script gives in the page."""
+        """Run a script in the page and return its result."""
         return self.driver.execute_script(script, *arguments)
 
-    def bring(self, node):
-        """Scrolls to a part of the page, until the page has been told of it."""
-        self.driver.execute_async_script(BRING, node)
+    def scroll_to(self, node):
+        """Scroll to a node and wait until the page has handled the event."""
+        self.driver.execute_async_script(SCROLL_TO, node)
 
     def point(self, node):
-        """Moves the pointer to a part of the page, wherever it is."""
-        self.bring(node)
+        """Scroll to a node and move the pointer to it."""
+        self.scroll_to(node)
         ActionChains(self.driver).move_to_element(node).perform()
 
     def all(self, selector):
@@ -102,15 +102,15 @@ class Browser:
         return self.driver.find_element("css selector", selector)
 
     def console(self):
-        """What the page, or the browser about it, said."""
+        """Return the messages of the console."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self):
-        """Everything that was asked for, by address."""
-        told = [json.loads(x["message"]) for x in self.driver.get_log("performance")]
-        events = [event["message"] for event in told]
-        asked = [e["params"] for e in events if e["method"].endswith("WillBeSent")]
-        return [params["request"]["url"] for params in asked if "request" in params]
+        """Return the addresses of all requests."""
+        log = [json.loads(x["message"]) for x in self.driver.get_log("performance")]
+        events = [entry["message"] for entry in log]
+        sent = [e["params"] for e in events if e["method"].endswith("WillBeSent")]
+        return [params["request"]["url"] for params in sent if "request" in params]
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +118,7 @@ def driver(tmp_path_factory):
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     service = shutil.which("chromedriver")
     if browser is None or service is None:
-        pytest.skip("no Chromium is here; apt-get install chromium chromium-driver")
+        pytest.skip("Chromium is missing; apt-get install chromium chromium-driver")
     options = ChromeOptions()
     options.binary_location = browser
     options.set_capability(
@@ -142,7 +142,7 @@ def browser(driver):
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory):
-    """A study with every figure there can be, some of whose names are attacks."""
+    """Return a report with every kind of figure and with hostile names."""
     root = tmp_path_factory.mktemp("study")
     for agent in ("td7", "td7+r2r2"):
         for utd in (1, 10):

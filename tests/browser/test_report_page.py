@@ -1,4 +1,4 @@
-"""The report's page as people see it, in a real browser."""
+"""The page of a report in a real browser."""
 
 import base64
 import re
@@ -18,20 +18,20 @@ BOXES = """
     })
 """
 
-COLOURS = """
+COLORS = """
     const style = getComputedStyle(document.body);
     const canvas = document.createElement("canvas").getContext("2d");
-    return [style.backgroundColor, style.color].map(colour => {
-        canvas.fillStyle = colour;
+    return [style.backgroundColor, style.color].map(color => {
+        canvas.fillStyle = color;
         canvas.fillRect(0, 0, 1, 1);
         return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
     })
 """
 
 
-def luminance(colour):
-    """How light a colour is, as the guidelines for accessible pages have it."""
-    parts = [c / 255 for c in colour]
+def luminance(color):
+    """Return the relative luminance of WCAG."""
+    parts = [c / 255 for c in color]
     linear = [p / 12.92 if p <= 0.04 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
@@ -42,17 +42,17 @@ def contrast(one, other):
 
 
 def tip(browser):
-    """What is told under the pointer, or None."""
+    """Return the text of the tooltip, or None if it is hidden."""
     shown = browser.one("#tip")
     return shown.text if shown.is_displayed() else None
 
 
-def hit_of(figure):
-    """Where the pointer is heard in a figure, in the first of its panels."""
+def first_panel(figure):
+    """Return the area of a figure's first panel that reacts to the pointer."""
     return figure.find_element("css selector", ".hit")
 
 
-def test_the_page_is_shown_whole_and_says_nothing_on_the_console(browser, report):
+def test_the_page_is_complete_and_the_console_empty(browser, report):
     browser.open(report.page)
     assert browser.run("return document.readyState") == "complete"
     assert len(browser.all("figure")) >= 8
@@ -60,16 +60,16 @@ def test_the_page_is_shown_whole_and_says_nothing_on_the_console(browser, report
     assert browser.console() == []
 
 
-def test_nothing_is_asked_for_but_the_page_itself(browser, report):
+def test_only_the_page_itself_is_requested(browser, report):
     browser.open(report.page)
     for figure in browser.all("figure"):
-        browser.point(hit_of(figure))
+        browser.point(first_panel(figure))
     browser.one("#theme").click()
-    asked = [url for url in browser.requests() if not url.startswith("data:")]
-    assert asked == [report.page.as_uri()]
+    requested = [url for url in browser.requests() if not url.startswith("data:")]
+    assert requested == [report.page.as_uri()]
 
 
-def test_what_a_page_asks_for_would_be_noticed(browser, report, tmp_path):
+def test_requests_and_console_messages_are_detected(browser, report, tmp_path):
     page = tmp_path / "leaky.html"
     page.write_text("<img src='https://example.org/pixel.png'><script>x.y</script>")
     browser.open(page)
@@ -92,9 +92,7 @@ def test_the_page_needs_no_network(browser, report):
 
 
 @pytest.mark.parametrize("width", SIZES.values(), ids=SIZES.keys())
-def test_every_figure_is_seen_and_nothing_reaches_beyond_the_page(
-    browser, report, width
-):
+def test_every_figure_is_visible_within_the_page(browser, report, width):
     browser.open(report.page, width=width, mobile=width < 500)
     assert browser.run("return document.documentElement.scrollWidth") <= width
     boxes = browser.run(BOXES, "figure .panel svg.chart")
@@ -108,7 +106,7 @@ def test_every_figure_is_seen_and_nothing_reaches_beyond_the_page(
         assert 0 <= left < right <= width, figure
 
 
-def test_every_figure_has_something_drawn_in_it(browser, report):
+def test_no_figure_is_empty(browser, report):
     browser.open(report.page)
     script = """
         return [...document.querySelectorAll("figure svg.chart")].map(svg => {
@@ -122,13 +120,13 @@ def test_every_figure_has_something_drawn_in_it(browser, report):
     assert min(drawn) > 0
 
 
-def test_the_pointer_is_told_values_in_every_figure(browser, report):
+def test_hovering_shows_values_in_every_figure(browser, report):
     browser.open(report.page)
     for figure in browser.all("figure"):
-        browser.point(hit_of(figure))
-        said, name = tip(browser), figure.get_attribute("id")
-        assert said is not None, name
-        assert re.search(r"\d", said), name
+        browser.point(first_panel(figure))
+        text, name = tip(browser), figure.get_attribute("id")
+        assert text is not None, name
+        assert re.search(r"\d", text), name
         box = browser.run(
             "return arguments[0].getBoundingClientRect()", browser.one("#tip")
         )
@@ -138,10 +136,10 @@ def test_the_pointer_is_told_values_in_every_figure(browser, report):
         assert tip(browser) is None, name
 
 
-def test_the_keyboard_is_told_values_too(browser, report):
+def test_arrow_keys_show_values(browser, report):
     browser.open(report.page)
-    hit = hit_of(browser.one("figure[id^='figure-curves']"))
-    hit.send_keys(Keys.HOME)  # out of view as yet: the browser scrolls to it
+    hit = first_panel(browser.one("figure[id^='figure-curves']"))
+    hit.send_keys(Keys.HOME)  # the browser scrolls to it
     first = tip(browser)
     hit.send_keys(Keys.ARROW_RIGHT)
     second = tip(browser)
@@ -153,7 +151,7 @@ def test_the_keyboard_is_told_values_too(browser, report):
     assert tip(browser) is None
 
 
-def test_every_figure_is_reached_by_the_tab_key(browser, report):
+def test_the_tab_key_reaches_every_figure(browser, report):
     browser.open(report.page)
     hits = browser.all("figure .hit")
     assert all(hit.get_attribute("tabindex") == "0" for hit in hits)
@@ -169,10 +167,10 @@ def test_every_figure_is_reached_by_the_tab_key(browser, report):
     assert figures <= reached
 
 
-def test_a_finger_is_told_values_too(browser, report):
+def test_touching_shows_values(browser, report):
     browser.open(report.page, width=390, height=844, mobile=True)
-    hit = hit_of(browser.one("figure"))
-    browser.bring(hit)
+    hit = first_panel(browser.one("figure"))
+    browser.scroll_to(hit)
     place = browser.run(
         "const b = arguments[0].getBoundingClientRect();"
         "return {x: b.left + b.width / 2, y: b.top + b.height / 2}",
@@ -186,11 +184,11 @@ def test_a_finger_is_told_values_too(browser, report):
     assert box["x"] + box["width"] <= 390
 
 
-def test_a_name_in_the_legend_hides_and_shows_its_line(browser, report):
+def test_the_legend_hides_and_shows_lines(browser, report):
     browser.open(report.page)
     figure = browser.one("figure[id^='figure-curves']")
     key = figure.find_element("css selector", ".key")
-    browser.bring(key)
+    browser.scroll_to(key)
     number = key.get_attribute("data-line")
     lines = figure.find_elements("css selector", f"g[data-line='{number}']")
     assert any(line.is_displayed() for line in lines)
@@ -200,57 +198,57 @@ def test_a_name_in_the_legend_hides_and_shows_its_line(browser, report):
     assert any(line.is_displayed() for line in lines)
 
 
-def test_light_and_dark_differ_and_both_can_be_read(browser, report):
+def test_light_and_dark_themes_are_readable(browser, report):
     pictures = {}
     for dark in (False, True):
         browser.open(report.page, dark=dark)
-        ground, ink = browser.run(COLOURS)
+        ground, ink = browser.run(COLORS)
         assert (luminance(ground) < 0.2) == dark
         assert contrast(ground, ink) >= 7
         pictures[dark] = browser.driver.get_screenshot_as_png()
     assert pictures[False] != pictures[True]
 
 
-def test_the_button_changes_the_colours_and_they_are_kept(browser, report):
+def test_the_button_switches_the_theme_persistently(browser, report):
     browser.open(report.page)
-    before, _ = browser.run(COLOURS)
+    before, _ = browser.run(COLORS)
     browser.one("#theme").click()
-    after, _ = browser.run(COLOURS)
+    after, _ = browser.run(COLORS)
     assert abs(luminance(before) - luminance(after)) > 0.5
     browser.driver.refresh()
-    assert browser.run(COLOURS)[0] == after
+    assert browser.run(COLORS)[0] == after
 
 
-def test_names_are_shown_and_never_become_markup(browser, report):
+def test_names_never_become_markup(browser, report):
     browser.open(report.page)
     for figure in browser.all("figure"):
-        browser.point(hit_of(figure))
+        browser.point(first_panel(figure))
     assert browser.run("return document.documentElement.dataset.owned") is None
     assert browser.all("img") == []
-    # The page's own, and the values of every figure: no other script came in.
-    own = browser.all("script:not([type='application/json'])")
-    assert len(own) == 1
+    # Only the page's own script, besides the values of the figures.
+    scripts = browser.all("script:not([type='application/json'])")
+    assert len(scripts) == 1
     text = browser.run("return document.body.textContent")
     assert "<img src=x onerror=" in text
     assert browser.console() == []
 
 
-def test_every_link_leads_somewhere(browser, report):
+def test_every_link_has_a_target(browser, report):
     browser.open(report.page)
     links = browser.run(
         "return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))"
     )
     inside = [link[1:] for link in links if link.startswith("#")]
     assert len(links) > len(inside) > 10
-    there = set(
+    ids = set(
         browser.run("return [...document.querySelectorAll('[id]')].map(n => n.id)")
     )
-    assert set(inside) <= there
+    assert set(inside) <= ids
     for link in set(links) - {f"#{name}" for name in inside}:
         assert (report.folder / link).is_file(), link
 
 
-def test_without_scripts_figures_and_tables_are_there_all_the_same(browser, report):
+def test_figures_are_shown_without_scripts(browser, report):
     browser.command("Emulation.setScriptExecutionDisabled", value=True)
     browser.open(report.page)
     charts = browser.all("figure svg.chart")
@@ -259,10 +257,10 @@ def test_without_scripts_figures_and_tables_are_there_all_the_same(browser, repo
     assert not browser.one("#tip").is_displayed()
 
 
-def test_the_page_is_printed_with_light_ground_and_every_figure(browser, report):
+def test_print_uses_the_light_theme(browser, report):
     browser.open(report.page, dark=True)
     browser.media(dark=True, kind="print")
-    ground, ink = browser.run(COLOURS)
+    ground, ink = browser.run(COLORS)
     assert contrast(ground, ink) >= 7
     hidden = browser.run(
         "return [...document.querySelectorAll('#theme, .toc, .hit')]"

@@ -37,7 +37,7 @@ PROFILE_THRESHOLDS = 80
 MAX_MISSING_TASKS = 4  # named in a note; of more, the number is given
 RANK = "effective_rank"
 STEPS = Axis("environment steps")
-BASE_SCORE = "1 is the base agent's mean score at UTD 1"
+BASE_SCORE = "A normalised score of 1 is the base agent's mean at UTD 1."
 CURVES_CAPTION = (
     "Bold lines: means over seeds with 95 % bootstrap intervals. Thin lines: single "
     "seeds. Means stop where any seed stops or is not finite."
@@ -186,10 +186,10 @@ def nonfinite_notes(
 def aggregate_curves(study: Study) -> Chart | None:
     """Return IQMs of normalised scores over all tasks, against decision steps."""
     caption = (
-        f"Interquartile mean of normalised scores over {{suite}} ({BASE_SCORE}), with "
-        "95 % bootstrap intervals (seeds resampled within tasks). Decision steps are "
-        "environment steps divided by the action repeat of the run, or for files of "
-        "the suite."
+        "Interquartile mean of normalised scores over {suite}, with 95 % bootstrap "
+        f"intervals (seeds resampled within tasks). {BASE_SCORE} Decision steps are "
+        "environment steps divided by the action repeat of the run (for files: of the "
+        "suite)."
     )
     axes = Axis("decision steps"), Axis("normalised score, IQM")
     template = Chart("aggregate", "Aggregate learning curves", caption, *axes, ())
@@ -208,8 +208,8 @@ def aggregate_curves(study: Study) -> Chart | None:
 def profiles(study: Study) -> Chart | None:
     """Return the share of runs above each normalised score."""
     caption = (
-        "Share of runs with a normalised score above a threshold, over {suite} "
-        f"({BASE_SCORE}), with 95 % bootstrap intervals."
+        "Share of runs with a normalised score above a threshold, over {suite}, with "
+        f"95 % bootstrap intervals. {BASE_SCORE}"
     )
     axes = Axis("normalised score"), Axis("share of runs above it", shared=True)
     template = Chart("profiles", "Performance profiles", caption, *axes, ())

@@ -79,8 +79,8 @@ def suites_by_utd(study: Study) -> Chart | None:
         markers,
         "score-by-utd",
         "Score against UTD",
-        f"Mean of normalised scores ({BASE_SCORE}), with 95 % bootstrap intervals over "
-        "the pooled scores, as the paper appears to compute them.",
+        "Mean of normalised scores, with 95 % bootstrap intervals over the pooled "
+        f"scores, as the paper appears to compute them. {BASE_SCORE}",
         Axis("normalised score"),
     )
     suites = dict.fromkeys(result.suite for result in study.suites if result.estimates)
