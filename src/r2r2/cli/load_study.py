@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config, replace_fields
-from r2r2.config.resolve import default_config
+from r2r2.config.resolve import run_defaults
 from r2r2.config.run import RunConfig
 from r2r2.envs.suites import default_action_repeat
 from r2r2.report.load import (
@@ -140,7 +140,7 @@ def usual(config: RunConfig) -> RunConfig:
         3
     """
     own = ":" in config.env[0]
-    default = default_config(config.agent.name) if own else task_default_config(config)
+    default = run_defaults(config) if own else task_default_config(config)
     held, open_ = flatten_config(config), flatten_config(default)
     left = [p for p in BY_TASK if p in open_ and not open_[p].value]
     return replace_fields(default, {path: held[path].value for path in left})

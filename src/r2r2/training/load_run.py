@@ -10,7 +10,7 @@ import numpy as np
 from r2r2.agents.base import Agent
 from r2r2.agents.registry import state_shapes
 from r2r2.config.errors import UserError, did_you_mean
-from r2r2.config.resolve import resolve
+from r2r2.config.resolve import resolve_saved
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import parse_toml
 from r2r2.envs.spec import Member, Spec
@@ -26,7 +26,7 @@ def load_config(folder: RunFolder) -> RunConfig:
     """The config of a run, which must fit the rest of its folder."""
     run, text = f"run is '{folder.path}', whose config.toml", folder.config_text()
     try:
-        config = resolve(parse_toml(text))
+        config = resolve_saved(parse_toml(text))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{run} cannot be used: {error}") from None
     if tuple(member.name for member in fleet_members(config)) != folder.members:

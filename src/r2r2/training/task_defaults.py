@@ -7,7 +7,7 @@ from functools import partial
 from r2r2.config.common import AgentConfig, TaskInfo
 from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config
-from r2r2.config.resolve import default_config, with_action_repeat
+from r2r2.config.resolve import run_defaults, with_action_repeat
 from r2r2.config.run import RunConfig
 from r2r2.envs.make import EnvBuilder, step_limit
 from r2r2.envs.suites import ACTION_REPEAT, Suite, find_suite
@@ -53,7 +53,7 @@ def task_default_config(
     config: RunConfig, source: EnvBuilder | None = None
 ) -> RunConfig:
     """Return the defaults of a run's agent on its first task, as far as known."""
-    default = dataclasses.replace(default_config(config.agent.name), env=config.env[:1])
+    default = dataclasses.replace(run_defaults(config), env=config.env[:1])
     try:
         return apply_task_defaults(default, source)
     except UserError:
