@@ -20,7 +20,7 @@ import numpy as np
 from r2r2.envs.dm_control import DMCEnv
 from r2r2.envs.make import adapt_env, episode_seed
 from r2r2.envs.spec import Member
-from r2r2.envs.suites import default_action_repeat, dmc_parts, find_suite
+from r2r2.envs.suites import default_action_repeat, split_dmc_task, find_suite
 from r2r2.envs.vector.pool import EnvPool, available_cores, worker_count
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot, StepRequest
 from r2r2.storage.versions import versions
@@ -44,7 +44,7 @@ class Stopwatch(gymnasium.Wrapper):
 def source_of(task: str) -> Callable[[], gymnasium.Env]:
     """What builds a timed environment of a task."""
     if find_suite(task) == "dmc":
-        return lambda: Stopwatch(DMCEnv(*dmc_parts(task)))
+        return lambda: Stopwatch(DMCEnv(*split_dmc_task(task)))
     return lambda: Stopwatch(gymnasium.make(task, disable_env_checker=True))
 
 

@@ -1,18 +1,18 @@
-"""Environments whose every transition is known beforehand."""
+"""Environments with known transitions."""
 
 import warnings
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 PLAIN = Box(-1.0, 1.0, (2,))
-# An unusual width in each dimension, and neither is centred at 0.
+# Different widths, not centered at 0.
 ASYMMETRIC = Box(np.array([-3, 0], np.float32), np.array([1, 10], np.float32))
 
 
 class Count(gymnasium.Env):
-    """Step t gives t squared; the observation is [start, t, action received]."""
+    """The reward of step t is t squared; the observation is [start, t, *action]."""
 
     observation_space = Box(-np.inf, np.inf, (4,), dtype=np.float64)
 
@@ -21,7 +21,7 @@ class Count(gymnasium.Env):
         self.terminates_at = terminates_at
         self.truncates_at = truncates_at
         self.closed = 0
-        # Written in place: a pool that hands out views of it is found out.
+        # Modified in place, to detect a pool that returns views of it.
         self.obs = np.zeros(4)
 
     def reset(self, *, seed=None, options=None):
@@ -41,7 +41,7 @@ class Count(gymnasium.Env):
 
 
 class Shaped(Count):
-    """A task that has the given spaces and is never stepped."""
+    """A task with the given spaces that is never stepped."""
 
     def __init__(self, observation_space=Count.observation_space, action_space=PLAIN):
         super().__init__(action_space=action_space)
@@ -49,13 +49,13 @@ class Shaped(Count):
 
 
 def loud():
-    """Warns while it is built."""
+    """Warn while the environment is built."""
     warnings.warn("my arm is bent", stacklevel=1)
     return Count()
 
 
 def needy():
-    """Lacks something while it is built."""
+    """Fail because a package is missing."""
     raise gymnasium.error.DependencyNotInstalled("armlib is\n not installed")
 
 
@@ -75,16 +75,13 @@ _register("Needy", needy)
 
 POINT = Box(-1.0, 1.0, (3,))
 _register("DictObs", Shaped, observation_space=Dict(a=POINT, b=POINT))
-_register("TupleObs", Shaped, observation_space=Tuple((POINT, POINT)))
 _register("DiscreteObs", Shaped, observation_space=Discrete(5))
 _register("ImageObs", Shaped, observation_space=Box(0, 255, (8, 8, 3), np.uint8))
-_register("MatrixObs", Shaped, observation_space=Box(-1.0, 1.0, (2, 3)))
 _register("EmptyObs", Shaped, observation_space=Box(-1.0, 1.0, (0,)))
 _register("MultiAction", Shaped, action_space=MultiDiscrete([2, 3]))
 _register("MatrixAction", Shaped, action_space=Box(-1.0, 1.0, (2, 3)))
 _register("ScalarAction", Shaped, action_space=Box(-1.0, 1.0, ()))
 _register("IntAction", Shaped, action_space=Box(-3, 3, (2,), np.int64))
-_register("FreeAction", Shaped, action_space=Box(-np.inf, np.inf, (2,)))
 HALF = np.array([1, np.inf], np.float32)
 _register("HalfFreeAction", Shaped, action_space=Box(-np.ones_like(HALF), HALF))
 HUGE = float(np.finfo(np.float32).max)

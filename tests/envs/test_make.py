@@ -1,19 +1,21 @@
+"""Building environments, and the wrappers that agents see them through."""
+
 import itertools
 
 import gymnasium
 import mujoco
 import numpy as np
 import pytest
-import scripted  # noqa: F401, registers its tasks
+import scripted
 
 from r2r2.config.errors import UserError
-from r2r2.envs.make import episode_seed, make_env, spec_of
+from r2r2.envs.make import ActionRepeat, episode_seed, make_env, spec_of, step_limit
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
 
 
 @pytest.mark.parametrize("task", PAPER_TASKS)
-def test_sizes_of_the_paper(task):
+def test_sizes_match_the_paper(task):
     _, obs_dim, action_dim = PAPER_TASKS[task]
     env = make_env(task, 1)
     assert spec_of(env) == Spec(obs_dim, action_dim)
@@ -23,7 +25,7 @@ def test_sizes_of_the_paper(task):
 
 
 def episode(env, seed, steps=20):
-    """Observations and rewards of the first steps, under actions always the same."""
+    """Return observations and rewards of the first steps under fixed actions."""
     rng = np.random.default_rng(0)
     rows = [[*env.reset(seed=seed)[0], 0.0]]
     for _ in range(steps):
@@ -32,8 +34,8 @@ def episode(env, seed, steps=20):
     return np.array(rows)
 
 
-@pytest.mark.parametrize("task", ["cartpole-swingup", "humanoid-run", "Hopper-v5"])
-def test_an_episode_is_a_function_of_its_seed(task):
+@pytest.mark.parametrize("task", ["humanoid-run", "Hopper-v5"])
+def test_episode_depends_only_on_its_seed(task):
     one, other = make_env(task, 2), make_env(task, 2)
     first = episode(one, seed=7)
     episode(other, seed=3, steps=31)
@@ -43,7 +45,7 @@ def test_an_episode_is_a_function_of_its_seed(task):
     assert not np.array_equal(episode(one, seed=8), first)
 
 
-def test_gymnasium_adds_no_checker():
+def test_no_environment_checker_is_added():
     env, names = make_env("Hopper-v5", 1), []
     while env is not env.unwrapped:
         names.append(type(env).__name__)
@@ -51,123 +53,99 @@ def test_gymnasium_adds_no_checker():
     assert names == ["RescaleAction", "ActionRepeat", "TimeLimit", "OrderEnforcing"]
 
 
-OBSERVATION = (
-    "supported is a flat vector, a 1-D Box"
-    " (gymnasium.wrappers.FlattenObservation makes one)"
-)
-ACTION = "supported is a bounded 1-D Box of floats"
-BOUNDS = "supported are bounds of at most 1e+06, the low below the high"
+OBSERVATION = "unsupported observation space; expected a flat vector (1-D Box), got"
+FLATTEN = "; gymnasium.wrappers.FlattenObservation converts it"
+ACTION = "unsupported action space; expected a bounded 1-D Box of floats, got"
+BOUNDS = "expected low < high, both within +-1e+06, got"
 
 
 @pytest.mark.parametrize(
-    ("task", "sentence"),
+    ("task", "message"),
     [
-        ("DictObs", f"whose observations are a Dict space; {OBSERVATION}"),
-        ("TupleObs", f"whose observations are a Tuple space; {OBSERVATION}"),
-        ("DiscreteObs", f"whose observations are a Discrete space; {OBSERVATION}"),
+        ("DictObs", f"{OBSERVATION} a Dict space{FLATTEN}"),
+        ("DiscreteObs", f"{OBSERVATION} a Discrete space{FLATTEN}"),
         (
             "ImageObs",
-            "whose observations are a Box of shape (8, 8, 3) and type uint8;"
-            f" {OBSERVATION}",
+            f"{OBSERVATION} a Box of shape (8, 8, 3) and type uint8{FLATTEN}",
         ),
-        (
-            "MatrixObs",
-            "whose observations are a Box of shape (2, 3) and type float32;"
-            f" {OBSERVATION}",
-        ),
-        (
-            "EmptyObs",
-            "whose observations are a Box of shape (0,) and type float32;"
-            f" {OBSERVATION}",
-        ),
-        ("MultiAction", f"whose actions are a MultiDiscrete space; {ACTION}"),
-        (
-            "MatrixAction",
-            f"whose actions are a Box of shape (2, 3) and type float32; {ACTION}",
-        ),
-        (
-            "ScalarAction",
-            f"whose actions are a Box of shape () and type float32; {ACTION}",
-        ),
-        (
-            "IntAction",
-            f"whose actions are a Box of shape (2,) and type int64; {ACTION}",
-        ),
-        ("FreeAction", f"whose action 0 goes from -inf to inf; {BOUNDS}"),
-        ("HalfFreeAction", f"whose action 1 goes from -1 to inf; {BOUNDS}"),
+        ("EmptyObs", f"{OBSERVATION} a Box of shape (0,) and type float32{FLATTEN}"),
+        ("MultiAction", f"{ACTION} a MultiDiscrete space"),
+        ("MatrixAction", f"{ACTION} a Box of shape (2, 3) and type float32"),
+        ("ScalarAction", f"{ACTION} a Box of shape () and type float32"),
+        ("IntAction", f"{ACTION} a Box of shape (2,) and type int64"),
+        ("HalfFreeAction", f"unsupported bounds of action 1; {BOUNDS} -1 to inf"),
         (
             "HugeAction",
-            f"whose action 0 goes from -3.40282e+38 to 3.40282e+38; {BOUNDS}",
+            f"unsupported bounds of action 0; {BOUNDS} -3.40282e+38 to 3.40282e+38",
         ),
-        ("FlatAction", f"whose action 1 goes from -0 to 0; {BOUNDS}"),
-        ("Needy", "which cannot be built: armlib is not installed"),
+        ("FlatAction", f"unsupported bounds of action 1; {BOUNDS} -0 to 0"),
+        ("Needy", "cannot be built: armlib is not installed"),
         (
             "Cuont",
-            "but 'scripted' has no task, class or function 'Cuont-v0'; did you mean"
+            "'scripted' has no task, class or function 'Cuont-v0'; did you mean"
             " 'Count-v0'?",
         ),
     ],
 )
-def test_what_cannot_be_used_is_refused(task, sentence):
+def test_unsupported_task_of_a_module_is_an_error(task, message):
     task = f"scripted:{task}-v0"
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as error:
         make_env(task, 1)
-    assert str(refusal.value) == f"env is {task!r}, {sentence}"
+    assert str(error.value) == f"env {task!r}: {message}"
 
 
 @pytest.mark.parametrize(
-    ("task", "sentence"),
+    ("task", "message"),
     [
-        ("CartPole-v1", f"whose actions are a Discrete space; {ACTION}"),
-        ("lqr-lqr_2_1", f"whose action 0 goes from -1e+10 to 1e+10; {BOUNDS}"),
+        ("CartPole-v1", f"{ACTION} a Discrete space"),
+        ("lqr-lqr_2_1", f"unsupported bounds of action 0; {BOUNDS} -1e+10 to 1e+10"),
         (
             "no.such:Arm-v0",
-            "but importing 'no.such' failed"
-            " (ModuleNotFoundError: No module named 'no')",
+            "importing 'no.such' failed (ModuleNotFoundError: No module named 'no')",
         ),
-        (":Arm-v0", "but importing '' failed (ValueError: Empty module name)"),
-        ("json:Arm-v0", "but 'json' has no task, class or function 'Arm-v0'"),
+        (":Arm-v0", "importing '' failed (ValueError: Empty module name)"),
+        ("json:Arm-v0", "'json' has no task, class or function 'Arm-v0'"),
     ],
 )
-def test_what_is_not_ours_is_refused(task, sentence):
-    with pytest.raises(UserError) as refusal:
+def test_unsupported_task_is_an_error(task, message):
+    with pytest.raises(UserError) as error:
         make_env(task, 1)
-    assert str(refusal.value) == f"env is {task!r}, {sentence}"
+    assert str(error.value) == f"env {task!r}: {message}"
 
 
-def test_a_missing_dependency_of_gymnasium_is_named():
+def test_missing_dependency_is_named():
     with pytest.raises(
-        UserError, match=r"^env is 'Hopper-v3', which cannot .*gymnasium-robotics"
+        UserError, match=r"^env 'Hopper-v3': cannot be built: .*gymnasium-robotics"
     ):
         make_env("Hopper-v3", 1)
 
 
-def test_a_module_that_fails_is_named(tmp_path, monkeypatch):
+def test_failing_module_is_named(tmp_path, monkeypatch):
     (tmp_path / "bent_arm.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=r"'bent_arm' failed \(ZeroDivisionError: "):
         make_env("bent_arm:Arm-v0", 1)
 
 
-def test_a_users_own_warning_is_heard():
+def test_warnings_of_user_packages_are_shown():
     with pytest.warns(UserWarning, match="my arm is bent"):
         make_env("scripted:Loud-v0", 1)
 
 
 @pytest.mark.parametrize("task", ["HalfCheetah-v5", "cheetah-run"])
-def test_who_hears_mujoco_is_as_before(task):
-    heard, before = [], mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(heard.append)
+def test_mujoco_warning_handler_is_restored(task):
+    received, before = [], mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(received.append)
     try:
         make_env(task, 1)
-        assert heard == []
+        assert received == []
         gymnasium.make("HalfCheetah-v5")
-        assert "settotalmass" in heard[0]
+        assert "settotalmass" in received[0]
     finally:
         mujoco.set_mju_user_warning(before)
 
 
-def test_episode_seeds_differ_in_whatever_names_them():
+def test_episode_seeds_are_distinct():
     purposes = ["train", "evaluate", "eval-command"]
     seeds = [
         episode_seed(*name) for name in itertools.product(range(5), purposes, range(99))
@@ -176,7 +154,7 @@ def test_episode_seeds_differ_in_whatever_names_them():
     assert all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds)
 
 
-def test_episode_seeds_stay_what_they_are():
+def test_episode_seeds_never_change():
     # Recorded: a change here changes every run.
     assert [episode_seed(3, "train", index) for index in range(2)] == [
         1108881640,
@@ -184,6 +162,99 @@ def test_episode_seeds_stay_what_they_are():
     ]
 
 
-def test_the_largest_seed_is_accepted():
+def test_largest_seed_is_accepted():
     for task in ["cartpole-swingup", "Hopper-v5"]:
         make_env(task, 1).reset(seed=2**32 - 1)
+
+
+def test_step_limit_counts_environment_steps():
+    assert [step_limit(task) for task in ("Pendulum-v1", "cartpole-swingup")] == [
+        200,
+        1000,
+    ]
+    assert step_limit("mine", scripted.Count) is None
+
+
+def play(task, times):
+    """Return (t, reward, terminated, truncated) of each step of one episode."""
+    env = ActionRepeat(gymnasium.make(task, disable_env_checker=True), times)
+    env.reset(seed=0)
+    steps, ended = [], False
+    while not ended:
+        obs, reward, terminated, truncated, info = env.step(np.zeros(2))
+        assert info == {"t": obs[1]}
+        steps.append((obs[1], reward, terminated, truncated))
+        ended = terminated or truncated
+    return steps
+
+
+def test_time_limit_can_end_within_a_repeat():
+    # 1 + 4, 9 + 16, 25 + 36, and 49 alone: the limit of 7 falls inner the fourth.
+    assert play("Count-v0", 2) == [
+        (2, 5.0, False, False),
+        (4, 25.0, False, False),
+        (6, 61.0, False, False),
+        (7, 49.0, False, True),
+    ]
+
+
+def test_repeat_longer_than_the_episode():
+    # 1 + 4 + 9 + 16 + 25 + 36 + 49 = 140.
+    assert play("Count-v0", 10) == [(7, 140.0, False, True)]
+
+
+@pytest.mark.parametrize(
+    ("task", "ended"),
+    [("Terminates-v0", (True, False)), ("Truncates-v0", (False, True))],
+)
+def test_repeat_keeps_termination_and_truncation_apart(task, ended):
+    assert play(task, 2) == [(2, 5.0, False, False), (3, 9.0, *ended)]
+
+
+def test_termination_at_the_time_limit_is_both():
+    assert play("Both-v0", 2)[-1] == (7, 49.0, True, True)
+
+
+def test_repeat_of_one_changes_nothing():
+    assert [step[:2] for step in play("Terminates-v0", 1)] == [(1, 1), (2, 4), (3, 9)]
+
+
+def test_repeat_restarts_after_reset():
+    env = ActionRepeat(gymnasium.make("Count-v0", disable_env_checker=True), 2)
+    for _ in range(2):
+        env.reset(seed=0)
+        assert env.step(np.zeros(2))[1] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("action", "received"),
+    [
+        # [-3, 1] and [0, 10]: the middles are -1 and 5, the halves 2 and 5.
+        ([1, 1], [1, 10]),
+        ([-1, -1], [-3, 0]),
+        ([0, 0], [-1, 5]),
+        ([0.5, -0.5], [0, 2.5]),
+    ],
+)
+def test_actions_are_rescaled_to_asymmetric_bounds(action, received):
+    env = make_env("scripted:Count-v0", 2)
+    env.reset(seed=0)
+    obs = env.step(np.array(action, np.float32))[0]
+    np.testing.assert_allclose(obs[2:], received, rtol=1e-6, atol=1e-6)
+
+
+def test_float64_bounds_keep_float64_precision():
+    # [-0.1, 0.3]: the middle is 0.1, the half 0.2; 0.1 + 0.2 / 3 = 1 / 6.
+    env = make_env("scripted:Double-v0", 1)
+    env.reset(seed=0)
+    obs = env.step(np.array([1 / 3, -1.0]))[0]
+    np.testing.assert_allclose(obs[2:], [1 / 6, -0.1], rtol=1e-14)
+
+
+def test_unit_bounds_change_no_bit():
+    env = make_env("Hopper-v5", 1)
+    action = np.random.default_rng(0).uniform(-1, 1, 3).astype(np.float32)
+    inner = gymnasium.make("Hopper-v5")
+    env.reset(seed=3)
+    inner.reset(seed=3)
+    np.testing.assert_array_equal(env.step(action)[0], inner.step(action)[0])

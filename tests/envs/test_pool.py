@@ -1,8 +1,7 @@
-"""Environments in this process and in workers: the same steps, the same faults."""
+"""Environments in the main process and in workers behave the same."""
 
 import gc
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
 import scripted
@@ -21,8 +19,8 @@ from r2r2.config.errors import UserError
 from r2r2.envs.errors import EnvFailure
 from r2r2.envs.make import make_env
 from r2r2.envs.spec import Member, Spec
-from r2r2.envs.vector.pool import EnvPool, worker_count
-from r2r2.envs.vector.spin_wait import LOOK, spin_seconds
+from r2r2.envs.vector.ipc import SPIN_SECONDS, default_spin
+from r2r2.envs.vector.pool import EnvPool, worker_count, worker_spins
 from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, EnvSlot, StepRequest
 
 COUNT = Member("scripted:Count-v0", 0)
@@ -31,52 +29,56 @@ ZEROS = np.zeros((2, 2))
 NONE = [NO_EPISODE, NO_EPISODE]
 
 
-def place(member, repeat=1, source=None):
-    return EnvSlot(member, EnvFactory(member.task, repeat, source), "training")
+def env_slot(member, repeat=1, builder=None):
+    return EnvSlot(member, EnvFactory(member.task, repeat, builder), "training")
 
 
-# All here; all in workers, which sleep or look; the first here, the second in a worker.
-PATHS = {
-    "here": (0, 0, 0.0),
-    "asleep": (2, 0, 0.0),
-    "looking": (2, 0, LOOK),
-    "both": (2, 1, 0.0),
+# Number of workers, of local slots, and seconds to poll.
+KINDS = {
+    "local": (0, 0, 0.0),
+    "sleeping": (2, 0, 0.0),
+    "polling": (2, 0, SPIN_SECONDS),
+    "mixed": (2, 1, 0.0),
 }
 
 
-@pytest.fixture(params=PATHS.values(), ids=PATHS)
-def pool(request, monkeypatch):
-    workers, here, looking = request.param
-    monkeypatch.setattr("r2r2.envs.vector.pool.spin_seconds", lambda *_: looking)
-    places = [place(member, repeat=2) for member in (COUNT, TERMINATES)]
-    with EnvPool(places, workers, here) as pool:
-        pool.starts = pool.reset([0, 1], [5, 6])[:, 0]
+@pytest.fixture(params=KINDS, scope="module")
+def shared_pool(request):
+    workers, local, spin = KINDS[request.param]
+    env_slots = [env_slot(member, repeat=2) for member in (COUNT, TERMINATES)]
+    with EnvPool(env_slots, workers, local, spin_seconds=spin) as pool:
         yield pool
+
+
+@pytest.fixture
+def pool(shared_pool):
+    shared_pool.starts = shared_pool.reset([0, 1], [5, 6])[:, 0]
+    return shared_pool
 
 
 def test_sizes(pool):
     assert pool.spec == Spec(obs_dim=4, action_dim=2)
 
 
-def test_reset_gives_the_slots_own_start(pool):
+def test_reset_depends_on_task_and_seed(pool):
     for slot, seed in [(0, 5), (1, 6)]:
-        alone = make_env(pool.slots[slot].member.task, 2).reset(seed=seed)[0]
-        np.testing.assert_array_equal(pool.reset([slot], [seed]), [alone])
+        expected = make_env(pool.slots[slot].member.task, 2).reset(seed=seed)[0]
+        np.testing.assert_array_equal(pool.reset([slot], [seed]), [expected])
     assert pool.starts[0] != pool.starts[1]
 
 
-def test_a_step_of_all(pool):
+def test_step_of_all_slots(pool):
     step = pool.step(StepRequest([0, 1], np.array([[1.0, 1.0], [-1.0, -1.0]]), NONE))
     first, second = pool.starts
     np.testing.assert_allclose(step.next_obs, [[first, 2, 1, 10], [second, 2, -3, 0]])
     np.testing.assert_array_equal(step.obs, step.next_obs)
     np.testing.assert_array_equal(step.reward, [5, 5])
     assert not step.ended.any()
-    kinds = [np.float64, np.float64, bool, bool, np.float64]
-    assert [column.dtype for column in step.arrays] == kinds
+    dtypes = [np.float64, np.float64, bool, bool, np.float64]
+    assert [array.dtype for array in step.arrays] == dtypes
 
 
-def test_an_end_shows_where_it_ended_and_where_the_next_episode_begins(pool):
+def test_end_has_final_observation_and_start_of_the_next_episode(pool):
     pool.step(StepRequest([0, 1], ZEROS, [7, 8]))
     step = pool.step(StepRequest([0, 1], ZEROS, [7, 8]))
     np.testing.assert_array_equal(step.next_obs[:, :2], np.c_[pool.starts, [4, 3]])
@@ -84,14 +86,14 @@ def test_an_end_shows_where_it_ended_and_where_the_next_episode_begins(pool):
     np.testing.assert_array_equal(step.terminated, [False, True])
     np.testing.assert_array_equal(step.truncated, [False, False])
     np.testing.assert_array_equal(step.obs[0], step.next_obs[0])
-    begun = make_env(TERMINATES.task, 2).reset(seed=8)[0]
-    np.testing.assert_array_equal(step.obs[1], begun)
-    # The new episode runs: its first step is number 2, of two repeats.
+    start = make_env(TERMINATES.task, 2).reset(seed=8)[0]
+    np.testing.assert_array_equal(step.obs[1], start)
+    # The first step of the new episode is two environment steps.
     after = pool.step(StepRequest([1], ZEROS[:1], [9]))
-    np.testing.assert_array_equal(after.next_obs[:, :2], [[begun[0], 2]])
+    np.testing.assert_array_equal(after.next_obs[:, :2], [[start[0], 2]])
 
 
-def test_a_time_limit_is_no_termination(pool):
+def test_time_limit_is_a_truncation(pool):
     for _ in range(4):
         step = pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE]))
     np.testing.assert_array_equal(step.next_obs[:, 1], [7])
@@ -99,7 +101,7 @@ def test_a_time_limit_is_no_termination(pool):
     np.testing.assert_array_equal(step.truncated, [True])
 
 
-def test_rows_follow_the_slots(pool):
+def test_rows_are_in_the_order_of_the_request(pool):
     pool.step(StepRequest([1], ZEROS[:1], [NO_EPISODE]))
     step = pool.step(StepRequest([1, 0], np.array([[1.0, 1.0], [-1.0, -1.0]]), NONE))
     second_then_first = [[pool.starts[1], 3, 1, 10], [pool.starts[0], 2, -3, 0]]
@@ -108,100 +110,104 @@ def test_rows_follow_the_slots(pool):
     np.testing.assert_array_equal(step.terminated, [True, False])
 
 
-def test_what_was_returned_does_not_change(pool):
+def test_returned_arrays_are_copies(pool):
     start = pool.reset([0], [5])
     first = pool.step(StepRequest([0, 1], ZEROS, NONE))
-    kept = [column.copy() for column in first.arrays]
+    copies = [array.copy() for array in first.arrays]
     pool.step(StepRequest([0, 1], np.ones((2, 2)), NONE))
-    for column, copy in zip(first.arrays, kept, strict=True):
-        np.testing.assert_array_equal(column, copy)
+    for array, copy in zip(first.arrays, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
     assert start[0, 1] == 0
 
 
-def test_no_slot_is_stepped_past_its_end(pool):
+def test_step_after_the_end_raises_and_steps_no_slot(pool):
     pool.step(StepRequest([0, 1], ZEROS, NONE))
     pool.step(StepRequest([0, 1], ZEROS, NONE))
     with pytest.raises(ResetNeeded, match=r"\[1\]"):
         pool.step(StepRequest([0, 1], ZEROS, NONE))
     pool.reset([1], [6])
     step = pool.step(StepRequest([0, 1], ZEROS, NONE))
-    # The refused step moved nobody: the first is at 6, the second at 2.
     np.testing.assert_array_equal(step.next_obs[:, 1], [6, 2])
 
 
-@pytest.mark.parametrize("shape", [(1, 2), (2, 1), (2,), (3, 2)])
-def test_actions_of_another_shape(shape):
-    with EnvPool([place(COUNT), place(TERMINATES)], workers=0) as pool:
+@pytest.mark.parametrize("shape", [(1, 2), (2, 1), (2,)])
+def test_actions_of_wrong_shape_raise(shape):
+    with EnvPool([env_slot(COUNT), env_slot(TERMINATES)], workers=0) as pool:
         pool.reset([0, 1], [5, 6])
-        with pytest.raises(ValueError, match=r"needed is \(2, 2\)"):
+        with pytest.raises(ValueError, match=r"actions: expected shape \(2, 2\)"):
             pool.step(StepRequest([0, 1], np.zeros(shape), NONE))
 
 
-def test_members_of_other_sizes_are_refused():
+def test_tasks_of_different_sizes_are_an_error():
     members = [Member("Hopper-v5", 0), Member("Hopper-v5", 1), Member("Pendulum-v1", 0)]
-    with pytest.raises(UserError) as refusal:
-        EnvPool(list(map(place, members)), workers=2)
-    assert str(refusal.value) == (
-        "env is 'Hopper-v5' (observation 11, action 3) and 'Pendulum-v1'"
-        " (observation 3, action 1); tasks trained together must have the same sizes"
+    with pytest.raises(UserError) as error:
+        EnvPool(list(map(env_slot, members)), workers=2)
+    assert str(error.value) == (
+        "env: tasks trained together must have equal sizes, got 'Hopper-v5'"
+        " (observation 11, action 3), 'Pendulum-v1' (observation 3, action 1)"
     )
 
 
-def test_single_precision_observations_become_double():
-    with EnvPool([place(Member("Pendulum-v1", 0))], workers=0) as pool:
+def test_float32_observations_become_float64():
+    with EnvPool([env_slot(Member("Pendulum-v1", 0))], workers=0) as pool:
         assert pool.reset([0], [0]).dtype == np.float64
         step = pool.step(StepRequest([0], np.zeros((1, 1)), [0]))
         assert step.next_obs.dtype == np.float64
 
 
-def test_close_frees_every_environment_once():
-    with EnvPool([place(COUNT), place(TERMINATES)], workers=0) as pool:
+def test_close_closes_every_environment_once():
+    built = []
+
+    def builder():
+        built.append(scripted.Count())
+        return built[-1]
+
+    with EnvPool([env_slot(COUNT, builder=builder)] * 2, workers=0) as pool:
         pool.reset([0, 1], [5, 6])
-        inside = [pool._company.troupe.env(slot).unwrapped for slot in (0, 1)]
     pool.close()
-    assert [env.closed for env in inside] == [1, 1]
+    assert [env.closed for env in built] == [1, 1]
 
 
-def test_physics_is_the_same_in_a_worker_to_the_bit():
+def test_simulation_in_a_worker_is_bit_exact():
     members = [Member("Hopper-v5", seed) for seed in range(3)]
-    actions = np.random.default_rng(0).uniform(-1, 1, (60, 3, 3))
-    found = []
+    actions = np.random.default_rng(0).uniform(-1, 1, (40, 3, 3))
+    results = []
     for workers in (0, 2):
-        with EnvPool(list(map(place, members)), workers) as pool:
+        with EnvPool(list(map(env_slot, members)), workers) as pool:
             pool.reset(range(3), [1, 2, 3])
             steps = [
                 pool.step(StepRequest(range(3), a, [4, 5, 6])).arrays for a in actions
             ]
-        found.append([np.stack(column) for column in zip(*steps, strict=True)])
-    for here, there in zip(*found, strict=True):
-        np.testing.assert_array_equal(here, there)
-    assert found[0][2].any()  # episodes ended and began on the way
+        results.append([np.stack(array) for array in zip(*steps, strict=True)])
+    for local, remote in zip(*results, strict=True):
+        np.testing.assert_array_equal(local, remote)
+    assert results[0][2].any()  # some episodes ended
 
 
-def test_there_are_never_more_workers_than_cores_or_slots():
+def test_workers_are_limited_by_cores_and_slots():
     cores = len(os.sched_getaffinity(0))
     assert worker_count(None) == worker_count(10_000) == cores
     assert worker_count(0) == 0
-    with pytest.raises(UserError, match="workers is -1; allowed is a whole number"):
+    with pytest.raises(UserError, match="workers: expected an integer >= 0, got -1"):
         worker_count(-1)
-    with EnvPool([place(COUNT)], workers=5) as pool:
-        assert len(pool._company.workers) == 1
+    with EnvPool([env_slot(COUNT)], workers=5) as pool:
+        assert len(pool.worker_pids) == 1
 
 
-def test_a_class_no_pickle_can_name_goes_to_a_worker():
+def test_local_class_is_sent_to_a_worker():
     class Local(scripted.Count):
         def __init__(self):
             super().__init__(terminates_at=2)
 
-    with EnvPool([place(Member("mine", 0), source=Local)], workers=1) as pool:
+    with EnvPool([env_slot(Member("mine", 0), builder=Local)], workers=1) as pool:
         pool.reset([0], [0])
         pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE]))
         step = pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE]))
     assert step.terminated.all()
 
 
-class Breaks(scripted.Count):
-    """Raises, or kills its process, at step 3."""
+class Breaking(scripted.Count):
+    """Raises or kills its process at step 3."""
 
     def __init__(self, deadly=False):
         super().__init__()
@@ -215,129 +221,125 @@ class Breaks(scripted.Count):
         return super().step(action)
 
 
-@pytest.mark.parametrize(("workers", "looking"), [(0, 0), (1, 0), (1, LOOK)])
-def test_an_environment_that_raises_is_named(workers, looking, monkeypatch):
-    monkeypatch.setattr("r2r2.envs.vector.pool.spin_seconds", lambda *_: looking)
-    places = [place(COUNT), place(Member("arm", 7), source=Breaks)]
-    with EnvPool(places, workers) as pool:
+@pytest.mark.parametrize(("workers", "spin"), [(0, 0), (1, SPIN_SECONDS)])
+def test_error_names_member_and_step(workers, spin):
+    env_slots = [env_slot(COUNT), env_slot(Member("arm", 7), builder=Breaking)]
+    with EnvPool(env_slots, workers, spin_seconds=spin) as pool:
         pool.reset([0, 1], [0, 0])
         for _ in range(2):
             pool.step(StepRequest([0, 1], ZEROS, NONE))
         text = str(pool.to_error(*pool.step(StepRequest([0, 1], ZEROS, NONE)).faults))
-    assert text.startswith("arm of member arm_s7 failed at its training step 3: Trace")
+    assert text.startswith("env 'arm' of member arm_s7: failed at training step 3: Tr")
     assert text.endswith("RuntimeError: the arm fell off")
     assert "in step" in text
 
 
-@pytest.mark.parametrize("looking", [0.0, LOOK])
-def test_a_worker_that_dies_is_named_with_its_slot(looking, monkeypatch):
-    monkeypatch.setattr("r2r2.envs.vector.pool.spin_seconds", lambda *_: looking)
-    deadly = place(Member("arm", 7), source=lambda: Breaks(deadly=True))
-    with EnvPool([place(COUNT), deadly, place(TERMINATES)], workers=1) as pool:
+@pytest.mark.parametrize("spin", [0.0, SPIN_SECONDS])
+def test_error_of_a_dead_worker_names_the_slot(spin):
+    deadly = env_slot(Member("arm", 7), builder=lambda: Breaking(deadly=True))
+    env_slots = [env_slot(COUNT), deadly, env_slot(TERMINATES)]
+    with EnvPool(env_slots, workers=1, spin_seconds=spin) as pool:
         pool.reset([0, 1], [0, 0])
         for _ in range(2):
             pool.step(StepRequest([0, 1], ZEROS, NONE))
         faults = pool.step(StepRequest([0, 1], ZEROS, NONE)).faults
-        with pytest.raises(EnvFailure) as failure:
-            pool.raise_for(faults)
-    assert str(failure.value) == (
-        "arm of member arm_s7 failed at its training step 3: its worker process was"
-        " ended by signal SIGKILL"
+    assert str(pool.to_error(faults[0])) == (
+        "env 'arm' of member arm_s7: failed at training step 3: worker process killed"
+        " by signal SIGKILL"
     )
 
 
-def test_a_worker_that_cannot_start_is_a_failure_too(monkeypatch):
+def test_worker_that_cannot_start_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with EnvPool([place(COUNT)], workers=1) as pool, pytest.raises(EnvFailure) as told:
+    with (
+        EnvPool([env_slot(COUNT)], workers=1) as pool,
+        pytest.raises(EnvFailure) as error,
+    ):
         pool.reset([0], [0])
-    assert "left with exit code 1" in str(told.value)
+    assert "worker process exited with code 1" in str(error.value)
 
 
 def children():
-    """The processes that have this one for a parent."""
+    """Return the ids of the child processes."""
     mine = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     return {int(pid) for file in mine for pid in file.read_text().split()}
 
 
 @pytest.mark.slow
-def test_a_hundred_pools_leave_nothing_behind():
-    def held():
+def test_pools_leave_no_process_file_or_memory():
+    def resources():
         gc.collect()
         files = len(os.listdir("/proc/self/fd"))
         return children(), files, set(os.listdir("/dev/shm"))
 
-    before = held()
+    before = resources()
     for _ in range(100):
-        with EnvPool([place(COUNT), place(TERMINATES)], workers=1) as pool:
+        with EnvPool([env_slot(COUNT), env_slot(TERMINATES)], workers=1) as pool:
             pool.reset([0, 1], [5, 6])
             pool.step(StepRequest([0, 1], ZEROS, NONE))
-    del pool  # its memory lives as long as somebody can look at it
-    assert held() == before
+    del pool  # its memory is freed with its arrays
+    assert resources() == before
 
 
 KILLED = """
     import signal
     import numpy as np
 
-    # A shell's background job has it ignored, and hands that on.
+    # It may be inherited as ignored from a shell's background job.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from r2r2.envs.spec import Member
     from r2r2.envs.vector.pool import EnvPool
     from r2r2.envs.vector.step_types import EnvFactory, EnvSlot, StepRequest
 
     member = Member("scripted:Count-v0", 0)
-    places = [EnvSlot(member, EnvFactory(member.task, 1), "training")] * 2
-    with EnvPool(places, workers=2) as pool:
+    slots = [EnvSlot(member, EnvFactory(member.task, 1), "training")] * 2
+    with EnvPool(slots, workers=2) as pool:
         pool.reset([0, 1], [0, 1])
-        print(*(w._process.pid for w in pool._company.workers), flush=True)
+        print(*pool.worker_pids, flush=True)
         while True:
             pool.step(StepRequest([0, 1], np.zeros((2, 2)), [1, 2]))
 """
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_workers_leave_with_the_process_they_work_for(kind):
-    killed_with_its_workers(KILLED, kind, workers=2)
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_workers_exit_with_the_main_process(kind):
+    check_workers_exit(KILLED, kind, workers=2)
 
 
-def killed_with_its_workers(program, kind, workers):
+def check_workers_exit(program, kind, workers):
     command = [sys.executable, "-c", textwrap.dedent(program)]
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     shm = set(os.listdir("/dev/shm"))
     main = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env=here,
+        env=environ,
         text=True,
         process_group=0,
     )
     with main:
-        theirs = list(map(int, main.stdout.readline().split()))
-        assert len(theirs) == workers
+        pids = list(map(int, main.stdout.readline().split()))
+        assert len(pids) == workers
         os.killpg(main.pid, kind)
         try:
             main.wait(timeout=20)
         finally:
             main.kill()
     deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in theirs):
-        assert time.monotonic() < deadline, "a worker outlived its run"
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, "a worker survived the main process"
         time.sleep(0.05)
     assert set(os.listdir("/dev/shm")) == shm
 
 
-def test_a_gymnasium_environment_is_not_needed_to_be_registered():
-    factory = EnvFactory("scripted:Count", 1)
-    with EnvPool(
-        [EnvSlot(Member("scripted:Count", 0), factory, "training")], 0
-    ) as pool:
+def test_unregistered_environment_class_can_be_used():
+    with EnvPool([env_slot(Member("scripted:Count", 0))], workers=0) as pool:
         assert pool.reset([0], [3]).shape == (1, 4)
-        assert isinstance(pool._company.troupe.env(0).unwrapped, gymnasium.Env)
 
 
 @pytest.mark.parametrize(
-    ("workers", "cores", "machine", "looks"),
+    ("workers", "cores", "machine", "polls"),
     [
         (8, 16, "x86_64", True),
         (14, 16, "x86_64", True),
@@ -345,22 +347,21 @@ def test_a_gymnasium_environment_is_not_needed_to_be_registered():
         (2, 16, "aarch64", False),
     ],
 )
-def test_only_who_has_a_core_to_spare_looks(
-    workers, cores, machine, looks, monkeypatch
+def test_processes_poll_only_with_spare_cores(
+    workers, cores, machine, polls, monkeypatch
 ):
     monkeypatch.setattr("platform.machine", lambda: machine)
-    assert bool(spin_seconds(workers, cores)) == looks
+    assert bool(default_spin(workers, cores)) == polls
 
 
-def test_only_workers_with_a_member_to_train_look(monkeypatch):
-    monkeypatch.setattr("r2r2.envs.vector.pool.available_cores", lambda: 16)
-    away = [place(COUNT)._replace(purpose="evaluation")] * 2
-    with EnvPool([place(COUNT), *away], workers=3) as pool:
-        looks = [bool(worker._looking) for worker in pool._company.workers]
-    assert looks == [platform.machine() == "x86_64", False, False]
+def test_only_workers_with_training_slots_poll(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    evaluation = [env_slot(COUNT)._replace(purpose="evaluation")] * 2
+    spins = worker_spins([env_slot(COUNT), *evaluation], workers=3, cores=16)
+    assert spins == [SPIN_SECONDS, 0.0, 0.0]
 
 
-def test_what_cannot_be_pickled_is_refused_and_nothing_is_left():
+def test_unpicklable_builder_is_an_error_and_leaves_no_process():
     lock = threading.Lock()
 
     def locked():
@@ -369,27 +370,24 @@ def test_what_cannot_be_pickled_is_refused_and_nothing_is_left():
 
     gc.collect()
     before = children(), len(os.listdir("/proc/self/fd"))
-    places = [place(COUNT), place(Member("mine", 0), source=locked)]
-    with pytest.raises(
-        UserError, match="env is 'mine', which cannot be sent to a worker"
-    ):
-        EnvPool(places, workers=2)
+    env_slots = [env_slot(COUNT), env_slot(Member("mine", 0), builder=locked)]
+    with pytest.raises(UserError, match="env 'mine': cannot be sent to a worker"):
+        EnvPool(env_slots, workers=2)
     gc.collect()
     assert (children(), len(os.listdir("/proc/self/fd"))) == before
 
 
-def test_a_worker_that_died_idle_is_named_with_a_slot_that_was_to_be_stepped():
-    places = [place(COUNT), place(TERMINATES), place(COUNT._replace(seed=9))]
-    with EnvPool(places, workers=1) as pool:
+def test_error_of_an_idle_worker_names_a_requested_slot():
+    members = [COUNT, TERMINATES, COUNT._replace(seed=9)]
+    with EnvPool(list(map(env_slot, members)), workers=1) as pool:
         pool.reset([0, 1, 2], [0, 0, 0])
-        pool._company.workers[0]._process.kill()
-        pool._company.workers[0]._process.wait()
+        os.kill(pool.worker_pids[0], signal.SIGKILL)
         faults = pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE])).faults
-        assert "scripted.Count-v0_s0 failed" in str(pool.to_error(faults[0]))
+        assert "scripted.Count-v0_s0: failed" in str(pool.to_error(faults[0]))
 
 
-class Hangs(scripted.Count):
-    """Never comes back from a step."""
+class Hanging(scripted.Count):
+    """Never returns from a step."""
 
     def step(self, action):
         time.sleep(600)
@@ -397,17 +395,17 @@ class Hangs(scripted.Count):
 
 HUNG = """
     import numpy as np
-    from test_pool import Hangs, place
+    from test_pool import Hanging, env_slot
     from r2r2.envs.spec import Member
     from r2r2.envs.vector.pool import EnvPool
     from r2r2.envs.vector.step_types import StepRequest
 
-    with EnvPool([place(Member("hangs", 0), source=Hangs)], workers=1) as pool:
+    with EnvPool([env_slot(Member("hangs", 0), builder=Hanging)], workers=1) as pool:
         pool.reset([0], [0])
-        print(*(w._process.pid for w in pool._company.workers), flush=True)
+        print(*pool.worker_pids, flush=True)
         pool.step(StepRequest([0], np.zeros((1, 2)), [1]))
 """
 
 
-def test_a_worker_that_hangs_leaves_too():
-    killed_with_its_workers(HUNG, signal.SIGKILL, workers=1)
+def test_hanging_worker_exits_with_the_main_process():
+    check_workers_exit(HUNG, signal.SIGKILL, workers=1)

@@ -1,1 +1,1 @@
-"""Where: tasks behind one interface."""
+"""Environments: building tasks, task suites, rendering, and a pool of workers."""

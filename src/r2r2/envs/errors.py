@@ -1,45 +1,38 @@
-"""When an environment fails: which one, whose, and how."""
+"""Failures of environments."""
 
 import traceback
 from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    """A slot that has lost its episode; it has none until it is reset.
-
-    Example:
-        >>> Fault(3, "the reward is nan").own_failure
-        True
-    """
+    """The loss of a slot's episode; the slot must be reset before its next step."""
 
     slot: int
-    detail: str  # the last line says what; a traceback where there is one
-    own_failure: bool = True  # False: lost with a worker process
+    detail: str  # the last line is the message; a traceback may precede it
+    own_failure: bool = True  # False: the cause was not this slot's environment
 
 
 class EnvFailure(Exception):
-    """An environment raised, gave what cannot be used, hung, or its process died.
+    """An environment raised, returned invalid output, hung, or its process died.
 
-    Its text names the task, the member and the step, and ends with the environment's
-    own traceback where there is one.
+    The message names the task, the member and the step, and ends with the traceback
+    of the environment if there is one.
     """
 
 
 class InvalidEnvOutput(ValueError):
-    """An environment gave what cannot be used; the text is the whole story."""
+    """An environment returned an invalid observation or reward."""
 
 
-def story_of(error: Exception) -> str:
-    """What an environment raised, as text whose last line is the whole message.
+def format_fault(error: Exception) -> str:
+    """Return an environment's exception as text with the message in its last line.
 
     Example:
-        >>> story_of(InvalidEnvOutput("the reward is nan"))
-        'the reward is nan'
-        >>> story_of(RuntimeError("the motor is hot:" + chr(10) + "code 17"))
+        >>> format_fault(RuntimeError("the motor is hot:" + chr(10) + "code 17"))
         'RuntimeError: the motor is hot: code 17'
     """
     if isinstance(error, InvalidEnvOutput):
         return str(error)
     message = "".join(traceback.format_exception_only(error))
-    way = "".join(traceback.format_exception(error)).removesuffix(message)
-    return f"{way}{' '.join(message.split())}"
+    stack = "".join(traceback.format_exception(error)).removesuffix(message)
+    return f"{stack}{' '.join(message.split())}"

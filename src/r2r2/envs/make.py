@@ -1,4 +1,4 @@
-"""From a task's id to an environment with a flat observation and actions in [-1, 1]."""
+"""Build environments with flat observations and actions in [-1, 1]."""
 
 import contextlib
 import functools
@@ -14,36 +14,33 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 from gymnasium.wrappers import RescaleAction
 
-from r2r2.config.errors import UserError, did_you_mean
+from r2r2.config.errors import UserError, did_you_mean, invalid_value
 from r2r2.envs.dm_control import DMCEnv, suppress_warnings
 from r2r2.envs.spec import Spec
-from r2r2.envs.suites import dmc_parts, find_suite
+from r2r2.envs.suites import find_suite, split_dmc_task
 
 Env = gymnasium.Env[Any, Any]
-EnvBuilder = Callable[..., Env]  # an environment's class, or a function that builds one
+EnvBuilder = Callable[..., Env]  # an environment class or a function that returns one
 
-# Beyond this a bound stands for "none": lqr's 1e10, or the largest float32.
+# Larger bounds mean "unbounded", such as 1e10 in lqr or the largest float32.
 LARGEST_BOUND = 1e6
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Holds each action for several steps and sums their rewards.
+    """Repeat each action for several steps and sum the rewards.
 
-    It belongs outside the time limit, which counts environment steps. An episode
-    that ends during the repeat ends there, with the observation it ended in.
-
-    Example:
-        >>> env = ActionRepeat(gymnasium.make("Pendulum-v1"), 2)  # ends after 100 steps
+    Apply it outside the time limit, which counts environment steps. If the episode
+    ends during the repeat, the step ends there, with the final observation.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], times: int):
+    def __init__(self, env: Env, times: int):
         super().__init__(env)
         self._times = times
 
     def step(
         self, action: Any
     ) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Acts up to `times` times; `info` is the last step's."""
+        """Act up to `times` times; `info` is that of the last step."""
         total, steps = 0.0, 0
         while True:
             obs, reward, terminated, truncated, info = self.env.step(action)
@@ -54,48 +51,49 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class BorrowedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that is the caller's: it is not closed here."""
+    """An environment that belongs to the caller and is not closed here."""
 
     def close(self) -> None:
-        """Leaves it open."""
+        """Leave the environment open."""
 
 
 def make_env(task: str, action_repeat: int, render: bool = False) -> Env:
-    """Builds a task as the agents see it.
+    """Build a task as the agents see it.
 
-    The task's time limit counts environment steps, inside the repeat. Nothing resets
-    itself: the last observation of an episode is the one it ended in.
+    The time limit of the task counts environment steps, inside the action repeat. The
+    environment never resets itself.
 
     Args:
         task: a Gymnasium id, `module:Id-v0`, `module:Class`, or a DMC domain-task.
         action_repeat: environment steps per action.
-        render: whether `render` is to give pictures.
+        render: whether `render` returns images.
 
     Raises:
-        UserError: The task is unknown, cannot be built, or has no flat observation or
-            no bounded continuous action.
+        UserError: The task is unknown or cannot be built, its observation is not a flat
+            vector, or its action is not continuous and bounded.
 
     Example:
         >>> spec_of(make_env("Pendulum-v1", action_repeat=1))
         Spec(obs_dim=3, action_dim=1)
     """
     if find_suite(task) == "dmc":
-        return adapt_env(task, DMCEnv(*dmc_parts(task), render=render), action_repeat)
-    keywords = {"render_mode": "rgb_array"} if render else {}
-    return adapt_env(task, _make_gymnasium(task, keywords), action_repeat)
+        env: Any = DMCEnv(*split_dmc_task(task), render=render)
+    else:
+        env = _make_gymnasium(task, {"render_mode": "rgb_array"} if render else {})
+    return adapt_env(task, env, action_repeat)
 
 
 def adapt_env(task: str, env: Any, action_repeat: int) -> Env:
-    """An environment as the agents see it, if it can be used; task is its name.
+    """Check an environment and wrap it as the agents see it; `task` is its name.
 
     Raises:
-        UserError: It has no flat observation or no bounded continuous action.
+        UserError: It is no environment, or its observation or action is not supported.
     """
     if not isinstance(env, gymnasium.Env):
-        raise UserError(f"env is {task!r}, which is {env!r} and no gymnasium.Env")
+        raise invalid_value(f"env {task!r}", "a gymnasium.Env", env)
     _check_action(task, env.action_space)
     _check_observation(task, env.observation_space)
-    # Bounds of another type than the space's own would draw a warning.
+    # RescaleAction warns if the bounds have another dtype than the space.
     one = np.ones_like(cast(Box, env.action_space).low)
     return RescaleAction(ActionRepeat(env, action_repeat), -one, one)
 
@@ -103,49 +101,33 @@ def adapt_env(task: str, env: Any, action_repeat: int) -> Env:
 def env_builder_of(
     env: EnvBuilder | Env | None, tasks: tuple[str, ...], seeds: int
 ) -> EnvBuilder | None:
-    """What builds the environments in place of the task's id, if anything does.
+    """Return a function that builds the caller's environment; None if `env` is None.
 
     Args:
-        env: what the caller gave.
-        tasks: the names in the config; a caller's own environment has one.
-        seeds: how many members would use it.
-
-    Example:
-        >>> from gymnasium.envs.classic_control import PendulumEnv
-        >>> env_builder_of(PendulumEnv, ("my-arm",), seeds=5) is PendulumEnv
-        True
+        env: a class, a function that builds an environment, or an instance.
+        tasks: the names in the config; an environment of the caller has one.
+        seeds: the number of members that use it; an instance serves only one.
     """
     if env is None:
         return None
     if len(tasks) > 1:
-        raise UserError(
-            f"env is {', '.join(tasks)}; allowed with an environment of your own is "
-            "one name for it"
-        )
+        expected = "one name for an environment passed as an object"
+        raise invalid_value("env", expected, ", ".join(tasks))
     if not isinstance(env, gymnasium.Env):
         if not callable(env):
-            raise UserError(
-                f"env is {env!r}; allowed are a gymnasium.Env, its class, or a "
-                "function that builds one"
-            )
+            expected = "a gymnasium.Env, its class, or a function that builds one"
+            raise invalid_value("env", expected, env)
         return env
     if seeds > 1:
         raise UserError(
-            f"seeds is a list of {seeds}; allowed with an environment that is built "
-            "already is one: give its class or a function that builds it"
+            f"seeds: expected one seed for an environment instance, got {seeds};"
+            " pass its class or a function that builds it"
         )
     return lambda: BorrowedEnv(env)
 
 
 def step_limit(task: str, builder: EnvBuilder | None = None) -> int | None:
-    """Environment steps after which a task cuts an episode off; None if it never does.
-
-    Only the environment knows, so that one is built.
-
-    Example:
-        >>> step_limit("Pendulum-v1"), step_limit("cartpole-swingup")
-        (200, 1000)
-    """
+    """Return the time limit of a task, from an environment that is built for it."""
     return _limit_and_close(builder()) if builder else _task_limit(task)
 
 
@@ -169,23 +151,23 @@ def time_limit_of(env: Env) -> int | None:
 
 
 def spec_of(env: Env) -> Spec:
-    """The sizes of an environment that `make_env` built."""
+    """Return the sizes of an environment that `make_env` built."""
     observation = cast(Box, env.observation_space)
     action = cast(Box, env.action_space)
     return Spec(observation.shape[0], action.shape[0])
 
 
 def episode_seed(seed: int, purpose: str, index: int) -> int:
-    """The reset seed of one episode, from what names it alone.
+    """Return the reset seed of an episode, a function of its identity alone.
 
-    So an episode can be replayed without those before it, and how often one purpose
-    draws never shifts another's stream. It is a hash into 32 bits, all that
-    dm_control takes: two episodes share a start once in 4e9 pairs.
+    An episode can thus be replayed without those before it, and the number of episodes
+    for one purpose does not affect those for another. The seed is a 32-bit hash, the
+    most that dm_control accepts; two episodes collide with probability 2**-32.
 
     Args:
-        seed: The member's seed.
-        purpose: Who resets: 'train', 'evaluate', 'eval-command'.
-        index: The number of the episode within its purpose.
+        seed: the member's seed.
+        purpose: the kind of episode: 'train', 'evaluate', 'eval-command'.
+        index: the number of the episode within its purpose.
 
     Example:
         >>> episode_seed(0, "train", 0) == episode_seed(0, "evaluate", 0)
@@ -198,64 +180,67 @@ def episode_seed(seed: int, purpose: str, index: int) -> int:
 
 def _make_gymnasium(task: str, keywords: dict[str, str]) -> Any:
     module, colon, name = task.rpartition(":")
-    if not colon:
-        build: EnvBuilder = partial(gymnasium.make, name, disable_env_checker=True)
-    else:
-        build = _found(task, module, name)
-    # What a user's own package says while it is built is for the user to hear.
-    silence = contextlib.nullcontext() if colon else suppress_warnings()
+    build = _import_builder(task, module, name) if colon else _registered(name)
+    # Warnings of the user's own package are for the user.
+    context = contextlib.nullcontext() if colon else suppress_warnings()
     try:
-        with silence:
+        with context:
             return build(**keywords)
     except (ImportError, TypeError, gymnasium.error.Error) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"env is {task!r}, which cannot be built: {reason}") from error
+        raise UserError(f"env {task!r}: cannot be built: {_one_line(error)}") from error
 
 
-def _found(task: str, module: str, name: str) -> EnvBuilder:
-    """A registered id of a module or, where there is none, its class or function."""
+def _registered(name: str) -> EnvBuilder:
+    return partial(gymnasium.make, name, disable_env_checker=True)
+
+
+def _import_builder(task: str, module: str, name: str) -> EnvBuilder:
+    """Import a module and return its registered id, or else its class or function."""
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split())
         raise UserError(
-            f"env is {task!r}, but importing {module!r} failed"
-            f" ({type(error).__name__}: {reason})"
+            f"env {task!r}: importing {module!r} failed"
+            f" ({type(error).__name__}: {_one_line(error)})"
         ) from error
     if name in gymnasium.registry:
-        return partial(gymnasium.make, name, disable_env_checker=True)
-    if callable(builder := getattr(found, name, None)):
+        return _registered(name)
+    if callable(builder := getattr(imported, name, None)):
         return cast(EnvBuilder, builder)
-    own = [key for key, spec in gymnasium.registry.items() if module in str(spec)]
-    near = did_you_mean(name, own, most=1)
+    tasks = [key for key, spec in gymnasium.registry.items() if module in str(spec)]
     raise UserError(
-        f"env is {task!r}, but {module!r} has no task, class or function {name!r}{near}"
+        f"env {task!r}: {module!r} has no task, class or function {name!r}"
+        f"{did_you_mean(name, tasks, most=1)}"
     )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 def _check_action(task: str, space: Space[Any]) -> None:
     if not _is_vector(space) or not np.issubdtype(space.dtype, np.floating):
         raise UserError(
-            f"env is {task!r}, whose actions are {_described(space)}; supported is"
-            " a bounded 1-D Box of floats"
+            f"env {task!r}: unsupported action space; expected a bounded 1-D Box of"
+            f" floats, got {_describe(space)}"
         )
     box = cast(Box, space)
-    farthest = np.maximum(np.abs(box.low), np.abs(box.high))
-    usable = (box.low < box.high) & (farthest <= LARGEST_BOUND)
+    largest = np.maximum(np.abs(box.low), np.abs(box.high))
+    usable = (box.low < box.high) & (largest <= LARGEST_BOUND)
     for index in np.flatnonzero(~usable):
         raise UserError(
-            f"env is {task!r}, whose action {index} goes from {box.low[index]:g} to"
-            f" {box.high[index]:g}; supported are bounds of at most"
-            f" {LARGEST_BOUND:g}, the low below the high"
+            f"env {task!r}: unsupported bounds of action {index}; expected low < high,"
+            f" both within +-{LARGEST_BOUND:g},"
+            f" got {box.low[index]:g} to {box.high[index]:g}"
         )
 
 
 def _check_observation(task: str, space: Space[Any]) -> None:
     if not _is_vector(space):
         raise UserError(
-            f"env is {task!r}, whose observations are {_described(space)}; supported"
-            " is a flat vector, a 1-D Box (gymnasium.wrappers.FlattenObservation"
-            " makes one)"
+            f"env {task!r}: unsupported observation space; expected a flat vector (1-D"
+            f" Box), got {_describe(space)};"
+            " gymnasium.wrappers.FlattenObservation converts it"
         )
 
 
@@ -263,7 +248,7 @@ def _is_vector(space: Space[Any]) -> bool:
     return isinstance(space, Box) and len(space.shape) == 1 and space.shape[0] > 0
 
 
-def _described(space: Space[Any]) -> str:
+def _describe(space: Space[Any]) -> str:
     if isinstance(space, Box):
         return f"a Box of shape {space.shape} and type {cast(Box, space).dtype}"
     return f"a {type(space).__name__} space"

@@ -1,7 +1,4 @@
-"""What a fleet is made of: tasks of equal sizes, each with its seeds.
-
-Without JAX, as all of `envs`: a worker process has no use for it.
-"""
+"""Sizes of tasks, and the members of a fleet."""
 
 from typing import NamedTuple
 
@@ -16,7 +13,7 @@ class Spec(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One slot of a fleet: a task and a seed.
+    """A member of a fleet: a task and a seed.
 
     Example:
         >>> Member("Hopper-v5", 3).name

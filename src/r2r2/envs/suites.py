@@ -1,4 +1,4 @@
-"""Which tasks there are, and which suite a task's id belongs to."""
+"""The known tasks and the suites they belong to."""
 
 import importlib.util
 from typing import Literal, NamedTuple
@@ -12,7 +12,7 @@ Suite = Literal["gymnasium", "dmc"]
 
 
 class PaperTask(NamedTuple):
-    """A task of the paper and its sizes."""
+    """Suite and sizes of a task in the paper."""
 
     suite: Suite
     obs_dim: int
@@ -35,8 +35,8 @@ PAPER_TASKS: dict[str, PaperTask] = {
 
 ACTION_REPEAT: dict[Suite, int] = {"gymnasium": 1, "dmc": 2}  # the paper's protocol
 
-# Gymnasium's continuous tasks by the module without which they cannot be built.
-# Its MuJoCo tasks import imageio, though only to save rendered frames.
+# Gymnasium's continuous tasks by the module they require. Its MuJoCo tasks import
+# imageio, though only to save rendered frames.
 CONTINUOUS = {
     "numpy": ("MountainCarContinuous-v0", "Pendulum-v1"),
     "imageio": (
@@ -59,16 +59,16 @@ CONTINUOUS = {
     ),
 }
 
-# Its actions reach to 1e10, its episodes never end, and its model is drawn when it is
-# built, out of a seed's reach.
-REFUSED_DOMAIN = "lqr"
+# Its actions are bounded only by 1e10, its episodes never end, and its model is drawn
+# when it is built, independently of the seed.
+UNSUPPORTED_DOMAIN = "lqr"
 
 
 def find_suite(task: str) -> Suite:
-    """The suite a task's id belongs to.
+    """Return the suite of a task.
 
-    `package.module:Id-v0` is Gymnasium's by its form: nothing is imported, so that a
-    run can be reported where its environment's package is missing.
+    `package.module:Id-v0` counts as Gymnasium's without being imported, so that a run
+    can be reported where the package of its environment is not installed.
 
     Raises:
         UserError: No suite has the task.
@@ -81,42 +81,31 @@ def find_suite(task: str) -> Suite:
         return PAPER_TASKS[task].suite
     if ":" in task or task in gymnasium.registry:
         return "gymnasium"
-    if dmc_parts(task) in dm_suite().ALL_TASKS:
+    if split_dmc_task(task) in dm_suite().ALL_TASKS:
         return "dmc"
     names = [name for names in known_tasks().values() for name in names]
-    near = did_you_mean(task, [*gymnasium.registry, *names], most=1)
     raise UserError(
-        f"env is {task!r}, which is neither a Gymnasium id nor a DMC domain-task"
-        f"{near} ('r2r2 list envs' shows them)"
+        f"env {task!r}: unknown task; expected a Gymnasium id or a DMC domain-task"
+        " (see 'r2r2 list envs')"
+        f"{did_you_mean(task, [*gymnasium.registry, *names], most=1)}"
     )
 
 
-def dmc_parts(task: str) -> tuple[str, str]:
-    """The domain and the task in a DMC id; domains have no hyphen.
-
-    Example:
-        >>> dmc_parts("cartpole-swingup")
-        ('cartpole', 'swingup')
-    """
+def split_dmc_task(task: str) -> tuple[str, str]:
+    """Split a DMC id into domain and task; domains contain no hyphen."""
     domain, _, name = task.partition("-")
     return domain, name
 
 
 def default_action_repeat(task: str) -> int:
-    """How often the paper repeats an action in this task's suite.
-
-    Example:
-        >>> default_action_repeat("dog-run")
-        2
-    """
+    """Return the action repeat that the paper uses in the task's suite."""
     return ACTION_REPEAT[find_suite(task)]
 
 
 def known_tasks() -> dict[Suite, tuple[str, ...]]:
-    """The tasks that can be run here, by suite, for listing.
+    """Return the tasks that can be run with the installed packages, by suite.
 
-    Other Gymnasium ids may work too: whether one has continuous actions shows only
-    when it is built, and none is built here.
+    Other Gymnasium ids may work too; this is known only when they are built.
     """
     usable = [
         name
@@ -127,6 +116,6 @@ def known_tasks() -> dict[Suite, tuple[str, ...]]:
     control = [
         f"{domain}-{name}"
         for domain, name in dm_suite().ALL_TASKS
-        if domain != REFUSED_DOMAIN
+        if domain != UNSUPPORTED_DOMAIN
     ]
     return {"gymnasium": tuple(sorted(usable)), "dmc": tuple(sorted(control))}

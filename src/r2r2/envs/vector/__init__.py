@@ -1,1 +1,1 @@
-"""A pool of environments in worker processes."""
+"""Environments of a fleet, stepped together in worker processes."""

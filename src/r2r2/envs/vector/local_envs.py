@@ -1,4 +1,4 @@
-"""Environments stepped in one process, be it a worker or the main one."""
+"""Environments stepped in one process, in a worker or in the main process."""
 
 import contextlib
 import math
@@ -8,118 +8,103 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.envs.errors import InvalidEnvOutput, story_of
+from r2r2.envs.errors import InvalidEnvOutput, format_fault
 from r2r2.envs.make import Env
-from r2r2.envs.vector.messages import NOTHING, Parcel
+from r2r2.envs.vector.ipc import EMPTY, LOAD, SAVE, STEP, Message, SharedArrays
 from r2r2.envs.vector.saved_states import restore_env_state, save_env_state
-from r2r2.envs.vector.shared_arrays import Slots
 from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, SavedState
-
-RESET, STEP, SAVE, LOAD = 1, 2, 3, 4  # orders
 
 
 class LocalEnvs:
     """The environments of some slots, each built when it is first needed."""
 
     def __init__(self, factories: Mapping[int, EnvFactory]):
-        self._recipes = factories
+        self._factories = factories
         self._envs: dict[int, Env] = {}
 
     def env(self, slot: int) -> Env:
-        """The slot's environment."""
+        """Return the environment of a slot."""
         if slot not in self._envs:
-            self._envs[slot] = self._recipes[slot].build()
+            self._envs[slot] = self._factories[slot].build()
         return self._envs[slot]
 
     def run(
         self,
-        orders: Mapping[int, int],
-        rows: Slots,
+        commands: Mapping[int, int],
+        arrays: SharedArrays,
         worker: int,
         states: Mapping[int, SavedState],
-    ) -> Parcel:
-        """Carries out the orders of slots, one after the other.
+    ) -> Message:
+        """Run the commands of slots, one after the other.
 
-        An environment that fails is closed, and built anew when it is next reset; the
-        slots after it are not concerned.
-
-        Args:
-            orders: by slot.
-            rows: what the orders say more, and what they give.
-            worker: whose cell says which slot is at work.
-            states: of the slots whose order is LOAD.
+        An environment that fails is closed, and built again at its next reset; other
+        slots are not affected.
+        `states` are those of slots to load; `worker` is the index in `current_slot`.
         """
-        stories: dict[int, str] = {}
+        errors: dict[int, str] = {}
         saved: dict[int, SavedState] = {}
-        for slot, order in orders.items():
-            rows.busy[worker] = slot
+        for slot, command in commands.items():
+            arrays.current_slot[worker] = slot
             try:
-                if order == STEP:
-                    self._step(slot, rows)
-                elif order == SAVE:
-                    saved |= self._saved(slot)
+                if command == STEP:
+                    self._step(slot, arrays)
+                elif command == SAVE:
+                    if (state := save_env_state(self.env(slot))) is not None:
+                        saved[slot] = state
                 else:
-                    self._reset(slot, rows)
-                    if order == LOAD:
+                    self._reset(slot, arrays)
+                    if command == LOAD:
                         restore_env_state(self.env(slot), states[slot])
             except Exception as error:
-                stories[slot] = story_of(error)
-                if order != SAVE:  # it may still be stepped
-                    self._drop(slot)
-        return Parcel(stories, saved) if stories or saved else NOTHING
+                errors[slot] = format_fault(error)
+                if command != SAVE:  # a failure to save does not end the episode
+                    self._discard(slot)
+        return Message(errors, saved) if errors or saved else EMPTY
 
-    def _reset(self, slot: int, rows: Slots) -> None:
-        obs, _ = self.env(slot).reset(seed=int(rows.seed[slot]))
-        rows.obs[slot] = _fitting(obs, rows)
+    def _reset(self, slot: int, arrays: SharedArrays) -> None:
+        obs, _ = self.env(slot).reset(seed=int(arrays.seed[slot]))
+        arrays.obs[slot] = _check_obs(obs, arrays)
 
-    def _step(self, slot: int, rows: Slots) -> None:
-        reached, reward, terminated, truncated, _ = self.env(slot).step(
-            rows.action[slot].copy()
+    def _step(self, slot: int, arrays: SharedArrays) -> None:
+        next_obs, reward, terminated, truncated, _ = self.env(slot).step(
+            arrays.action[slot].copy()
         )
-        # The row of what is acted on next is written last: it shows the last good one.
-        rows.next_obs[slot] = _fitting(reached, rows)
-        rows.reward[slot] = _finite(reward)
-        rows.terminated[slot], rows.truncated[slot] = terminated, truncated
-        if (terminated or truncated) and rows.seed[slot] != NO_EPISODE:
-            self._reset(slot, rows)
+        # `obs` is written last: after a failure it holds the last valid observation.
+        arrays.next_obs[slot] = _check_obs(next_obs, arrays)
+        arrays.reward[slot] = _check_reward(reward)
+        arrays.terminated[slot], arrays.truncated[slot] = terminated, truncated
+        if (terminated or truncated) and arrays.seed[slot] != NO_EPISODE:
+            self._reset(slot, arrays)
         else:
-            rows.obs[slot] = rows.next_obs[slot]
+            arrays.obs[slot] = arrays.next_obs[slot]
 
-    def _saved(self, slot: int) -> dict[int, SavedState]:
-        state = save_env_state(self.env(slot))
-        return {} if state is None else {slot: state}
-
-    def _drop(self, slot: int) -> None:
+    def _discard(self, slot: int) -> None:
         if env := self._envs.pop(slot, None):
             with contextlib.suppress(Exception):  # it has failed already
                 env.close()
 
     def close(self) -> None:
-        """Frees the environments; a second call does nothing."""
+        """Close the environments; a second call does nothing."""
         while self._envs:
             self._envs.popitem()[1].close()
 
 
-def _fitting(obs: Any, rows: Slots) -> NDArray[np.float64]:
-    """An observation, if it is of finite numbers and in the shape its space said."""
-    found, said = np.shape(obs), rows.obs.shape[1:]
-    if found != said:
-        raise InvalidEnvOutput(
-            f"the observation has shape {found}; its space says {said}"
-        )
+def _check_obs(obs: Any, arrays: SharedArrays) -> NDArray[np.float64]:
+    shape, expected = np.shape(obs), arrays.obs.shape[1:]
+    if shape != expected:
+        raise InvalidEnvOutput(f"observation: expected shape {expected}, got {shape}")
     numbers = np.asarray(obs, np.float64)
-    # A quarter of the time of `all`, at every step.
-    first = np.isfinite(numbers).tobytes().find(b"\0")
-    if first >= 0:
+    # Takes a quarter of the time of `np.all`, which matters in every step.
+    index = np.isfinite(numbers).tobytes().find(b"\0")
+    if index >= 0:
         raise InvalidEnvOutput(
-            f"observation {first} of {len(numbers)} is {numbers[first]}"
+            f"observation[{index}]: expected a finite number, got {numbers[index]}"
         )
     return numbers
 
 
-def _finite(reward: Any) -> float:
-    """A reward, if it is a finite number."""
+def _check_reward(reward: Any) -> float:
     number = float(reward)
     if not math.isfinite(number):
-        raise InvalidEnvOutput(f"the reward is {number}")
+        raise InvalidEnvOutput(f"reward: expected a finite number, got {number}")
     return number

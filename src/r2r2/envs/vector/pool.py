@@ -1,4 +1,4 @@
-"""The environments of a fleet: some in this process, the others in workers."""
+"""The environments of a fleet, in the main process and in workers."""
 
 import os
 import time
@@ -10,14 +10,12 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from r2r2.config.errors import UserError
+from r2r2.config.errors import UserError, invalid_value
 from r2r2.envs.errors import EnvFailure, Fault
 from r2r2.envs.make import spec_of
 from r2r2.envs.spec import Spec
-from r2r2.envs.vector.local_envs import LOAD, RESET, SAVE, STEP, LocalEnvs
-from r2r2.envs.vector.messages import NOTHING, Parcel
-from r2r2.envs.vector.shared_arrays import slots_over
-from r2r2.envs.vector.spin_wait import spin_seconds
+from r2r2.envs.vector import ipc
+from r2r2.envs.vector.local_envs import LocalEnvs
 from r2r2.envs.vector.step_types import (
     EnvFactory,
     EnvSlot,
@@ -26,191 +24,190 @@ from r2r2.envs.vector.step_types import (
     StepResult,
 )
 from r2r2.envs.vector.worker_main import WorkerConfig
-from r2r2.envs.vector.worker_process import CLOSING, Lost, Memory, Worker
+from r2r2.envs.vector.worker_process import CLOSE_SECONDS, WorkerLost, WorkerProcess
 
-
-class Outcome(NamedTuple):
-    """How orders went."""
-
-    stories: dict[int, str]  # by slot whose environment failed
-    states: dict[int, SavedState]  # by slot that was asked for it
-    lost: list[Lost]  # workers
-
-
-class Company:
-    """Carries out the orders of slots, each where it lives.
-
-    Args:
-        factories: by slot, from 0 on.
-        here: how many of the first slots live in this process.
-    """
-
-    def __init__(self, factories: Mapping[int, EnvFactory], here: int):
-        self._recipes, self._here = factories, here
-        self.troupe = LocalEnvs({slot: factories[slot] for slot in range(here)})
-        self.workers: list[Worker] = []
-        self._memory: Memory | None = None
-
-    def spec(self) -> Spec:
-        """The one spec of all tasks: the members' updates are one array program.
-
-        Raises:
-            UserError: They differ in their sizes.
-        """
-        first, *others = self._sizes().items()
-        for task, spec in others:
-            if spec != first[1]:
-                raise UserError(
-                    f"env is {first[0]!r} {_said(first[1])} and {task!r} {_said(spec)};"
-                    " tasks trained together must have the same sizes"
-                )
-        return first[1]
-
-    def _sizes(self) -> dict[str, Spec]:
-        """The sizes of each task, from one environment of each."""
-        sizes: dict[str, Spec] = {}
-        for slot, factory in self._recipes.items():
-            if factory.task in sizes:
-                continue
-            if slot < self._here:
-                sizes[factory.task] = spec_of(self.troupe.env(slot))
-            else:
-                env = factory.build()
-                sizes[factory.task] = spec_of(env)
-                env.close()
-        return sizes
-
-    def start(self, spec: Spec, looking: Sequence[float], patience: float) -> None:
-        """Starts a worker for each of `looking`, its seconds to look for orders.
-
-        Args:
-            spec: of all tasks.
-            looking: the slots that do not live here go round the workers.
-            patience: seconds that a worker may be at one slot.
-        """
-        count, crew = len(self._recipes), len(looking)
-        self._memory = Memory(count, spec)
-        self.rows = slots_over(self._memory.map, count, spec)
-        away = range(self._here, count)
-        self._home = {slot: place % crew for place, slot in enumerate(away)}
-        for number, looks in enumerate(looking):
-            own = {slot: self._recipes[slot] for slot in away[number::crew]}
-            post = WorkerConfig(number, own, count, spec, looks)
-            self.workers.append(Worker(post, self.rows, self._memory, patience))
-
-    def run(
-        self, orders: Mapping[int, int], states: Mapping[int, SavedState]
-    ) -> Outcome:
-        """Has orders carried out, by slot; `states` are of those that need one."""
-        self.rows.order[list(orders)] = list(orders.values())
-        numbers = list({self._home[slot] for slot in orders if slot >= self._here})
-        crew = [self.workers[number] for number in numbers]
-        if states:
-            _hand_out(states, crew)
-        self.rows.asked[numbers] += 1  # all at once: who looks begins now
-        for worker in crew:
-            worker.ask()
-        parcel = NOTHING
-        if self._here:
-            here = {slot: order for slot, order in orders.items() if slot < self._here}
-            # No worker has these cells where a slot is stepped here.
-            parcel = self.troupe.run(here, self.rows, worker=-1, states=states)
-        # Nobody is left at work, so that no answer is taken for the next order's.
-        return _gathered(parcel, crew)
-
-    def close(self) -> None:
-        """Frees environments, processes and memory; a second call does nothing."""
-        for worker in self.workers:
-            worker.close()
-        until = time.monotonic() + CLOSING
-        try:
-            self.troupe.close()
-        finally:
-            while self.workers:
-                self.workers.pop().join(until)
-            if self._memory is not None:
-                self._memory.close()
-
-
-def _hand_out(states: Mapping[int, SavedState], crew: Sequence[Worker]) -> None:
-    for worker in crew:
-        own = {slot: states[slot] for slot in worker.slots if slot in states}
-        if own:
-            worker.hand(Parcel(states=own))
-
-
-def _gathered(first: Parcel, crew: Sequence[Worker]) -> Outcome:
-    """What was done here and what the workers did, when all are done."""
-
-    def glance() -> None:
-        for worker in crew:
-            worker.glance()
-
-    parcels, lost = [first], []
-    for worker in crew:
-        try:
-            parcels.append(worker.finish(glance))
-        except Lost as loss:
-            lost.append(loss)
-            worker.replace()
-    outcome = Outcome({}, {}, lost)
-    for parcel in parcels:
-        outcome.stories.update(parcel.stories)
-        outcome.states.update(parcel.states)
-    return outcome
-
-
-def _said(spec: Spec) -> str:
-    return f"(observation {spec.obs_dim}, action {spec.action_dim})"
-
-
-COLUMNS = StepResult._fields[:-1]
-Begun = tuple[NDArray[np.float64], tuple[Fault, ...]]  # first observations, [K, obs]
+RESULT_ARRAYS = StepResult._fields[:-1]
+FirstObs = tuple[NDArray[np.float64], tuple[Fault, ...]]  # [K, obs], and who failed
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
-def worker_count(wanted: int | None) -> int:
-    """How many worker processes: so many as wanted, or one per core.
-
-    Example:
-        >>> worker_count(0), worker_count(None) == available_cores()
-        (0, True)
-    """
-    if wanted is None:
+def worker_count(requested: int | None) -> int:
+    """Return the number of worker processes: as requested, at most one per core."""
+    if requested is None:
         return available_cores()
-    if wanted < 0:
-        raise UserError(f"workers is {wanted}; allowed is a whole number from 0 on")
-    return min(wanted, available_cores())
+    if requested < 0:
+        raise invalid_value("workers", "an integer >= 0", requested)
+    return min(requested, available_cores())
+
+
+def worker_spins(slots: Sequence[EnvSlot], workers: int, cores: int) -> list[float]:
+    """Return how long each worker polls for commands before sleeping, in seconds.
+
+    Slots are distributed round-robin. Only workers with a training slot are needed in
+    every step; the others sleep at once.
+    """
+    training = sum(slot.purpose == "training" for slot in slots)
+    spin = ipc.default_spin(min(workers, training), cores)
+    return [spin if number < training else 0.0 for number in range(workers)]
+
+
+class Outcome(NamedTuple):
+    """The outcome of commands."""
+
+    errors: dict[int, str]  # by slot whose environment failed
+    states: dict[int, SavedState]  # by slot that was saved
+    lost: list[WorkerLost]
+
+
+class CommandRunner:
+    """Runs the commands of slots, each in the process of its environment.
+
+    Args:
+        factories: by slot, from 0 on.
+        local: how many of the first slots belong to the main process.
+    """
+
+    def __init__(self, factories: Mapping[int, EnvFactory], local: int):
+        self._factories, self._local = factories, local
+        self._envs = LocalEnvs({slot: factories[slot] for slot in range(local)})
+        self.workers: list[WorkerProcess] = []
+        self._memory_file: int | None = None
+
+    def spec(self) -> Spec:
+        """Return the sizes of all tasks, from one environment of each.
+
+        Raises:
+            UserError: The sizes differ.
+        """
+        specs: dict[str, Spec] = {}
+        for slot, factory in self._factories.items():
+            if factory.task in specs:
+                continue
+            if slot < self._local:
+                specs[factory.task] = spec_of(self._envs.env(slot))
+            else:
+                env = factory.build()
+                specs[factory.task] = spec_of(env)
+                env.close()
+        if len(set(specs.values())) > 1:
+            sizes = [
+                f"{task!r} (observation {spec.obs_dim}, action {spec.action_dim})"
+                for task, spec in specs.items()
+            ]
+            raise UserError(
+                "env: tasks trained together must have equal sizes, got "
+                + ", ".join(sizes)
+            )
+        return next(iter(specs.values()))
+
+    def start(self, spec: Spec, spins: Sequence[float], timeout: float) -> None:
+        """Start one worker for each element of `spins`, its seconds to poll."""
+        count, workers = len(self._factories), len(spins)
+        self._memory_file = ipc.create_memory(count, spec)
+        self.arrays = ipc.map_arrays(self._memory_file, count, spec)
+        remote = range(self._local, count)
+        self._worker_of = {slot: i % workers for i, slot in enumerate(remote)}
+        for number, spin in enumerate(spins):
+            slots = remote[number::workers]
+            factories = {slot: self._factories[slot] for slot in slots}
+            config = WorkerConfig(number, factories, count, spec, spin)
+            self.workers.append(
+                WorkerProcess(config, self.arrays, self._memory_file, timeout)
+            )
+
+    def run(
+        self, commands: Mapping[int, int], states: Mapping[int, SavedState]
+    ) -> Outcome:
+        """Run commands, by slot; `states` are those of slots to be loaded."""
+        self.arrays.command[list(commands)] = list(commands.values())
+        remote = (slot for slot in commands if slot >= self._local)
+        numbers = list({self._worker_of[slot] for slot in remote})
+        workers = [self.workers[number] for number in numbers]
+        if states:
+            _send_states(states, workers)
+        self.arrays.requested[numbers] += 1  # polling workers begin now
+        for worker in workers:
+            worker.begin()
+        message = ipc.EMPTY
+        if self._local:
+            local = {slot: c for slot, c in commands.items() if slot < self._local}
+            # With local slots there are fewer workers than slots: the last is unused.
+            message = self._envs.run(local, self.arrays, worker=-1, states=states)
+        return _collect(message, workers)
+
+    def close(self) -> None:
+        """Free environments, processes and memory; a second call does nothing."""
+        for worker in self.workers:
+            worker.close()
+        deadline = time.monotonic() + CLOSE_SECONDS
+        try:
+            self._envs.close()
+        finally:
+            while self.workers:
+                self.workers.pop().join(deadline)
+            if self._memory_file is not None:
+                os.close(self._memory_file)
+                self._memory_file = None
+
+
+def _send_states(
+    states: Mapping[int, SavedState], workers: Sequence[WorkerProcess]
+) -> None:
+    for worker in workers:
+        if part := {slot: states[slot] for slot in worker.slots if slot in states}:
+            worker.send(ipc.Message(states=part))
+
+
+def _collect(local: ipc.Message, workers: Sequence[WorkerProcess]) -> Outcome:
+    """Wait for all workers, restart the lost ones, and merge their messages."""
+
+    def poll_all() -> None:
+        for worker in workers:
+            worker.poll()
+
+    outcome = Outcome(dict(local.errors), dict(local.states), [])
+    for worker in workers:
+        try:
+            message = worker.finish(poll_all)
+        except WorkerLost as lost:
+            outcome.lost.append(lost)
+            worker.restart()
+        else:
+            outcome.errors.update(message.errors)
+            outcome.states.update(message.states)
+    return outcome
 
 
 class EnvPool:
-    """An environment for each place, stepped together; all have the same sizes.
+    """Environments of equal sizes that are stepped together, one per slot.
 
-    No episode begins but with a seed that the caller chose, so that every one is the
-    caller's to name. Environments are built when they are first reset.
+    Every episode starts with a seed that the caller chooses. Environments are built
+    when they are first reset.
 
-    An environment that raises, gives what cannot be used, hangs, or whose process dies
-    is a `Fault`: its slot has no episode any more. When it is reset, it gets a new
-    environment; the process that was lost has been replaced by then.
+    If an environment raises, returns invalid output, hangs, or its process dies, the
+    pool reports a `Fault`: the slot has lost its episode. Its next reset builds a new
+    environment; a lost process has been replaced by then.
 
     Args:
-        slots: what the slots are for.
-        workers: processes that step them, at most; 0: none.
-        local: how many of the first slots are stepped in this process all the same.
-            They cannot be cut off: if one hangs, so does the caller.
-        timeout: seconds that an environment in a worker may take for one order, or to
-            be built.
+        slots: what each slot is for.
+        workers: number of worker processes, at most one per slot; 0: none.
+        local: how many of the first slots are stepped in this process nevertheless.
+            If one of them hangs, so does the caller.
+        timeout: seconds that an environment in a worker may take for one command,
+            including its construction.
+        spin_seconds: time that workers poll for commands before sleeping; None chooses
+            it from the number of cores.
 
     Raises:
-        UserError: A task cannot be used, or the tasks differ in their sizes.
+        UserError: A task is not supported, or the tasks differ in their sizes.
 
     Example:
         >>> from r2r2.envs.spec import Member
-        >>> from r2r2.envs.vector.local_envs import EnvFactory
+        >>> from r2r2.envs.vector.step_types import EnvFactory
         >>> member, factory = Member("Pendulum-v1", 0), EnvFactory("Pendulum-v1", 1)
         >>> with EnvPool([EnvSlot(member, factory, "training")], workers=0) as pool:
         ...     first = pool.reset([0], seeds=[7])
@@ -224,172 +221,164 @@ class EnvPool:
         workers: int,
         local: int = 0,
         timeout: float = 60.0,
+        spin_seconds: float | None = None,
     ):
         self.slots = tuple(slots)
-        here = local if workers else len(self.slots)
-        factories = {slot: place.factory for slot, place in enumerate(self.slots)}
-        self._company = Company(factories, here)
+        local = local if workers else len(self.slots)
+        remote = self.slots[local:]
+        workers = min(workers, len(remote))
+        spins = worker_spins(remote, workers, available_cores())
+        if spin_seconds is not None:
+            spins = [spin_seconds] * workers
+        factories = {slot: entry.factory for slot, entry in enumerate(self.slots)}
+        self._runner = CommandRunner(factories, local)
         self._steps = np.zeros(len(self.slots), dtype=int)
         self._running = np.zeros(len(self.slots), dtype=bool)
-        self._late: list[Fault] = []  # found when nobody could be told
+        self._pending_faults: list[Fault] = []  # to be reported by the next call
         try:
-            self.spec = self._company.spec()
-            looking = self._looking(min(workers, len(self.slots) - here), here)
-            self._company.start(self.spec, looking, timeout)
+            self.spec = self._runner.spec()
+            self._runner.start(self.spec, spins, timeout)
         except BaseException:
             self.close()
             raise
-        self._rows = self._company.rows
+        self._arrays = self._runner.arrays
 
-    def _looking(self, crew: int, here: int) -> list[float]:
-        """Seconds to look for orders, by worker.
-
-        Only who has a member to train is asked at every turn.
-        """
-        away = self.slots[here:]
-        training = sum(place.purpose == "training" for place in away)
-        looking = spin_seconds(min(crew, training), available_cores())
-        return [looking if number < training else 0.0 for number in range(crew)]
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.pid for worker in self._runner.workers]
 
     def reset(self, slots: Sequence[int], seeds: Sequence[int]) -> NDArray[np.float64]:
-        """Begins an episode in each slot; gives the first observations, [K, obs].
+        """Start an episode in each slot and return the first observations, [K, obs].
 
         Raises:
             EnvFailure: An environment failed.
         """
         obs, faults = self.try_reset(slots, seeds)
-        self.raise_for(faults)
+        if faults:
+            raise self.to_error(faults[0])
         return obs
 
-    def try_reset(self, slots: Sequence[int], seeds: Sequence[int]) -> Begun:
-        """As `reset`, for who goes on without those that failed."""
-        return self._begin(dict.fromkeys(slots, RESET), seeds, {})
+    def try_reset(self, slots: Sequence[int], seeds: Sequence[int]) -> FirstObs:
+        """Do the same as `reset`, but return faults instead of raising."""
+        return self._start_episodes(dict.fromkeys(slots, ipc.RESET), seeds, {})
 
     def load_states(
         self,
         slots: Sequence[int],
         seeds: Sequence[int],
         states: Sequence[SavedState | None],
-    ) -> Begun:
-        """Begins an episode in each slot, and goes on where a state was saved in it.
-
-        Args:
-            slots: where.
-            seeds: of the episodes.
-            states: as `save` gave them; None to play an episode from its beginning.
+    ) -> FirstObs:
+        """Start an episode in each slot and continue it from its saved state, if any.
 
         Returns:
-            The episodes' first observations, and who failed: also whose state does not
-            fit.
+            The first observations of the episodes, and the faults, including those of
+            states that do not fit.
         """
-        given = zip(slots, states, strict=True)
-        saved = {slot: state for slot, state in given if state is not None}
-        orders = {slot: LOAD if slot in saved else RESET for slot in slots}
-        return self._begin(orders, seeds, saved)
+        pairs = zip(slots, states, strict=True)
+        saved = {slot: state for slot, state in pairs if state is not None}
+        commands = {slot: ipc.LOAD if slot in saved else ipc.RESET for slot in slots}
+        return self._start_episodes(commands, seeds, saved)
 
-    def _begin(
+    def _start_episodes(
         self,
-        orders: dict[int, int],
+        commands: dict[int, int],
         seeds: Sequence[int],
         states: Mapping[int, SavedState],
-    ) -> Begun:
-        where = list(orders)
-        self._rows.seed[where] = seeds
-        self._late = [fault for fault in self._late if fault.slot not in orders]
-        outcome = self._company.run(orders, states)
-        self._running[where] = True
-        return self._rows.obs[where], self._faults(outcome, orders)
+    ) -> FirstObs:
+        slots = list(commands)
+        self._arrays.seed[slots] = seeds
+        pending = self._pending_faults
+        self._pending_faults = [one for one in pending if one.slot not in commands]
+        outcome = self._runner.run(commands, states)
+        self._running[slots] = True
+        return self._arrays.obs[slots], self._faults(outcome, commands)
 
     def save_states(self, slots: Sequence[int]) -> list[SavedState | None]:
-        """The states of the episodes that run in slots; None: there is none to have.
+        """Return the states of running episodes; None where there is none.
 
-        Slots found to be lost are among the faults of what is asked for next.
+        Faults that are discovered here are reported by the next call.
         """
-        orders = {slot: SAVE for slot in slots if self._running[slot]}
-        outcome = self._company.run(orders, {})
-        for slot, story in outcome.stories.items():
-            what = story.splitlines()[-1]
-            warnings.warn(f"{self._whose(slot)} gave no state: {what}", stacklevel=2)
-        self._late = list(self._faults(outcome._replace(stories={}), orders))
+        commands = {slot: ipc.SAVE for slot in slots if self._running[slot]}
+        outcome = self._runner.run(commands, {})
+        for slot, detail in outcome.errors.items():
+            reason = detail.splitlines()[-1]
+            warnings.warn(
+                f"{self._describe(slot)}: state not saved: {reason}", stacklevel=2
+            )
+        self._pending_faults = list(self._faults(outcome._replace(errors={}), commands))
         return [outcome.states.get(slot) for slot in slots]
 
-    def step(self, turn: StepRequest) -> StepResult:
-        """Acts once in each slot of a turn; who fails does not keep the others from it.
+    def step(self, request: StepRequest) -> StepResult:
+        """Act once in each slot of a request; a failure does not affect other slots.
 
         Raises:
-            ResetNeeded: A slot has no episode running; nothing was stepped then.
+            ResetNeeded: A slot has no running episode; nothing was stepped.
         """
-        where = list(turn.slots)
-        rows, shape = self._rows, (len(where), self.spec.action_dim)
-        if turn.actions.shape != shape:
+        slots = list(request.slots)
+        arrays, shape = self._arrays, (len(slots), self.spec.action_dim)
+        if request.actions.shape != shape:
             raise ValueError(
-                f"actions have shape {turn.actions.shape}; needed is {shape}"
+                f"actions: expected shape {shape}, got {request.actions.shape}"
             )
-        orders = dict.fromkeys(where, STEP)
-        for fault in self._late:
-            orders.pop(fault.slot, None)
-        if not self._running[list(orders)].all():
-            over = [slot for slot in orders if not self._running[slot]]
-            raise ResetNeeded(f"slots {over} have no episode running: reset them")
-        rows.action[where], rows.seed[where] = turn.actions, turn.seeds
-        self._steps[where] += 1
-        outcome = self._company.run(orders, {})
-        step = StepResult(*(getattr(rows, name)[where] for name in COLUMNS))
-        self._running[where] = ~step.ended | (rows.seed[where] >= 0)
-        faults = self._faults(outcome, orders)
-        return step.without(where, faults) if faults else step
+        commands = dict.fromkeys(slots, ipc.STEP)
+        for fault in self._pending_faults:
+            commands.pop(fault.slot, None)
+        if not self._running[list(commands)].all():
+            ended = [slot for slot in commands if not self._running[slot]]
+            raise ResetNeeded(f"slots {ended} have no running episode; reset them")
+        arrays.action[slots], arrays.seed[slots] = request.actions, request.seeds
+        self._steps[slots] += 1
+        outcome = self._runner.run(commands, {})
+        result = StepResult(*(getattr(arrays, name)[slots] for name in RESULT_ARRAYS))
+        self._running[slots] = ~result.ended | (arrays.seed[slots] >= 0)
+        faults = self._faults(outcome, commands)
+        return result.with_faults(slots, faults) if faults else result
 
-    def _faults(self, outcome: Outcome, orders: Mapping[int, int]) -> tuple[Fault, ...]:
-        """What is to be told now, with what was found earlier."""
-        if not (self._late or outcome.stories or outcome.lost):
+    def _faults(
+        self, outcome: Outcome, commands: Mapping[int, int]
+    ) -> tuple[Fault, ...]:
+        """Return new and pending faults, and end the episodes of their slots."""
+        if not (self._pending_faults or outcome.errors or outcome.lost):
             return ()
-        found = self._late + [Fault(*story) for story in outcome.stories.items()]
+        faults = self._pending_faults + [Fault(*e) for e in outcome.errors.items()]
         for lost in outcome.lost:
-            found += self._residents(lost, orders)
-        self._late = []
-        self._running[[fault.slot for fault in found]] = False
-        return tuple(
-            sorted(found, key=lambda fault: (not fault.own_failure, fault.slot))
-        )
+            faults += self._faults_of_worker(lost, commands)
+        self._pending_faults = []
+        self._running[[fault.slot for fault in faults]] = False
+        return tuple(sorted(faults, key=lambda one: (not one.own_failure, one.slot)))
 
-    def _residents(self, lost: Lost, orders: Mapping[int, int]) -> list[Fault]:
-        """All who had or were given an episode in a worker that is no more."""
-        gone = [slot for slot in lost.slots if slot in orders or self._running[slot]]
-        cause = f"{self._whose(lost.slot)}: {lost.story}"
-        shared = f"it was lost with another environment, that of {cause}"
-        own = [slot == lost.slot for slot in gone]
+    def _faults_of_worker(
+        self, lost: WorkerLost, commands: Mapping[int, int]
+    ) -> list[Fault]:
+        """Return the faults of all slots that had an episode or command in a worker."""
+        others = f"lost with {self._describe(lost.slot)}: {lost.detail}"
         return [
-            Fault(slot, lost.story if mine else shared, mine)
-            for slot, mine in zip(gone, own, strict=True)
+            Fault(slot, lost.detail)
+            if slot == lost.slot
+            else Fault(slot, others, own_failure=False)
+            for slot in lost.slots
+            if slot in commands or self._running[slot]
         ]
 
-    def _whose(self, slot: int) -> str:
+    def _describe(self, slot: int) -> str:
         member = self.slots[slot].member
-        return f"{member.task} of member {member.name}"
+        return f"env {member.task!r} of member {member.name}"
 
     def to_error(self, fault: Fault) -> EnvFailure:
-        """A fault as an exception, which says whose it is and when it came."""
+        """Return a fault as an exception that names the member and the step."""
         purpose, step = self.slots[fault.slot].purpose, self._steps[fault.slot]
         return EnvFailure(
-            f"{self._whose(fault.slot)} failed at its {purpose} step {step}:"
+            f"{self._describe(fault.slot)}: failed at {purpose} step {step}:"
             f" {fault.detail}"
         )
 
-    def raise_for(self, faults: Sequence[Fault]) -> None:
-        """For who cannot go on without an environment.
-
-        Raises:
-            EnvFailure: There is a fault.
-        """
-        if faults:
-            raise self.to_error(faults[0])
-
     def close(self) -> None:
-        """Frees environments, processes and memory; a second call does nothing."""
-        self._company.close()
+        """Free environments, processes and memory; a second call does nothing."""
+        self._runner.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self.close()

@@ -1,4 +1,4 @@
-"""What is asked of a pool's slots, and what it gives."""
+"""What is asked of the slots of a pool, and what they return."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -10,70 +10,85 @@ from r2r2.envs.errors import Fault
 from r2r2.envs.make import Env, EnvBuilder, adapt_env, make_env
 from r2r2.envs.spec import Member
 
-NO_EPISODE = -1  # in place of a seed: begin none
+NO_EPISODE = -1  # instead of a seed: start no new episode
 
-SavedState = dict[str, NDArray[Any]]  # plain arrays, of kinds b, i, u and f
+SavedState = dict[str, NDArray[Any]]  # arrays of kinds b, i, u and f, by name
 
 
 class EnvFactory(NamedTuple):
-    """How to build one environment, in whichever process.
-
-    Example:
-        >>> EnvFactory("Pendulum-v1", action_repeat=1).build().action_space.shape
-        (1,)
-    """
+    """Builds an environment, in whichever process."""
 
     task: str
     action_repeat: int
-    builder: EnvBuilder | None = None  # builds it in place of the task's id
+    builder: EnvBuilder | None = None  # used instead of the task's id
 
     def build(self) -> Env:
-        """The environment as agents see it."""
+        """Return a new environment as agents see it."""
         if self.builder is None:
             return make_env(self.task, self.action_repeat)
         return adapt_env(self.task, self.builder(), self.action_repeat)
 
 
 class EnvSlot(NamedTuple):
-    """What one slot of a pool is for."""
+    """One slot of a pool: whose environment it holds, and for which purpose."""
 
     member: Member
     factory: EnvFactory
     purpose: str  # 'training' or 'evaluation'
 
 
-class StepResult(NamedTuple):
-    """What one step gave, a row for each slot stepped; the arrays are fresh.
+class StepRequest(NamedTuple):
+    """The actions of some slots."""
 
-    The row of a slot that failed has no reward, no end, and the last good observation.
+    slots: Sequence[int]
+    actions: NDArray[np.floating]  # [K, action], in [-1, 1]
+    seeds: Sequence[int]  # of the episode to start if the current one ends
+
+
+def concat_requests(requests: Sequence[StepRequest]) -> StepRequest:
+    """Concatenate requests for different slots."""
+    return StepRequest(
+        slots=[slot for request in requests for slot in request.slots],
+        actions=np.concatenate([request.actions for request in requests]),
+        seeds=[seed for request in requests for seed in request.seeds],
+    )
+
+
+class StepResult(NamedTuple):
+    """The outcome of one step, with a row per requested slot; the arrays are new.
+
+    In the row of a failed slot the reward is 0, nothing ended, and both observations
+    are the last valid one.
     """
 
-    next_obs: NDArray[np.float64]  # [K, obs]; at an episode's end the one it ended in
+    next_obs: NDArray[np.float64]  # [K, obs], outcome of the action, also at the end
     reward: NDArray[np.float64]  # [K]
     terminated: NDArray[np.bool_]  # [K]
-    truncated: NDArray[np.bool_]  # [K]; a time limit
-    obs: NDArray[np.float64]  # [K, obs], acted on next
-    # The pool's slots that lost their episode, whether they had a part in the turn or
-    # not; those whose own failure it was come first.
+    truncated: NDArray[np.bool_]  # [K], by a time limit
+    obs: NDArray[np.float64]  # [K, obs], to act on: `next_obs`, or of a new episode
+    # All slots of the pool that lost their episode, requested or not; those whose
+    # environment failed come first.
     faults: tuple[Fault, ...] = ()
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """The arrays, [K, ...] each."""
+        """All fields except the faults, [K, ...] each."""
         return tuple(cast(Any, self)[:-1])
 
     @property
     def ended(self) -> NDArray[np.bool_]:
-        """Whose episode is over, [K]."""
+        """Whether the episode ended, [K]."""
         return self.terminated | self.truncated
 
     def rows(self, begin: int, end: int) -> "StepResult":
-        """Some of the rows, with the faults of all."""
-        rows = [column[begin:end] for column in self.arrays]
+        """Return some of the rows, with all faults."""
+        rows = [array[begin:end] for array in self.arrays]
         return StepResult(*cast(Any, rows))._replace(faults=self.faults)
 
-    def without(self, slots: Sequence[int], faults: tuple[Fault, ...]) -> "StepResult":
-        """The step with its faults, and nothing of what the failed of `slots` did."""
+    def with_faults(
+        self, slots: Sequence[int], faults: tuple[Fault, ...]
+    ) -> "StepResult":
+        """Return the result with faults, and neutral values in the failed rows."""
         failed = np.isin(slots, [fault.slot for fault in faults])
         return StepResult(
             next_obs=np.where(failed[:, None], self.obs, self.next_obs),
@@ -83,20 +98,3 @@ class StepResult(NamedTuple):
             obs=self.obs,
             faults=faults,
         )
-
-
-class StepRequest(NamedTuple):
-    """What some slots are to do."""
-
-    slots: Sequence[int]
-    actions: NDArray[np.floating]  # [K, action], in [-1, 1]
-    seeds: Sequence[int]  # of the episodes to begin where one ends, or NO_EPISODE
-
-
-def concat_requests(turns: Sequence[StepRequest]) -> StepRequest:
-    """Several turns, of different slots, as one."""
-    return StepRequest(
-        slots=[slot for turn in turns for slot in turn.slots],
-        actions=np.concatenate([turn.actions for turn in turns]),
-        seeds=[seed for turn in turns for seed in turn.seeds],
-    )

@@ -1,14 +1,12 @@
-"""The main process's side of worker processes."""
+"""The main process's handle of a worker process."""
 
 import contextlib
-import mmap
 import os
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -16,187 +14,176 @@ from multiprocessing.connection import Connection
 import cloudpickle
 
 from r2r2.config.errors import UserError
-from r2r2.envs.spec import Spec
-from r2r2.envs.vector.messages import NOTHING, Parcel, packed, unpacked
-from r2r2.envs.vector.shared_arrays import IDLE, Slots, memory_size
-from r2r2.envs.vector.spin_wait import HINT, SLEEP, heard, wait_until
+from r2r2.envs.vector import ipc
 from r2r2.envs.vector.worker_main import WorkerConfig
 
-CLOSING = 5.0  # seconds a worker has to close its environments
-STARTING = 300.0  # seconds a fresh one has until it takes its first order
-NUDGES = 20  # hints for one slot, at most: so many fit into a pipe nobody reads
-# One thread each: the workers share the cores already.
+CLOSE_SECONDS = 5.0  # for a worker to close its environments
+START_SECONDS = 300.0  # for a new worker to begin its first command
+MAX_WAKES = 20  # per slot; they must fit into a pipe that nobody reads
+# One thread each, because the workers already share the cores.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class Lost(Exception):
+class WorkerLost(Exception):
     """A worker process died or hung; all its environments are lost."""
 
-    def __init__(self, slot: int, story: str, slots: list[int]):
-        super().__init__(slot, story)
-        self.slot, self.story = slot, story  # the slot that it was at
-        self.slots = slots  # all of its
+    def __init__(self, slot: int, detail: str, slots: list[int]):
+        super().__init__(slot, detail)
+        self.slot, self.detail = slot, detail  # the slot it worked on
+        self.slots = slots  # all slots of the worker
 
 
-class Memory:
-    """Memory that worker processes map too, and that has no name to be left behind."""
-
-    def __init__(self, count: int, spec: Spec):
-        self.count, self.spec = count, spec
-        size = memory_size(count, spec)
-        self.file = _nameless_file()
-        os.ftruncate(self.file, size)
-        self.map = mmap.mmap(self.file, size)
-
-    def close(self) -> None:
-        """Gives the descriptor back; the map lives as long as arrays look at it."""
-        if self.file >= 0:
-            os.close(self.file)
-            self.file = -1
-
-
-class Worker:
+class WorkerProcess:
     """A process that steps some slots.
 
-    A fresh interpreter, never a fork: JAX's threads do not survive one. Nothing of the
-    caller's script is run again in it, and it may hold what no pickle can name, such
-    as a class from a notebook.
+    It is a new interpreter, not a fork, since JAX's threads do not survive a fork. The
+    caller's script is not imported in it. Builders are sent with cloudpickle, which
+    supports classes that are defined in a script or a notebook.
 
     Args:
-        post: what it is told.
-        rows: of the whole pool.
-        memory: under the rows.
-        patience: seconds that it may be at one slot.
+        config: the first message to the worker.
+        arrays: the shared arrays of the whole pool.
+        memory_file: file descriptor of their memory.
+        timeout: seconds that the worker may work on one slot.
     """
 
     def __init__(
-        self, post: WorkerConfig, rows: Slots, memory: Memory, patience: float
+        self,
+        config: WorkerConfig,
+        arrays: ipc.SharedArrays,
+        memory_file: int,
+        timeout: float,
     ):
-        self._number, self._looking, self._rows = post.number, post.looking, rows
-        self.slots = list(post.factories)
-        self._memory, self._patience = memory, patience
-        self._told_first = _pickled(post)
+        self._number, self._spin_seconds = config.number, config.spin_seconds
+        self.slots = list(config.factories)
+        self._arrays, self._memory_file, self._timeout = arrays, memory_file, timeout
+        self._first_message = _pickle(config)
         self._start()
 
     def _start(self) -> None:
-        rows, number = self._rows, self._number
-        rows.order[self.slots] = rows.asked[number] = rows.done[number] = 0
-        rows.asleep[number] = rows.awaited[number] = False
-        rows.busy[number] = self._seen_at = IDLE
-        self._still = 0  # glances since it moved to another slot
+        arrays, number = self._arrays, self._number
+        arrays.command[self.slots] = ipc.NO_COMMAND
+        arrays.requested[number] = arrays.completed[number] = 0
+        arrays.worker_sleeps[number] = arrays.main_sleeps[number] = False
+        arrays.current_slot[number] = self._last_slot = ipc.IDLE
+        self._stalled_polls = 0  # since the worker moved to another slot
         ours, theirs = socket.socketpair()
-        # A process that is stopped neither reads nor writes: nothing takes for ever.
+        # A stopped process neither reads nor writes, so no operation may block forever.
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            limit = struct.pack("ll", int(STARTING), 0)
+            limit = struct.pack("ll", int(START_SECONDS), 0)
             ours.setsockopt(socket.SOL_SOCKET, option, limit)
         command = [sys.executable, "-m", "r2r2.envs.vector.worker_main"]
-        descriptors = theirs.fileno(), self._memory.file
+        descriptors = theirs.fileno(), self._memory_file
         with theirs:
             self._process = subprocess.Popen(
                 [*command, *map(str, (os.getpid(), *descriptors))],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
-                env=_surroundings(),
-                process_group=0,  # Ctrl-C is for the main process
+                env=_environment(),
+                process_group=0,  # Ctrl-C goes to the main process only
             )
         self._pipe = Connection(ours.detach())
-        self._send(self._told_first)
+        self._send(self._first_message)
 
-    def ask(self) -> None:
-        """Has it look at its orders; `finish` must follow."""
-        self._still, self._seen_at = 0, IDLE
-        self.nudge()
+    @property
+    def pid(self) -> int:
+        """The id of the current process; it changes with `restart`."""
+        return self._process.pid
 
-    def nudge(self) -> None:
-        """Wakes it if it sleeps."""
-        if self._rows.asleep[self._number]:
-            self._send(HINT)
+    def begin(self) -> None:
+        """Have the worker run its commands; `finish` must follow."""
+        self._stalled_polls, self._last_slot = 0, ipc.IDLE
+        self._wake()
 
-    def hand(self, parcel: Parcel) -> None:
-        """Gives it what its next orders need."""
-        self._send(packed(parcel))
+    def _wake(self) -> None:
+        if self._arrays.worker_sleeps[self._number]:
+            self._send(ipc.WAKE)
 
-    def glance(self) -> None:
-        """Notes whether it moves on, every `SLEEP` seconds while some are waited for.
+    def send(self, message: ipc.Message) -> None:
+        """Send what the next commands need."""
+        self._send(ipc.encode(message))
 
-        Glances are counted, not seconds: a machine may halt both sides for hours.
+    def poll(self) -> None:
+        """Check for progress; called every `POLL_INTERVAL` while waiting.
+
+        Polls are counted rather than seconds, because the machine may be suspended.
         """
-        at = int(self._rows.busy[self._number])
-        self._still = self._still + 1 if at == self._seen_at else 0
-        self._seen_at = at
-        if self._still < NUDGES and not self._told():
-            self.nudge()
+        slot = int(self._arrays.current_slot[self._number])
+        self._stalled_polls = self._stalled_polls + 1 if slot == self._last_slot else 0
+        self._last_slot = slot
+        if self._stalled_polls < MAX_WAKES and not self._is_done():
+            self._wake()
 
-    def finish(self, glance: Callable[[], None]) -> Parcel:
-        """Waits until its orders are carried out; gives what went wrong, and states.
+    def finish(self, poll_all: Callable[[], None]) -> ipc.Message:
+        """Wait until the commands are done; return errors and states.
 
-        Args:
-            glance: looks at every worker that is waited for.
+        `poll_all` polls every worker that is waited for.
 
         Raises:
-            Lost: It died or hung.
+            WorkerLost: The worker died or hung.
         """
 
-        def watch() -> None:
-            glance()
-            self._check()
+        def on_poll() -> None:
+            poll_all()
+            self._check_alive()
 
-        number = self._number
-        awaited = self._rows.awaited[number : number + 1]
+        number, arrays = self._number, self._arrays
+        sleeps = arrays.main_sleeps[number : number + 1]
         try:
-            message = wait_until(self._told, self._looking, self._pipe, awaited, watch)
-            if self._rows.done[number] > 0:
-                return NOTHING
-            return unpacked(heard(self._pipe, message))
-        except TimeoutError as hung:
-            raise self._loss(str(hung)) from None
+            received = ipc.wait_until(
+                self._is_done, self._spin_seconds, self._pipe, sleeps, on_poll
+            )
+            if arrays.completed[number] > 0:
+                return ipc.EMPTY
+            return ipc.recv_message(self._pipe, received)
+        except TimeoutError as error:
+            raise self._lost(str(error)) from None
         except (EOFError, OSError):
-            raise self._loss(self._end()) from None
+            raise self._lost(self._exit_reason()) from None
 
-    def _check(self) -> None:
-        """A fork of an environment may hold its pipe open: it may be gone unheard."""
-        if self._told():
+    def _check_alive(self) -> None:
+        """Raise if the process hangs, or is dead while a child keeps its pipe open."""
+        if self._is_done():
             return
         if self._process.poll() is not None:
             raise EOFError
-        begun = self._seen_at != IDLE or self._rows.done[self._number]
-        limit = self._patience if begun else max(STARTING, self._patience)
-        if self._still * SLEEP > limit:
-            said = "it took longer than" if begun else "its worker did not start within"
-            raise TimeoutError(f"{said} {limit:g} seconds, and the process was ended")
+        started = self._last_slot != ipc.IDLE or self._arrays.completed[self._number]
+        limit = self._timeout if started else max(START_SECONDS, self._timeout)
+        if self._stalled_polls * ipc.POLL_INTERVAL > limit:
+            problem = "no response" if started else "worker process did not start"
+            raise TimeoutError(f"{problem} within {limit:g} seconds; process killed")
 
-    def _loss(self, story: str) -> Lost:
-        """It is told of the slot it was at, if that had an order."""
-        busy, order = int(self._rows.busy[self._number]), self._rows.order
-        ordered = [slot for slot in self.slots if order[slot]]
-        slot = busy if busy in ordered else next(iter(ordered), self.slots[0])
-        return Lost(slot, story, self.slots)
+    def _lost(self, detail: str) -> WorkerLost:
+        """Return the error; the current slot is to blame if it has a command."""
+        current = int(self._arrays.current_slot[self._number])
+        active = [slot for slot in self.slots if self._arrays.command[slot]]
+        slot = current if current in active else next(iter(active), self.slots[0])
+        return WorkerLost(slot, detail, self.slots)
 
-    def _told(self) -> bool:
-        rows, number = self._rows, self._number
-        return bool(abs(rows.done[number]) == rows.asked[number])
+    def _is_done(self) -> bool:
+        arrays, number = self._arrays, self._number
+        return bool(abs(arrays.completed[number]) == arrays.requested[number])
 
-    def _send(self, message: bytes) -> None:
+    def _send(self, content: bytes) -> None:
         try:
-            self._pipe.send_bytes(message)
+            self._pipe.send_bytes(content)
         except BlockingIOError:
-            self._kill()  # half a message is no message
+            self._kill()  # a partial message cannot be continued
         except ConnectionError:
-            pass  # `finish` says how it died
+            pass  # `finish` reports the reason
 
-    def _end(self) -> str:
+    def _exit_reason(self) -> str:
         try:
-            code = self._process.wait(CLOSING)
+            code = self._process.wait(CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
-            return "its worker process closed its pipe"
+            return "worker process closed its pipe"
         if code < 0:
             names = {number.value: number.name for number in signal.Signals}
-            name = names.get(-code, str(-code))
-            return f"its worker process was ended by signal {name}"
-        return f"its worker process left with exit code {code}"
+            return f"worker process killed by signal {names.get(-code, str(-code))}"
+        return f"worker process exited with code {code}"
 
-    def replace(self) -> None:
-        """Ends the process, with what its environments started; another takes over."""
+    def restart(self) -> None:
+        """Kill the process and its children, and start another one."""
         self.close()
         self._kill()
         self._start()
@@ -208,38 +195,31 @@ class Worker:
         self._process.wait()
 
     def close(self) -> None:
-        """Ends the process: it leaves when the pipe closes, or else is killed."""
+        """Close the pipe, upon which the process exits."""
         self._pipe.close()
 
-    def join(self, until: float) -> None:
-        """Waits until a closed worker is gone, and after `until` ends it."""
+    def join(self, deadline: float) -> None:
+        """Wait until a closed worker has exited, and kill it after the deadline."""
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(max(0.0, until - time.monotonic()))
+                self._process.wait(max(0.0, deadline - time.monotonic()))
         finally:
             self._process.kill()
             self._process.wait()
 
 
-def _pickled(post: WorkerConfig) -> bytes:
+def _pickle(config: WorkerConfig) -> bytes:
     try:
-        return bytes(cloudpickle.dumps(post))
+        return bytes(cloudpickle.dumps(config))
     except Exception as error:
-        task = next(iter(post.factories.values())).task
+        task = next(iter(config.factories.values())).task
         raise UserError(
-            f"env is {task!r}, which cannot be sent to a worker process"
-            f" ({type(error).__name__}: {error}); workers 0 steps it in this one"
+            f"env {task!r}: cannot be sent to a worker process"
+            f" ({type(error).__name__}: {error}); workers=0 runs it in the main process"
         ) from error
 
 
-def _nameless_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("r2r2")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
-def _surroundings() -> dict[str, str]:
-    """This process's environment and import path, with single-threaded libraries."""
+def _environment() -> dict[str, str]:
+    """Return this process's variables and import path, with one thread per library."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONPATH": path}

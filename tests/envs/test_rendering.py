@@ -1,4 +1,4 @@
-"""Pictures without a display. Those that are drawn need EGL, and are few and small."""
+"""Rendering without a display; tests that render need EGL."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from r2r2.envs.rendering import backend_works, find_backend, gl_backend, renderi
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine without a display on which some back ends work; says what it tried."""
+    """Simulate a machine without a display; return the list of back ends tried."""
     tried = []
     monkeypatch.setattr(subject.sys, "platform", "linux")
     for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
@@ -34,7 +34,7 @@ def machine(monkeypatch):
 
 @pytest.fixture
 def egl(monkeypatch):
-    """A machine that draws, or none of it."""
+    """Skip the test if EGL does not work."""
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     if not backend_works("egl"):
         pytest.skip("EGL does not work here")
@@ -47,67 +47,67 @@ def egl(monkeypatch):
         (False, ["glfw", "osmesa"], "osmesa", ["egl", "osmesa"]),
         (False, ["glfw"], None, ["egl", "osmesa"]),
         (True, ["glfw", "egl"], "glfw", ["glfw"]),
-        (True, ["egl"], "egl", ["glfw", "egl"]),  # a display that is gone
+        (True, ["egl"], "egl", ["glfw", "egl"]),  # a stale display
     ],
 )
-def test_the_first_back_end_that_draws_is_chosen(
+def test_first_working_back_end_is_chosen(
     machine, monkeypatch, display, works, chosen, tried
 ):
     if display:
         monkeypatch.setenv("DISPLAY", ":0")
-    found = machine(*works)
+    calls = machine(*works)
     with gl_backend():
         assert os.environ.get("MUJOCO_GL") == chosen
         with gl_backend():
             pass
     assert "MUJOCO_GL" not in os.environ
-    assert found == tried  # once
+    assert calls == tried  # cached
 
 
-def test_what_the_user_has_set_stands(machine, monkeypatch):
+def test_back_end_set_by_the_user_is_kept(machine, monkeypatch):
     tried = machine("egl")
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     with gl_backend():
         assert os.environ["MUJOCO_GL"] == "osmesa"
         assert rendering_hint() == (
-            "; MUJOCO_GL is 'osmesa', and without it a back end would be chosen"
+            "; unset MUJOCO_GL (now 'osmesa') to use a back end that works"
         )
     assert os.environ["MUJOCO_GL"] == "osmesa"
     assert tried == []
 
 
-def test_what_the_user_has_set_is_what_draws(monkeypatch):
+def test_unsupported_back_end_is_an_error(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disable")
     env = DMCEnv("cartpole", "swingup", render=True)
     env.reset(seed=0)
     with (
         gl_backend(),
-        pytest.raises(RuntimeError, match="'disable' is none of glfw, egl"),
+        pytest.raises(RuntimeError, match="glfw, egl, osmesa, got 'disable'"),
     ):
         env.render()
 
 
-def test_where_nothing_draws_packages_are_named(machine):
+def test_hint_names_packages_if_no_back_end_works(machine):
     machine()
     with gl_backend():
         assert rendering_hint() == (
-            "; no OpenGL works here, for which Debian's packages libegl1 and libgl1, "
-            "or libosmesa6, would help"
+            "; no OpenGL back end works here: install libegl1 and libgl1, or libosmesa6"
+            " (names of Debian packages)"
         )
 
 
-def test_a_back_end_that_is_not_there_does_not_draw():
+def test_missing_back_end_does_not_work():
     assert not backend_works("nothing")
 
 
-def test_a_task_that_is_not_to_be_rendered_is_not():
+def test_render_without_render_mode_returns_none():
     env = DMCEnv("cartpole", "swingup")
     env.reset(seed=0)
     assert (env.render_mode, env.render()) == (None, None)
 
 
 @pytest.mark.parametrize("task", ["cartpole-swingup", "InvertedPendulum-v5"])
-def test_a_task_is_drawn_as_it_moves_and_without_a_display(task, egl, monkeypatch):
+def test_render_is_deterministic_and_follows_the_state(task, egl, monkeypatch):
     monkeypatch.setattr(subject, "SIZE", (48, 64))
     env = make_env(task, 2, render=True)
     env.reset(seed=0)
@@ -126,32 +126,32 @@ def test_a_task_is_drawn_as_it_moves_and_without_a_display(task, egl, monkeypatc
     assert first.dtype == later.dtype == np.uint8
     if task == "cartpole-swingup":
         assert first.shape == (48, 64, 3)
-        # The sky is lighter than the floor: it is the right way up.
+        # The sky is lighter than the floor: the image is not upside down.
         assert first[:10].mean() > 1.3 * first[-10:].mean()
     assert first.std() > 3
     assert (first != later).any()
 
 
-def test_the_order_of_imports_does_not_matter(egl):
+def test_rendering_works_if_dm_control_was_imported_first(egl):
     code = """
 import dm_control.suite
 import numpy as np
-from r2r2.envs import rendering as render
+from r2r2.envs import rendering
 from r2r2.envs.make import make_env
-render.SIZE = 16, 24
+rendering.SIZE = 16, 24
 env = make_env("pendulum-swingup", 1, render=True)
 env.reset(seed=0)
-with render.gl_backend():
+with rendering.gl_backend():
     print(env.render().shape)
 env.close()
 """
     plain = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "MUJOCO_GL")}
     command = [sys.executable, "-W", "ignore", "-c", code]
-    said = subprocess.run(command, capture_output=True, text=True, env=plain)
-    assert (said.stdout, said.stderr) == ("(16, 24, 3)\n", "")
+    result = subprocess.run(command, capture_output=True, text=True, env=plain)
+    assert (result.stdout, result.stderr) == ("(16, 24, 3)\n", "")
 
 
-def test_a_back_end_that_dm_control_cannot_import_is_refused():
+def test_back_end_that_dm_control_cannot_import_is_an_error():
     code = """
 from r2r2.envs.make import make_env
 try:
@@ -161,9 +161,9 @@ except ValueError as error:
 """
     environ = os.environ | {"MUJOCO_GL": "wgl"}
     command = [sys.executable, "-c", code]
-    said = subprocess.run(command, capture_output=True, text=True, env=environ)
-    assert said.stderr == ""
-    assert said.stdout.startswith(
-        "UserError MUJOCO_GL is 'wgl'; dm_control cannot be imported with it ("
+    result = subprocess.run(command, capture_output=True, text=True, env=environ)
+    assert result.stderr == ""
+    assert result.stdout.startswith(
+        "UserError MUJOCO_GL: dm_control cannot be imported with 'wgl' ("
     )
-    assert said.stdout.endswith("); unset it, or install what it needs\n")
+    assert result.stdout.endswith("); unset it, or install what it needs\n")

@@ -1,8 +1,10 @@
+"""Behavior of dm_control tasks as Gymnasium environments."""
+
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
-from r2r2.envs.dm_control import DMCEnv, dm_suite, outdated
+from r2r2.envs.dm_control import DMCEnv, dm_suite
 from r2r2.envs.make import make_env
 
 HUMANOID = {
@@ -15,33 +17,33 @@ HUMANOID = {
 }
 
 
-def test_the_observation_is_flat_in_the_order_of_dm_control():
+@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
+def test_observation_is_flat_in_dm_control_order():
     env = DMCEnv("humanoid", "stand")
     obs, _ = env.reset(seed=7)
-    inside = dm_suite().load("humanoid", "stand")
-    inside.task.random.seed(7)
-    with outdated():
-        parts = inside.reset().observation
+    inner = dm_suite().load("humanoid", "stand")
+    inner.task.random.seed(7)
+    parts = inner.reset().observation
     assert {name: np.size(part) for name, part in parts.items()} == HUMANOID
     ends = np.cumsum(list(HUMANOID.values()))[:-1]
-    for name, found in zip(HUMANOID, np.split(obs, ends), strict=True):
-        np.testing.assert_array_equal(found, np.ravel(parts[name]))
+    for name, values in zip(HUMANOID, np.split(obs, ends), strict=True):
+        np.testing.assert_array_equal(values, np.ravel(parts[name]))
     assert env.observation_space.contains(obs)
     assert obs.dtype == np.float64
 
 
-def test_action_bounds_are_those_of_dm_control():
-    inside = dm_suite().load("quadruped", "walk").action_spec()
+def test_action_bounds_match_dm_control():
+    inner = dm_suite().load("quadruped", "walk").action_spec()
     space = DMCEnv("quadruped", "walk").action_space
-    np.testing.assert_array_equal(space.low, inside.minimum)
-    np.testing.assert_array_equal(space.high, inside.maximum)
+    np.testing.assert_array_equal(space.low, inner.minimum)
+    np.testing.assert_array_equal(space.high, inner.maximum)
     assert space.high.max() > 1  # so these are not all -1 to 1
     rescaled = make_env("quadruped-walk", 2).action_space
     np.testing.assert_array_equal(rescaled.high, np.ones(12))
     np.testing.assert_array_equal(rescaled.low, -np.ones(12))
 
 
-def test_the_time_limit_truncates_after_500_decisions():
+def test_time_limit_truncates_after_500_decisions():
     env = make_env("cartpole-swingup", 2)
     env.reset(seed=0)
     for step in range(1, 501):
@@ -53,7 +55,7 @@ def test_the_time_limit_truncates_after_500_decisions():
 @pytest.mark.parametrize(
     ("discount", "ended"), [(0.0, (True, False)), (1.0, (False, True))]
 )
-def test_only_an_end_of_discount_0_is_a_termination(discount, ended, monkeypatch):
+def test_only_discount_zero_is_a_termination(discount, ended, monkeypatch):
     env = DMCEnv("cartpole", "balance")
     env.reset(seed=0)
     assert env.step(np.zeros(1))[2:4] == (False, False)
@@ -61,7 +63,7 @@ def test_only_an_end_of_discount_0_is_a_termination(discount, ended, monkeypatch
     assert env.step(np.zeros(1))[2:4] == ended
 
 
-def test_no_step_after_the_end(monkeypatch):
+def test_step_after_end_raises(monkeypatch):
     env = DMCEnv("cartpole", "balance")
     with pytest.raises(ResetNeeded):
         env.step(np.zeros(1))
@@ -72,7 +74,7 @@ def test_no_step_after_the_end(monkeypatch):
         env.step(np.zeros(1))
 
 
-def test_without_a_seed_the_stream_goes_on():
+def test_reset_without_seed_continues_the_stream():
     env = DMCEnv("cartpole", "swingup")
     first, second = env.reset(seed=7)[0], env.reset()[0]
     assert not np.array_equal(first, second)

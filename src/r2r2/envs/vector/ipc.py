@@ -1,0 +1,188 @@
+"""Communication between the main process and its workers.
+
+Commands, actions and observations are rows of arrays in shared memory, so that nothing
+is pickled or sent in a normal step. Each worker also has a pipe. It carries bytes that
+wake a sleeping process, rare messages (errors and states of environments), and it
+closes when the other side is gone.
+
+A process waits for the other by polling the shared memory for a short time, and then
+sleeps at the pipe. Polling occupies a core but reacts within microseconds; waking up
+takes up to a hundred. Each step of a fleet waits twice.
+"""
+
+import io
+import json
+import mmap
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from r2r2.envs.spec import Spec
+from r2r2.envs.vector.step_types import SavedState
+
+NO_COMMAND, RESET, STEP, SAVE, LOAD = range(5)
+IDLE = -1  # instead of the slot that a worker works on
+
+SPIN_SECONDS = 2e-3
+POLL_INTERVAL = 0.05  # seconds; a wake-up is missed if both sides check at once
+WAKE = b"!"
+HEADER = "header"  # names of state arrays all contain a slash
+
+
+class SharedArrays(NamedTuple):
+    """Arrays in shared memory, with a row for each of N slots."""
+
+    action: NDArray[np.float64]  # [N, action], in [-1, 1]
+    seed: NDArray[np.int64]  # [N], of the episode to start if the current one ends
+    next_obs: NDArray[np.float64]  # [N, obs], as in StepResult
+    obs: NDArray[np.float64]  # [N, obs], as in StepResult
+    reward: NDArray[np.float64]  # [N]
+    terminated: NDArray[np.bool_]  # [N]
+    truncated: NDArray[np.bool_]  # [N]
+    command: NDArray[np.uint8]  # [N]
+    # One entry per worker, at the beginning of [N]:
+    current_slot: NDArray[np.int64]  # which slot is to blame if the worker is lost
+    requested: NDArray[np.int64]  # number of requests to the worker
+    completed: NDArray[np.int64]  # number of the last one done; < 0: a message follows
+    worker_sleeps: NDArray[np.bool_]  # the worker waits at the pipe
+    main_sleeps: NDArray[np.bool_]  # the main process waits at the pipe
+
+
+DTYPES: dict[str, type] = {
+    **dict.fromkeys(("action", "next_obs", "obs", "reward"), np.float64),
+    **dict.fromkeys(("seed", "current_slot", "requested", "completed"), np.int64),
+    **dict.fromkeys(("terminated", "truncated"), np.bool_),
+    **dict.fromkeys(("worker_sleeps", "main_sleeps"), np.bool_),
+    "command": np.uint8,
+}
+
+
+def _layout(count: int, spec: Spec) -> dict[str, tuple[tuple[int, ...], type]]:
+    """Return the shape and type of each array for `count` slots."""
+    obs, action = (spec.obs_dim,), (spec.action_dim,)
+    rows = {"action": action, "next_obs": obs, "obs": obs}
+    return {name: ((count, *rows.get(name, ())), DTYPES[name]) for name in DTYPES}
+
+
+def _memory_size(count: int, spec: Spec) -> int:
+    return sum(_aligned_size(*entry) for entry in _layout(count, spec).values())
+
+
+def _aligned_size(shape: tuple[int, ...], dtype: type) -> int:
+    """Return an array's bytes up to the end of a cache line, to prevent sharing."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return -(-size // 64) * 64
+
+
+def map_arrays(file: int, count: int, spec: Spec) -> SharedArrays:
+    """Map the memory behind a file descriptor; it is freed with the arrays."""
+    memory = mmap.mmap(file, _memory_size(count, spec))
+    arrays: dict[str, NDArray[np.generic]] = {}
+    begin = 0
+    for name, (shape, dtype) in _layout(count, spec).items():
+        size = int(np.prod(shape))
+        arrays[name] = np.frombuffer(memory, dtype, size, begin).reshape(shape)
+        begin += _aligned_size(shape, dtype)
+    return SharedArrays(**cast(dict[str, Any], arrays))
+
+
+def create_memory(count: int, spec: Spec) -> int:
+    """Return the descriptor of new shared memory without a name in the file system."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("r2r2")
+    else:
+        with tempfile.TemporaryFile() as temporary:
+            file = os.dup(temporary.fileno())
+    os.ftruncate(file, _memory_size(count, spec))
+    return file
+
+
+class Message(NamedTuple):
+    """Errors and states of environments, by slot."""
+
+    errors: Mapping[int, str] = {}
+    states: Mapping[int, SavedState] = {}
+
+
+EMPTY = Message()
+
+
+def encode(message: Message) -> bytes:
+    """Encode a message without pickle."""
+    header = json.dumps([list(message.errors.items()), list(message.states)])
+    arrays = {HEADER: np.frombuffer(header.encode(), np.uint8)}
+    for slot, state in message.states.items():
+        arrays |= {f"{slot}/{name}": array for name, array in state.items()}
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def decode(content: bytes) -> Message:
+    """Decode a message."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        errors, slots = json.loads(arrays[HEADER].tobytes())
+        states: dict[int, SavedState] = {slot: {} for slot in slots}
+        for key in arrays.files:
+            slot, slash, name = key.partition("/")
+            if slash:
+                states[int(slot)][name] = arrays[key]
+    return Message(dict(errors), states)
+
+
+def default_spin(workers: int, cores: int) -> float:
+    """Return the seconds to poll before sleeping; 0 unless there are enough cores.
+
+    Polling also requires a processor that shows the writes of one process to another
+    in order, as x86 does.
+    """
+    ordered = platform.machine().lower() in ("x86_64", "amd64")
+    return SPIN_SECONDS if ordered and workers + 2 <= cores else 0.0
+
+
+def wait_until(
+    is_done: Callable[[], bool],
+    spin_seconds: float,
+    pipe: Connection,
+    sleeps: NDArray[np.bool_],
+    on_poll: Callable[[], None] = lambda: None,
+) -> bytes:
+    """Wait until `is_done` and return the message that arrived meanwhile, if any.
+
+    Args:
+        is_done: whether the other side has written the expected value.
+        spin_seconds: time to poll before sleeping.
+        pipe: where the other side sends `WAKE` while `sleeps` is set.
+        sleeps: a flag in shared memory, [1].
+        on_poll: called after every `POLL_INTERVAL` without a wake-up.
+
+    Raises:
+        EOFError: The other side is gone.
+    """
+    deadline = time.perf_counter() + spin_seconds
+    while time.perf_counter() < deadline:
+        if is_done():
+            return b""
+    message = b""
+    sleeps[:] = True
+    while not is_done():
+        if not pipe.poll(POLL_INTERVAL):
+            on_poll()
+        elif (received := pipe.recv_bytes()) != WAKE:
+            message = received
+    sleeps[:] = False
+    return message
+
+
+def recv_message(pipe: Connection, message: bytes) -> Message:
+    """Return the expected message, `message` itself if `wait_until` received it."""
+    while message in (b"", WAKE):
+        message = pipe.recv_bytes()
+    return decode(message)
