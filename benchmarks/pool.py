@@ -20,7 +20,7 @@ import numpy as np
 from r2r2.envs.dm_control import DMCEnv
 from r2r2.envs.make import adapt_env, episode_seed
 from r2r2.envs.spec import Member
-from r2r2.envs.suites import default_action_repeat, split_dmc_task, find_suite
+from r2r2.envs.suites import default_action_repeat, find_suite, split_dmc_task
 from r2r2.envs.vector.pool import EnvPool, available_cores, worker_count
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot, StepRequest
 from r2r2.storage.versions import versions

@@ -27,8 +27,9 @@ CONFIG = "config is 'run.toml', which cannot be read:"
 ABOVE_0 = "allowed is a number above 0, up to 1e+18"
 FROM_0 = "allowed is a number from 0 to 1e+18"
 LOSS = "agent.representation"
-SHOWN = "('r2r2 list envs' shows them)"
-NEITHER = "which is neither a Gymnasium id nor a DMC domain-task"
+UNKNOWN_TASK = (
+    "unknown task; expected a Gymnasium id or a DMC domain-task (see 'r2r2 list envs')"
+)
 
 ODD_TASKS = """
 import gymnasium
@@ -167,31 +168,30 @@ def odd_tasks(here, monkeypatch):
         ),
         (
             "--env Pendulum-v1,MountainCarContinuous-v0",
-            "env is 'Pendulum-v1' (observation 3, action 1) and "
-            "'MountainCarContinuous-v0' (observation 2, action 1); tasks trained "
-            "together must have the same sizes",
+            "env: tasks trained together must have equal sizes, got 'Pendulum-v1' "
+            "(observation 3, action 1), 'MountainCarContinuous-v0' (observation 2, "
+            "action 1)",
         ),
         ("--env Pendulum-v1,Pendulum-v1", f"env is 'Pendulum-v1,Pendulum-v1'; {TASKS}"),
         ("--env Pendulum-v1,", f"env is 'Pendulum-v1,'; {TASKS}"),
         ("--env", f"env is ''; {TASKS}"),
         (
             "--env Hoper-v5",
-            f"env is 'Hoper-v5', {NEITHER}; did you mean 'Hopper-v5'? {SHOWN}",
+            f"env 'Hoper-v5': {UNKNOWN_TASK}; did you mean 'Hopper-v5'?",
         ),
         (
             "--env cartpole-swngup",
-            f"env is 'cartpole-swngup', {NEITHER}; "
-            f"did you mean 'cartpole-swingup'? {SHOWN}",
+            f"env 'cartpole-swngup': {UNKNOWN_TASK}; did you mean 'cartpole-swingup'?",
         ),
-        ("--env qqqq", f"env is 'qqqq', {NEITHER} {SHOWN}"),
+        ("--env qqqq", f"env 'qqqq': {UNKNOWN_TASK}"),
         (
             "--env CartPole-v1",
-            "env is 'CartPole-v1', whose actions are a Discrete space; supported is a "
-            "bounded 1-D Box of floats",
+            "env 'CartPole-v1': unsupported action space; expected a bounded 1-D Box "
+            "of floats, got a Discrete space",
         ),
         (
             "--env nowhere:Arm-v0",
-            "env is 'nowhere:Arm-v0', but importing 'nowhere' failed "
+            "env 'nowhere:Arm-v0': importing 'nowhere' failed "
             "(ModuleNotFoundError: No module named 'nowhere')",
         ),
     ],
@@ -210,23 +210,20 @@ def test_training_needs_a_task(refusal):
 @pytest.mark.parametrize(
     ("task", "why"),
     [
-        ("OddDict-v0", "observations are a Dict space; supported is a flat vector"),
-        ("OddDiscrete-v0", "observations are a Discrete space; supported is a flat"),
-        (
-            "OddImage-v0",
-            "observations are a Box of shape (8, 8, 3) and type uint8; sup",
-        ),
-        ("OddUnbounded-v0", "action 0 goes from -inf to 1; supported are bounds of at"),
+        ("OddDict-v0", "observation space; expected a flat vector"),
+        ("OddDiscrete-v0", "observation space; expected a flat vector"),
+        ("OddImage-v0", "observation space; expected a flat vector"),
+        ("OddUnbounded-v0", "bounds of action 0; expected low < high"),
     ],
 )
 def test_tasks_that_no_agent_can_use_are_refused(refusal, odd_tasks, task, why):
     sentence = refusal("train", "--env", f"odd_tasks:{task}")
-    assert sentence.startswith(f"env is 'odd_tasks:{task}', whose {why}")
+    assert sentence.startswith(f"env 'odd_tasks:{task}': unsupported {why}")
 
 
 def test_a_task_that_its_module_lacks_is_refused_with_a_near_one(refusal, odd_tasks):
     assert refusal("train", "--env", "odd_tasks:OddDct-v0") == (
-        "env is 'odd_tasks:OddDct-v0', but 'odd_tasks' has no task, class or function "
+        "env 'odd_tasks:OddDct-v0': 'odd_tasks' has no task, class or function "
         "'OddDct-v0'; did you mean 'OddDict-v0'?"
     )
 
@@ -246,24 +243,22 @@ def test_a_module_that_cannot_be_imported_is_refused(
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     (here / "broken.py").write_text(content)
     sentence = refusal("train", "--env", "broken:Arm-v0")
-    assert sentence == (
-        f"env is 'broken:Arm-v0', but importing 'broken' failed ({why})"
-    )
+    assert sentence == f"env 'broken:Arm-v0': importing 'broken' failed ({why})"
 
 
 @pytest.mark.parametrize(
     ("task", "why"),
     [
-        ("os:getcwd", "which is '"),
-        ("os:sep", "but 'os' has no task, class or function 'sep'"),
-        ("os:path.join", "but 'os' has no task, class or function 'path.join'"),
-        (":Arm-v0", "but importing '' failed (ValueError: Empty module name)"),
-        ("../odd:Arm-v0", "but importing '../odd' failed (TypeError: the 'package' a"),
-        ("collections:deque", "which is deque([]) and no gymnasium.Env"),
+        ("os:getcwd", "expected a gymnasium.Env, got '"),
+        ("os:sep", "'os' has no task, class or function 'sep'"),
+        ("os:path.join", "'os' has no task, class or function 'path.join'"),
+        (":Arm-v0", "importing '' failed (ValueError: Empty module name)"),
+        ("../odd:Arm-v0", "importing '../odd' failed (TypeError: the 'package' a"),
+        ("collections:deque", "expected a gymnasium.Env, got deque([])"),
     ],
 )
 def test_what_is_no_environment_is_refused(refusal, task, why):
-    start = f"env is {task!r}, {why}"
+    start = f"env {task!r}: {why}"
     assert refusal("train", "--env", task).startswith(start)
 
 
@@ -287,7 +282,7 @@ def test_what_is_no_environment_is_refused(refusal, task, why):
         ("seeds = 1001", f"seeds is 1001; {SEEDS}"),
         ("env = 3", f"env is 3; {TASKS}"),
         ("env = [3]", f"env is [3]; {TASKS}"),
-        ('env = "a\\nb"', f"env is 'a\\nb', {NEITHER}"),
+        ('env = "a\\nb"', f"env 'a\\nb': {UNKNOWN_TASK}"),
         ("layer_norm = 1", f"agent.layer_norm is 1; {TRUTH}"),
         ('"a\\u001b[2Jb" = 1', "'a\\x1b[2Jb' is not a field; see --help"),
         ("steps = = 1", f"{CONFIG} Invalid value (at line 1, column 9)"),

@@ -68,7 +68,7 @@ def test_what_cannot_be_filmed_is_refused_before_it_is_played(
     monkeypatch.setattr(filmed.Dot, "step", lambda *given: played.append(given))
     code, out, err = r2r2("eval", run, "--video", "out.mp4")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("r2r2: env is 'filmed:Blind-v0', which cannot be built: ")
+    assert err.startswith("r2r2: env 'filmed:Blind-v0': cannot be built: ")
     assert err.endswith(
         "; a video needs an environment with the render mode 'rgb_array'\n"
     )

@@ -151,9 +151,9 @@ def test_a_failing_environment_costs_its_member_an_episode_and_nobody_else(
     assert not failing.result.stopped
     whys = [
         "RuntimeError: the motor is hot",
-        "observation 1 of 2 is nan",
-        "the reward is inf",
-        "the observation has shape (3,); its space says (2,)",
+        "observation[1]: expected a finite number, got nan",
+        "reward: expected a finite number, got inf",
+        "observation: expected shape (2,), got (3,)",
     ]
     for place, (kind, why) in enumerate(zip(kinds, whys, strict=True), start=1):
         (dropped,) = failing.named(kind, *FAULTS)
@@ -190,8 +190,8 @@ def test_a_worker_that_dies_or_hangs_takes_its_own_episodes_alone(
     assert not ran.named("Calm", *FAULTS)
     check_rows(ran, 0, dropped=False)
     whys = {
-        "Dies": "its worker process was ended by signal SIGKILL",
-        "Hangs": "it took longer than 3 seconds, and the process was ended",
+        "Dies": "worker process killed by signal SIGKILL",
+        "Hangs": "no response within 3 seconds; process killed",
     }
     for place, (task, why) in enumerate(whys.items(), start=1):
         (dropped,) = ran.named(task, *FAULTS)

@@ -203,10 +203,10 @@ def test_one_environment_gives_what_many_do(tmp_path, checkpoints):
 @pytest.mark.parametrize(
     ("values", "own", "sentence"),
     [
-        ({"seeds": 2}, Robot(), "seeds is a list of 2; allowed with an environment"),
-        ({"env": "a,b"}, Robot, "env is a, b; allowed with an environment of your own"),
-        ({}, 7, "env is 7; allowed are a gymnasium.Env, its class"),
-        ({}, dict, "env is 'arm', which is {} and no gymnasium.Env"),
+        ({"seeds": 2}, Robot(), "seeds: expected one seed for an environment"),
+        ({"env": "a,b"}, Robot, "env: expected one name for an environment"),
+        ({}, 7, "env: expected a gymnasium.Env, its class"),
+        ({}, dict, "env 'arm': expected a gymnasium.Env, got {}"),
     ],
 )
 def test_what_is_no_environment_is_refused(tmp_path, values, own, sentence):
