@@ -15,7 +15,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.envs.errors import EnvFailure
 from r2r2.training.video import record_video
-from videos import read_video
+from video_reader import read_video
 
 
 def steps(frames):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from tiny import train_tiny
 
-from boards import scalars
 from r2r2 import api as start
 from r2r2.api import RunOptions, evaluate_run, finalize_config
 from r2r2.cli import train as train_command
@@ -16,6 +15,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.config.toml_io import parse_toml, to_toml
 from r2r2.storage.evaluations import read_evaluations
+from tensorboard_reader import scalars
 
 MEMBERS = ["Pendulum-v1_s0", "Pendulum-v1_s3"]
 

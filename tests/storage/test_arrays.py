@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
-from test_weights_hostile import HOSTILE, Bomb, header, npy
+from npz_samples import HOSTILE, Bomb, header, load_error, npy
 
 from r2r2.config.errors import UserError
 from r2r2.storage.arrays import CHUNK_BYTES, read_arrays, write_arrays
@@ -28,15 +28,6 @@ def written(path, arrays):
     return path.read_bytes()
 
 
-def refusal_of(path):
-    """Why reading is refused: the sentence without its beginning."""
-    with pytest.raises(UserError) as refusal:
-        read_arrays(path)
-    start = f"{path}: "
-    assert str(refusal.value).startswith(start)
-    return str(refusal.value).removeprefix(start)
-
-
 @settings(max_examples=30)
 @given(
     st.dictionaries(
@@ -47,7 +38,7 @@ def refusal_of(path):
         ),
     )
 )
-def test_any_arrays_come_back_bit_for_bit(tmp_path_factory, arrays):
+def test_arrays_round_trip_bit_exactly(tmp_path_factory, arrays):
     path = tmp_path_factory.mktemp("arrays") / "file.npz"
     written(path, arrays)
     found = read_arrays(path)
@@ -58,13 +49,13 @@ def test_any_arrays_come_back_bit_for_bit(tmp_path_factory, arrays):
         assert found[name].flags.writeable
 
 
-def test_an_array_of_many_pieces_comes_back(path):
+def test_array_of_several_chunks_round_trips(path):
     array = np.arange(CHUNK_BYTES // 4 + 3, dtype=np.int64)
     written(path, {"a": array, "b": array[:2]})
     np.testing.assert_array_equal(read_arrays(path)["a"], array)
 
 
-def test_numpy_reads_what_was_written_to_what_cannot_go_back(path):
+def test_file_need_not_be_seekable(path):
     class Pipe(io.RawIOBase):
         def write(self, data):
             return file.write(data)
@@ -76,7 +67,7 @@ def test_numpy_reads_what_was_written_to_what_cannot_go_back(path):
     np.testing.assert_array_equal(read_arrays(path)["a/b"], HELD["a/b"])
 
 
-def test_neither_writing_nor_reading_takes_a_second_copy(path):
+def test_no_second_copy_is_allocated(path):
     array = np.zeros(2**25)
     tracemalloc.start()
     written_bytes = 0
@@ -103,25 +94,25 @@ def test_neither_writing_nor_reading_takes_a_second_copy(path):
         tracemalloc.stop()
 
 
-def test_an_array_that_numpy_wrote_by_column_is_read(path):
+def test_fortran_order_is_read(path):
     np.savez(path, a=np.asfortranarray(HELD["a/b"]))
     np.testing.assert_array_equal(read_arrays(path)["a"], HELD["a/b"])
 
 
 @pytest.mark.parametrize("value", [np.array([object()]), np.array(["text"])])
-def test_what_is_not_a_number_is_not_written(path, value):
+def test_non_numeric_dtype_is_not_written(path, value):
     with pytest.raises(TypeError, match="a: cannot save dtype"):
         written(path, {"a": value})
 
 
-def test_a_file_torn_at_any_byte_is_refused(path):
+def test_file_truncated_at_any_byte_is_rejected(path):
     whole = written(path, HELD)
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert refusal_of(path) == "damaged or not an npz file"
+        assert load_error(path) == "damaged or not an npz file"
 
 
-def test_a_file_with_any_byte_changed_is_right_or_refused(path):
+def test_changed_byte_is_rejected_or_harmless(path):
     whole = written(path, HELD)
     refused = 0
     for place in range(len(whole)):
@@ -133,81 +124,81 @@ def test_a_file_with_any_byte_changed_is_right_or_refused(path):
         except UserError:
             refused += 1
         else:
-            # Which names there are is not guarded by the file itself.
+            # The zip format does not protect the names.
             for name in set(found) & set(HELD):
                 np.testing.assert_array_equal(found[name], HELD[name])
     assert refused > len(whole) / 2
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_hostile_array_is_refused_and_never_run(path, monkeypatch):
+def test_hostile_array_is_rejected_and_never_executed(path, monkeypatch):
     monkeypatch.chdir(path.parent)
     for content in HOSTILE.values():
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("a.npy", content)
-        assert refusal_of(path) == "damaged or not an npz file"
+        assert load_error(path) == "damaged or not an npz file"
     assert os.listdir(path.parent) == ["file.npz"]
 
 
 @pytest.mark.parametrize("descr", ["'|O'", "'<U2'", "'<M8[s]'", "[('a', '<i8')]"])
-def test_what_is_not_a_number_is_not_read(path, descr):
+def test_non_numeric_dtype_is_not_read(path, descr):
     told = header(f"{{'descr':{descr},'fortran_order':False,'shape':(1,)}}")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", told + bytes(8))
-    assert refusal_of(path) == "damaged or not an npz file"
+    assert load_error(path) == "damaged or not an npz file"
 
 
-def test_no_room_is_made_for_what_is_only_promised(path):
+def test_declared_size_is_not_allocated_in_advance(path):
     told = header("{'descr':'|u1','fortran_order':False,'shape':(50_000_000,)}")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", told)
     tracemalloc.start()
     try:
-        assert refusal_of(path) == "damaged or not an npz file"
+        assert load_error(path) == "damaged or not an npz file"
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
 
 
-def test_a_pickle_is_refused_and_never_run(path, monkeypatch):
+def test_pickle_is_rejected_and_never_executed(path, monkeypatch):
     monkeypatch.chdir(path.parent)
     path.write_bytes(pickle.dumps(Bomb()))
-    assert refusal_of(path) == "damaged or not an npz file"
+    assert load_error(path) == "damaged or not an npz file"
     assert os.listdir(path.parent) == ["file.npz"]
 
 
-def test_a_packed_file_is_not_unpacked(path):
+def test_compressed_file_is_not_expanded(path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.npy", npy(np.zeros(1_000_000)))
-    assert refusal_of(path) == "the arrays are longer than the file"
+    assert load_error(path) == "the arrays are longer than the file"
     np.savez_compressed(path, a=np.random.default_rng(0).normal(size=100))
-    assert refusal_of(path) == "damaged or not an npz file"
+    assert load_error(path) == "damaged or not an npz file"
 
 
-def test_names_that_share_bytes_are_refused(path):
+def test_names_that_share_bytes_are_rejected(path):
     written(path, {"a": np.zeros(1000), "b": np.zeros(1)})
     with zipfile.ZipFile(path, "a") as archive:
         first, second = archive.infolist()
         for field in ("header_offset", "CRC", "compress_size", "file_size"):
             setattr(second, field, getattr(first, field))
         archive._didModify = True
-    assert refusal_of(path) == "the arrays are longer than the file"
+    assert load_error(path) == "the arrays are longer than the file"
 
 
-def test_two_arrays_of_one_name_are_refused(path):
+def test_duplicate_names_are_rejected(path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.npy", npy(np.zeros(1)))
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("a.npy", npy(np.ones(1)))
-    assert refusal_of(path) == "two arrays have the same name"
+    assert load_error(path) == "two arrays have the same name"
 
 
-def test_what_is_no_file_is_refused_at_once(path, tmp_path):
-    assert refusal_of(path) == "does not exist"
-    assert refusal_of(tmp_path) == "damaged or not an npz file"
+def test_special_file_is_rejected(path, tmp_path):
+    assert load_error(path) == "does not exist"
+    assert load_error(tmp_path) == "damaged or not an npz file"
     os.mkfifo(path)
-    assert refusal_of(path) == "damaged or not an npz file"
+    assert load_error(path) == "damaged or not an npz file"
     path.unlink()
     written(tmp_path / "other.npz", HELD)
     path.symlink_to("other.npz")
-    assert refusal_of(path) == "damaged or not an npz file"
+    assert load_error(path) == "damaged or not an npz file"

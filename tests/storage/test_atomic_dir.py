@@ -1,5 +1,3 @@
-"""A report's folder is whole or not there, and nothing else is ever replaced."""
-
 from pathlib import Path
 
 import pytest
@@ -25,14 +23,14 @@ def names(folder):
     return sorted(entry.name for entry in folder.iterdir())
 
 
-def test_a_folder_appears_whole_with_what_it_is(tmp_path):
+def test_folder_appears_complete_and_marked(tmp_path):
     out = tmp_path / "a" / "report"
     write(out)
     assert names(out) == ["index.html", "report.json"]
     assert names(out.parent) == ["report"]
 
 
-def test_an_older_report_is_replaced_whole(tmp_path):
+def test_older_report_is_replaced(tmp_path):
     out = tmp_path / "report"
     write(out, "old")
     (out / "tables").mkdir()
@@ -44,7 +42,7 @@ def test_an_older_report_is_replaced_whole(tmp_path):
 
 
 def fail_to_rename(monkeypatch, error, when):
-    """From now on, those renames that `when` picks fail."""
+    """Make the renames that `when` selects fail."""
     rename = Path.rename
 
     def fails(self, target):
@@ -56,7 +54,7 @@ def fail_to_rename(monkeypatch, error, when):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_after_an_error_the_old_one_stands_and_nothing_is_left_behind(tmp_path, error):
+def test_error_leaves_the_old_report(tmp_path, error):
     out = tmp_path / "report"
     write(out, "old")
     with pytest.raises(error):
@@ -65,7 +63,7 @@ def test_after_an_error_the_old_one_stands_and_nothing_is_left_behind(tmp_path, 
     assert names(tmp_path) == ["report"]
 
 
-def test_a_swap_that_fails_puts_the_old_one_back(tmp_path, monkeypatch):
+def test_failed_swap_restores_the_old_report(tmp_path, monkeypatch):
     out = tmp_path / "report"
     write(out, "old")
     full = OSError(28, "No space left on device")
@@ -77,7 +75,7 @@ def test_a_swap_that_fails_puts_the_old_one_back(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("ending", "text"), [(".old", "old"), ("report", "new")])
-def test_an_interruption_between_renames_leaves_a_whole_report(
+def test_interruption_between_renames_leaves_a_complete_report(
     tmp_path, monkeypatch, ending, text
 ):
     out = tmp_path / "report"
@@ -99,7 +97,7 @@ def test_an_interruption_between_renames_leaves_a_whole_report(
     assert names(tmp_path) == ["report"]
 
 
-def test_an_old_report_that_cannot_be_put_back_is_not_deleted(tmp_path, monkeypatch):
+def test_old_report_that_cannot_be_restored_is_not_deleted(tmp_path, monkeypatch):
     out = tmp_path / "report"
     write(out, "old")
     denied = PermissionError(13, "Permission denied")
@@ -110,7 +108,7 @@ def test_an_old_report_that_cannot_be_put_back_is_not_deleted(tmp_path, monkeypa
     assert (kept / "index.html").read_text() == "old"
 
 
-def test_what_was_put_there_meanwhile_is_not_replaced(tmp_path):
+def test_file_added_meanwhile_is_not_deleted(tmp_path):
     out = tmp_path / "report"
     write(out, "old")
 
@@ -124,14 +122,14 @@ def test_what_was_put_there_meanwhile_is_not_replaced(tmp_path):
     assert names(tmp_path) == ["report"]
 
 
-def test_nothing_and_an_empty_folder_are_vacant(tmp_path):
+def test_missing_and_empty_folders_are_accepted(tmp_path):
     check_report_dir(tmp_path / "new", NAMES)
     check_report_dir(tmp_path, NAMES)
     write(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", "[]", '{"kind": "r2r2 run"}', "["])
-def test_what_is_no_report_is_refused(tmp_path, content):
+def test_folder_that_is_not_a_report_is_rejected(tmp_path, content):
     (tmp_path / "index.html").write_text("mine")
     if content is not None:
         (tmp_path / "report.json").write_text(content)
@@ -139,14 +137,14 @@ def test_what_is_no_report_is_refused(tmp_path, content):
         check_report_dir(tmp_path, NAMES)
 
 
-def test_a_report_with_something_of_ones_own_in_it_is_refused(tmp_path):
+def test_report_with_an_extra_file_is_rejected(tmp_path):
     write(tmp_path / "report")
     (tmp_path / "report" / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match=r"this report also contains 'notes.txt'"):
         check_report_dir(tmp_path / "report", NAMES)
 
 
-def test_a_file_or_a_link_is_refused(tmp_path):
+def test_file_or_link_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
@@ -155,7 +153,7 @@ def test_a_file_or_a_link_is_refused(tmp_path):
             check_report_dir(tmp_path / name, NAMES)
 
 
-def test_a_place_below_a_file_cannot_be_written(tmp_path):
+def test_folder_below_a_file_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write: Not a directory"):
         write(tmp_path / "file" / "report")

@@ -41,7 +41,7 @@ JSON = st.recursive(
 
 
 def forged(folder, rest):
-    """A manifest with a right checksum, as whoever wants to harm us can write it."""
+    """Write a manifest with a valid checksum, as an attacker can."""
     start = f'{{"blake2b": "{checksum(rest.encode()).hexdigest()}", '
     (folder / "00000007.json").write_text(start + rest)
 
@@ -57,14 +57,14 @@ def why(folder):
     return str(damage.value)
 
 
-def test_what_is_read_is_what_was_written(tmp_path):
+def test_manifest_round_trips(tmp_path):
     (tmp_path / "00000007.json").write_text(serialize_manifest(WHOLE))
     assert read_checkpoint_manifest(tmp_path, 7) == WHOLE
     assert WHOLE.segments == ("00000003.replay.npz", "00000007.replay.npz")
     assert json.loads(serialize_manifest(WHOLE)).items() >= FIELDS.items()
 
 
-def test_what_is_forged_below_is_whole_but_for_what_is_changed(tmp_path):
+def test_forged_manifest_without_changes_is_valid(tmp_path):
     forged_fields(tmp_path)
     assert read_checkpoint_manifest(tmp_path, 7) == WHOLE
 
@@ -133,9 +133,7 @@ GOOD = {"bytes": 3, "blake2b": "ab"}
     ],
     ids=str,
 )
-def test_a_manifest_with_a_right_checksum_and_wrong_content_is_damage(
-    tmp_path, changes
-):
+def test_forged_checksum_with_invalid_fields_is_damaged(tmp_path, changes):
     forged_fields(tmp_path, **changes)
     assert why(tmp_path) == "00000007.json has invalid fields"
 
@@ -166,20 +164,20 @@ def test_a_manifest_with_a_right_checksum_and_wrong_content_is_damage(
         ),
     ],
 )
-def test_what_is_no_manifest_of_ours_is_damage(tmp_path, content, said):
+def test_other_content_is_damaged(tmp_path, content, said):
     path = tmp_path / "00000007.json"
     path.write_bytes(content.encode(errors="surrogateescape"))
     assert why(tmp_path) == f"00000007.json {said}"
 
 
-def test_a_manifest_that_is_too_long_is_not_read(tmp_path, monkeypatch):
+def test_too_long_manifest_is_not_read(tmp_path, monkeypatch):
     (tmp_path / "00000007.json").write_text(serialize_manifest(WHOLE))
     monkeypatch.setattr(subject, "MAX_MANIFEST_BYTES", 200)
     assert why(tmp_path) == "00000007.json is not valid JSON"
 
 
 @given(st.sampled_from(["number", "step", "files", "notes", "format", "kind"]), JSON)
-def test_any_value_in_any_place_is_read_or_damage(tmp_path_factory, name, value):
+def test_arbitrary_field_value_is_read_or_damaged(tmp_path_factory, name, value):
     folder = tmp_path_factory.mktemp("forged")
     forged_fields(folder, **{name: value})
     with pytest.raises(DamagedCheckpointError, match=r"^[^\n]*0000000\d\.[^\n]{,200}$"):
@@ -187,13 +185,13 @@ def test_any_value_in_any_place_is_read_or_damage(tmp_path_factory, name, value)
 
 
 @given(st.text())
-def test_a_name_with_a_number_lies_in_the_folder(name):
+def test_numbered_name_is_inside_the_folder(name):
     if checkpoint_number(name) is not None:
         assert os.path.basename(name) == name
         assert name.strip(".")
 
 
-def test_a_file_that_claims_to_be_vast_is_not_made_room_for(tmp_path):
+def test_huge_declared_size_is_not_allocated(tmp_path):
     forged_fields(
         tmp_path, files=files_with() | {"00000007.npz": GOOD | {"bytes": 2**62}}
     )

@@ -6,10 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-import checkpointing
+import checkpoint_samples
 import numpy as np
 import pytest
-from checkpointing import assert_whole, content
+from checkpoint_samples import assert_intact, content
 
 from r2r2.config.errors import UserError
 from r2r2.storage import checkpoints as subject
@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 @pytest.fixture(autouse=True)
 def run(folder, monkeypatch):
-    """A run to write to; no test but the last waits for the disk."""
+    """Create the run folder; skip fsync for speed."""
     folder.parent.mkdir()
     monkeypatch.setattr("os.fsync", lambda _: None)
 
@@ -44,61 +44,61 @@ def parts(*numbers):
     return [f"{number:08}.{end}" for number in numbers for end in ends]
 
 
-def test_without_any_there_is_none(folder):
+def test_empty_folder_has_no_checkpoint(folder):
     assert latest_valid(folder) == NOTHING
     folder.mkdir()
     assert latest_valid(folder) == NOTHING
 
 
-def test_a_checkpoint_comes_back_whole(folder):
+def test_checkpoint_round_trips(folder):
     written = write(folder, 1, size=50)
     assert names(folder) == parts(1)
     assert latest_valid(folder) == (written, [])
     assert (written.number, written.step) == (1, 1)
     assert written.segments == (folder / "00000001.replay.npz",)
-    assert_whole(written)
+    assert_intact(written)
 
 
-def test_numpy_can_read_its_files(folder):
+def test_numpy_can_load_the_files(folder):
     with np.load(write(folder, 7).arrays, allow_pickle=False) as archive:
         np.testing.assert_array_equal(archive["key"], [7, 8, 9, 10])
 
 
-def test_files_of_format_1_keep_loading(folder):
-    """They were written when the format was new; nothing may make them new again."""
+def test_format_1_still_loads(folder):
+    """These files were written by an old version and must not be regenerated."""
     held = Path(__file__).parent / "format_1" / "checkpoints"
-    found, said = latest_valid(held)
-    assert (found.number, said) == (2, [])
-    assert [path.name[:8] for path in found.segments] == ["00000001", "00000002"]
-    assert_whole(found, size=2)
+    latest, messages = latest_valid(held)
+    assert (latest.number, messages) == (2, [])
+    assert [path.name[:8] for path in latest.segments] == ["00000001", "00000002"]
+    assert_intact(latest, size=2)
 
 
-def test_numbers_that_are_not_finite_stay_in_the_notes(folder):
+def test_nonfinite_metadata_round_trips(folder):
     notes = {"best": float("-inf"), "big": 2**60}
     write_checkpoint(folder, content(1)._replace(metadata=notes), keep=1)
     assert latest_valid(folder)[0].metadata == notes
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
-def test_the_newest_are_kept_and_numbers_go_up(folder, keep):
+def test_latest_are_kept_and_numbers_increase(folder, keep):
     for step in range(1, 6):
         assert write(folder, step, keep=keep).number == step
     assert names(folder) == parts(*range(6 - keep, 6))
 
 
-def test_segments_stay_for_as_long_as_a_kept_checkpoint_needs_them(folder):
+def test_segments_are_kept_while_a_kept_checkpoint_needs_them(folder):
     last = ()
     for step in range(1, 6):
-        found = write(folder, step, needs=last[-2:])
-        last = [path.name for path in found.segments]
+        latest = write(folder, step, needs=last[-2:])
+        last = [path.name for path in latest.segments]
     assert last == [f"0000000{n}.replay.npz" for n in (3, 4, 5)]
     extra = ["00000002.replay.npz", "00000003.replay.npz"]
     assert names(folder) == sorted([*extra, *parts(4, 5)])
-    assert latest_valid(folder) == (found, [])
-    assert_whole(found, size=1)
+    assert latest_valid(folder) == (latest, [])
+    assert_intact(latest, size=1)
 
 
-def test_files_of_others_are_left_alone(folder):
+def test_foreign_files_are_not_deleted(folder):
     folder.mkdir()
     mine = ["notes.txt", "00000001.txt", "1.npz", ".00000001.json.tmp", "a00000001.npz"]
     for name in mine:
@@ -108,7 +108,7 @@ def test_files_of_others_are_left_alone(folder):
     assert names(folder) == sorted([*mine, *parts(3)])
 
 
-def test_leftovers_of_a_killed_writer_are_removed_and_their_number_not_used(folder):
+def test_incomplete_files_are_deleted_and_their_number_is_not_reused(folder):
     write(folder, 1)
     for name in ("00000002.npz", "00000002.replay.npz", ".00000002.json.0a1b2c3d.tmp"):
         (folder / name).write_text("torn")
@@ -117,7 +117,7 @@ def test_leftovers_of_a_killed_writer_are_removed_and_their_number_not_used(fold
     assert names(folder) == parts(1, 3)
 
 
-def test_a_damaged_one_is_not_counted_among_those_kept(folder):
+def test_damaged_checkpoint_does_not_count_as_kept(folder):
     first, second = write(folder, 1, keep=3), write(folder, 2, keep=3)
     damage(second.env_states)
     third = write(folder, 3)
@@ -126,7 +126,7 @@ def test_a_damaged_one_is_not_counted_among_those_kept(folder):
     assert latest_valid(folder)[0] == first
 
 
-def test_a_file_is_not_read_for_keeping_more_than_once(folder, monkeypatch):
+def test_file_is_hashed_once_to_decide_what_to_keep(folder, monkeypatch):
     read = []
     digest = subject.file_digest
 
@@ -137,19 +137,19 @@ def test_a_file_is_not_read_for_keeping_more_than_once(folder, monkeypatch):
     monkeypatch.setattr(subject, "file_digest", counted)
     segments = []
     for step in range(1, 6):
-        found = write(folder, step, needs=segments, keep=2)
-        segments = [path.name for path in found.segments]
+        latest = write(folder, step, needs=segments, keep=2)
+        segments = [path.name for path in latest.segments]
     assert len(read) == len(set(read)) == 4 * 3
 
 
 def damage(path):
-    """Changes a byte in the middle, whatever the file is."""
+    """Change a byte in the middle of a file."""
     held = bytearray(path.read_bytes())
     held[len(held) // 2] ^= 1
     path.write_bytes(held)
 
 
-def test_the_one_before_a_damaged_one_is_used_with_a_sentence(folder):
+def test_previous_checkpoint_is_used_if_the_latest_is_damaged(folder):
     first, second = write(folder, 8000), write(folder, 9000)
     damage(second.arrays)
     why = "is damaged (00000002.npz has a wrong checksum)"
@@ -167,22 +167,22 @@ def test_the_one_before_a_damaged_one_is_used_with_a_sentence(folder):
     )
 
 
-def test_a_segment_that_is_damaged_damages_all_that_need_it(folder):
+def test_damaged_segment_invalidates_all_checkpoints_that_need_it(folder):
     first = write(folder, 1)
     second = write(folder, 2, ["00000001.replay.npz"])
     write(folder, 3, ["00000002.replay.npz"], keep=3)
     damage(first.segments[0])
-    found, said = latest_valid(folder)
-    assert (found.number, said) == (3, [])
+    latest, messages = latest_valid(folder)
+    assert (latest.number, messages) == (3, [])
     damage(second.segments[1])
     assert latest_valid(folder)[0] is None
 
 
 def why_damaged(folder):
-    """What the one sentence says about checkpoint 2 of two."""
-    found, (said,) = latest_valid(folder)
-    assert found.number == 1
-    start, _, rest = said.partition(" is damaged (")
+    """Return why checkpoint 2 of two is damaged."""
+    latest, (message,) = latest_valid(folder)
+    assert latest.number == 1
+    start, _, rest = message.partition(" is damaged (")
     assert start == f"{folder.parent}: checkpoint 2"
     why, _, end = rest.rpartition("); ")
     assert end == "using the one of step 1"
@@ -190,7 +190,7 @@ def why_damaged(folder):
 
 
 @pytest.mark.parametrize("name", parts(2))
-def test_damage_of_any_file_at_any_byte_is_seen(folder, name):
+def test_damage_to_any_byte_of_any_file_is_detected(folder, name):
     write(folder, 1)
     write(folder, 2)
     path = folder / name
@@ -208,7 +208,7 @@ def test_damage_of_any_file_at_any_byte_is_seen(folder, name):
 
 
 @pytest.mark.parametrize("name", parts(2)[1:])
-def test_a_file_that_is_gone_or_none_is_damage(folder, name):
+def test_missing_or_special_file_is_detected(folder, name):
     write(folder, 1)
     write(folder, 2)
     path, length = folder / name, (folder / name).stat().st_size
@@ -227,7 +227,7 @@ def test_a_file_that_is_gone_or_none_is_damage(folder, name):
     assert why_damaged(folder) == f"{name} has 0 bytes, expected {length}"
 
 
-def test_a_manifest_that_is_a_link_or_no_file_is_damage(folder):
+def test_manifest_that_is_a_link_or_folder_is_damaged(folder):
     write(folder, 1)
     write(folder, 2)
     path = folder / "00000002.json"
@@ -240,14 +240,14 @@ def test_a_manifest_that_is_a_link_or_no_file_is_damage(folder):
     assert write(folder, 3).number == 3
 
 
-def test_a_folder_that_cannot_be_listed_is_refused(folder):
+def test_unreadable_folder_is_rejected(folder):
     folder.write_text("")
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as error:
         latest_valid(folder)
-    assert str(refusal.value) == f"{folder}: cannot read: Not a directory"
+    assert str(error.value) == f"{folder}: cannot read: Not a directory"
 
 
-def test_what_the_newest_good_one_does_without_is_superfluous(folder):
+def test_removable_files_are_those_the_latest_valid_checkpoint_does_not_need(folder):
     folder.mkdir()
     assert removable_files(folder) == []
     write(folder, 1)
@@ -262,7 +262,7 @@ def test_what_the_newest_good_one_does_without_is_superfluous(folder):
     assert removable_files(folder) == []
 
 
-def test_a_manifest_is_there_only_after_its_files_are_on_the_disk(folder, monkeypatch):
+def test_manifest_appears_after_its_files_are_synced(folder, monkeypatch):
     synced = []
 
     def fsync(number):
@@ -283,7 +283,7 @@ def test_a_manifest_is_there_only_after_its_files_are_on_the_disk(folder, monkey
 
 
 @pytest.mark.parametrize("count", range(7))
-def test_a_failure_at_any_moment_leaves_the_earlier_ones(folder, monkeypatch, count):
+def test_failed_write_leaves_earlier_checkpoints(folder, monkeypatch, count):
     first = write(folder, 8000)
     left = count
 
@@ -296,9 +296,9 @@ def test_a_failure_at_any_moment_leaves_the_earlier_ones(folder, monkeypatch, co
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", fsync)
         if count < 6:
-            with pytest.raises(StorageError) as failure:
+            with pytest.raises(StorageError) as error:
                 write(folder, 9000)
-            assert str(failure.value) == (
+            assert str(error.value) == (
                 f"{folder}: cannot write: No space left on device; the checkpoint of "
                 "step 8000 is intact"
             )
@@ -309,7 +309,7 @@ def test_a_failure_at_any_moment_leaves_the_earlier_ones(folder, monkeypatch, co
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()])
-def test_an_interruption_leaves_nothing_of_the_new_one(folder, monkeypatch, error):
+def test_interrupted_write_leaves_no_files(folder, monkeypatch, error):
     def stop(*_):
         raise error
 
@@ -320,11 +320,11 @@ def test_an_interruption_leaves_nothing_of_the_new_one(folder, monkeypatch, erro
     assert names(folder) == parts(1)
 
 
-def test_a_first_one_that_fails_is_told_alone(folder, monkeypatch):
+def test_failed_first_write_says_there_is_no_earlier_checkpoint(folder, monkeypatch):
     folder.write_text("a file")
-    with pytest.raises(StorageError) as failure:
+    with pytest.raises(StorageError) as error:
         write(folder, 1)
-    assert str(failure.value) == (
+    assert str(error.value) == (
         f"{folder}: cannot write: File exists; there is no earlier checkpoint"
     )
 
@@ -332,28 +332,28 @@ def test_a_first_one_that_fails_is_told_alone(folder, monkeypatch):
 @pytest.mark.parametrize(
     "needed", ["00000007.replay.npz", "00000001.npz", "../secret.replay.npz"]
 )
-def test_a_segment_that_is_not_there_cannot_be_needed(folder, needed):
+def test_unknown_segment_is_rejected(folder, needed):
     write(folder, 8000)
-    with pytest.raises(StorageError) as failure:
+    with pytest.raises(StorageError) as error:
         write(folder, 9000, [needed])
-    said = str(failure.value)
-    assert said.startswith(f"{folder}: cannot write: {needed} does not belong to")
-    assert said.endswith("; the checkpoint of step 8000 is intact")
+    messages = str(error.value)
+    assert messages.startswith(f"{folder}: cannot write: {needed} does not belong to")
+    assert messages.endswith("; the checkpoint of step 8000 is intact")
     assert names(folder) == parts(1)
 
 
-def test_a_segment_that_is_gone_cannot_be_needed(folder):
+def test_missing_segment_is_rejected(folder):
     (segment,) = write(folder, 8000).segments
     segment.unlink()
-    with pytest.raises(StorageError) as failure:
+    with pytest.raises(StorageError) as error:
         write(folder, 9000, [segment.name])
-    assert str(failure.value) == (
+    assert str(error.value) == (
         f"{folder}: cannot write: {segment.name} is missing; there is no earlier "
         "checkpoint"
     )
 
 
-def test_notes_that_are_no_json_or_far_too_long_leave_nothing(folder, monkeypatch):
+def test_invalid_or_too_long_metadata_leave_no_files(folder, monkeypatch):
     with pytest.raises(TypeError):
         write_checkpoint(folder, content(1)._replace(metadata={"a": object()}), 1)
     monkeypatch.setattr(subject, "MAX_MANIFEST_BYTES", 300)
@@ -365,7 +365,7 @@ def test_notes_that_are_no_json_or_far_too_long_leave_nothing(folder, monkeypatc
 FULL = """
 import resource, sys
 from pathlib import Path
-from checkpointing import content
+from checkpoint_samples import content
 from r2r2.storage.checkpoints import write_checkpoint
 from r2r2.storage.files import StorageError
 write_checkpoint(Path(sys.argv[1]), content(8000), 2)
@@ -373,13 +373,13 @@ limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:
     write_checkpoint(Path(sys.argv[1]), content(9000, size=100_000), 2)
-except StorageError as failure:
-    print(failure)
+except StorageError as error:
+    print(error)
 """
 
 
 def python(*arguments, **options):
-    paths = os.pathsep.join([str(Path(checkpointing.__file__).parent), *sys.path])
+    paths = os.pathsep.join([str(Path(checkpoint_samples.__file__).parent), *sys.path])
     command = [sys.executable, *map(str, arguments)]
     return subprocess.Popen(
         command,
@@ -391,10 +391,10 @@ def python(*arguments, **options):
 
 
 @pytest.mark.parametrize("limit", [0, 600, 500_000])
-def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_one(folder, limit):
+def test_full_disk_is_reported_and_leaves_the_earlier_checkpoint(folder, limit):
     with python("-c", FULL, folder, limit) as process:
-        said = process.communicate()[0]
-    assert said == (
+        messages = process.communicate()[0]
+    assert messages == (
         f"{folder}: cannot write: File too large; the checkpoint of step 8000 is "
         "intact\n"
     )
@@ -403,21 +403,21 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_one(folder, limit):
     assert latest_valid(folder)[0].step == 8000
 
 
-def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(folder):
+def test_kill_9_leaves_a_valid_checkpoint(folder):
     moments = random.Random(time.time_ns())
     size, last, torn = 30_000, 0, 0
     for _ in range(10):
-        with python(checkpointing.__file__, folder, size) as process:
+        with python(checkpoint_samples.__file__, folder, size) as process:
             last = int(process.stdout.readline())
             time.sleep(moments.uniform(0, 0.06))
             process.kill()
             last = max([last, *map(int, process.stdout.read().split())])
-        found, said = latest_valid(folder)
-        assert said == []
-        assert found.number >= last
-        assert_whole(found, size=size)
+        latest, messages = latest_valid(folder)
+        assert messages == []
+        assert latest.number >= last
+        assert_intact(latest, size=size)
         torn += len(names(folder)) > len(parts(1, 2)) + 2  # two segments before
     final = write(folder, 10**6)
-    assert names(folder)[-8:] == parts(found.number, final.number)
+    assert names(folder)[-8:] == parts(latest.number, final.number)
     assert len(names(folder)) <= 8 + 2
-    assert torn, "no kill came while one was written"
+    assert torn, "no kill happened during a write"

@@ -19,7 +19,7 @@ STEPS = st.integers(min_value=0, max_value=2**63 - 1)
 VALUES = st.floats(allow_nan=False)
 
 
-def test_the_file_is_a_plain_long_table(tmp_path):
+def test_table_is_long_format_csv(tmp_path):
     path = tmp_path / "evaluations.csv"
     append_evaluations(path, [Row("demo", "Hopper-v5", 3, "return", 5000, 12.5)])
     append_evaluations(path, [Row("demo", "Hopper-v5", 4, "return", 5000, 0.1)])
@@ -28,7 +28,7 @@ def test_the_file_is_a_plain_long_table(tmp_path):
     )
 
 
-def test_no_rows_make_a_table_without_rows(tmp_path):
+def test_no_rows_write_only_the_header(tmp_path):
     append_evaluations(tmp_path / "csv", [])
     assert (tmp_path / "csv").read_text() == HEADER
     assert read_evaluations(tmp_path / "csv") == []
@@ -36,7 +36,7 @@ def test_no_rows_make_a_table_without_rows(tmp_path):
 
 @settings(deadline=None)
 @given(st.lists(st.builds(Row, NAMES, NAMES, STEPS, NAMES, STEPS, VALUES)))
-def test_what_is_read_is_what_was_written(tmp_path_factory, rows):
+def test_rows_round_trip(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("csv") / "csv"
     append_evaluations(path, rows)
     assert read_evaluations(path) == rows
@@ -44,14 +44,14 @@ def test_what_is_read_is_what_was_written(tmp_path_factory, rows):
 
 @settings(deadline=None)
 @given(st.floats())
-def test_a_value_is_read_as_it_was(tmp_path_factory, value):
+def test_values_round_trip(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("csv") / "csv"
     append_evaluations(path, [ROWS[0]._replace(value=value)])
     (back,) = read_evaluations(path)
     assert back.value == value or (math.isnan(back.value) and math.isnan(value))
 
 
-def test_numpy_numbers_keep_their_value(tmp_path):
+def test_numpy_values_keep_their_precision(tmp_path):
     row = Row("a", "b", np.int64(3), "return", np.int32(7), np.float32(0.1))
     append_evaluations(tmp_path / "csv", [row])
     (back,) = read_evaluations(tmp_path / "csv")
@@ -60,14 +60,14 @@ def test_numpy_numbers_keep_their_value(tmp_path):
 
 @pytest.mark.parametrize("field", ["exp_name", "env_name", "metric"])
 @pytest.mark.parametrize("end", ["\r", "\n"])
-def test_a_name_with_a_line_break_writes_nothing(tmp_path, field, end):
+def test_line_break_in_a_name_writes_nothing(tmp_path, field, end):
     row = ROWS[0]._replace(**{field: f"a{end}b"})
     with pytest.raises(ValueError, match="line break"):
         append_evaluations(tmp_path / "csv", [ROWS[0], row])
     assert not (tmp_path / "csv").exists()
 
 
-def test_a_table_torn_at_any_byte_gives_the_rows_before_or_is_refused(tmp_path):
+def test_table_truncated_at_any_byte_keeps_complete_rows(tmp_path):
     path = tmp_path / "csv"
     append_evaluations(path, ROWS)
     whole = path.read_bytes()
@@ -80,7 +80,7 @@ def test_a_table_torn_at_any_byte_gives_the_rows_before_or_is_refused(tmp_path):
             assert read_evaluations(path) == ROWS[: whole[:length].count(b"\n") - 1]
 
 
-def test_a_torn_table_can_be_appended_to(tmp_path):
+def test_truncated_table_can_be_appended_to(tmp_path):
     path = tmp_path / "csv"
     append_evaluations(path, ROWS)
     whole = path.read_bytes()
@@ -106,19 +106,19 @@ def test_a_torn_table_can_be_appended_to(tmp_path):
         "a" * 200_000 + ",b,0,return,0,1",
     ],
 )
-def test_a_damaged_line_is_refused_by_its_number(tmp_path, line):
+def test_damaged_line_is_rejected_with_its_number(tmp_path, line):
     path = tmp_path / "csv"
     good = "a,b,0,return,0,1\n"
     path.write_bytes(f"{HEADER}{good}{line}\n{good}".encode())
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as error:
         read_evaluations(path)
     fields = HEADER.strip()
-    assert str(refusal.value) == (f"{path}: line 3 is damaged: expected {fields}")
+    assert str(error.value) == (f"{path}: line 3 is damaged: expected {fields}")
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=60))
-def test_any_bytes_are_rows_or_refused(tmp_path_factory, content):
+def test_arbitrary_bytes_are_parsed_or_rejected(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("bytes") / "csv"
     path.write_bytes(HEADER.encode() + content)
     with contextlib.suppress(UserError):

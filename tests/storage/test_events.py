@@ -21,7 +21,7 @@ def write(path, events):
             log.write(name, StepCounts(1, 2, 3), fields=fields)
 
 
-def test_an_event_is_one_line_with_its_time_and_steps(tmp_path):
+def test_event_is_one_line_with_time_and_steps(tmp_path):
     path = tmp_path / "events.jsonl"
     with EventLog(path, ticking(100.0, 102.5, 103.0)) as log:
         log.write("episode", StepCounts(2000, 1000, 500), "dog-run_s0", {"return": 1.5})
@@ -41,7 +41,7 @@ def test_an_event_is_one_line_with_its_time_and_steps(tmp_path):
     assert tuple(json.loads(second)) == COMMON_FIELDS
 
 
-def test_what_is_read_is_what_was_written(tmp_path):
+def test_events_round_trip(tmp_path):
     events = [("a", {"x": 1}), ("b", {"text": "line\nbreak é \ud800", "yes": True})]
     write(tmp_path / "log", events)
     first, second = read_events(tmp_path / "log")
@@ -66,14 +66,14 @@ def test_what_is_read_is_what_was_written(tmp_path):
         ([1.5, math.nan], '[1.5, "nan"]'),
     ],
 )
-def test_every_value_is_valid_json(tmp_path, value, written):
+def test_values_are_valid_json(tmp_path, value, written):
     write(tmp_path / "log", [("a", {"value": value})])
     assert (tmp_path / "log").read_text().endswith(f'"value": {written}}}\n')
 
 
 @settings(deadline=None)
 @given(st.floats())
-def test_a_float_is_read_as_it_was(tmp_path_factory, value):
+def test_floats_round_trip(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("float") / "log"
     write(path, [("a", {"value": value})])
     back = float(read_events(path)[0]["value"])
@@ -87,19 +87,19 @@ def test_numpy_steps_are_plain_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("name", COMMON_FIELDS)
-def test_a_field_cannot_take_the_place_of_a_fixed_one(tmp_path, name):
+def test_common_field_names_are_reserved(tmp_path, name):
     with EventLog(tmp_path / "log") as log, pytest.raises(ValueError, match=name):
         log.write("a", StepCounts(), fields={name: 1})
     assert (tmp_path / "log").read_text() == ""
 
 
-def test_a_value_that_is_no_scalar_writes_nothing(tmp_path):
+def test_array_value_writes_nothing(tmp_path):
     with EventLog(tmp_path / "log") as log, pytest.raises(TypeError):
         log.write("a", StepCounts(), fields={"x": np.zeros(2)})
     assert (tmp_path / "log").read_text() == ""
 
 
-def test_an_event_can_be_read_while_the_log_is_open(tmp_path):
+def test_event_is_readable_while_the_log_is_open(tmp_path):
     with EventLog(tmp_path / "log") as log:
         log.write("a", StepCounts())
         assert len(read_events(tmp_path / "log")) == 1
@@ -107,7 +107,7 @@ def test_an_event_can_be_read_while_the_log_is_open(tmp_path):
         log.write("b", StepCounts())
 
 
-def test_a_log_opened_again_goes_on_after_the_last_whole_line(tmp_path):
+def test_reopened_log_continues_after_the_last_complete_line(tmp_path):
     write(tmp_path / "log", [("a", {}), ("b", {})])
     whole = (tmp_path / "log").read_bytes()
     (tmp_path / "log").write_bytes(whole[:-5])
@@ -115,7 +115,7 @@ def test_a_log_opened_again_goes_on_after_the_last_whole_line(tmp_path):
     assert [e["event"] for e in read_events(tmp_path / "log")] == ["a", "c"]
 
 
-def test_a_log_torn_at_any_byte_gives_the_events_before(tmp_path):
+def test_log_truncated_at_any_byte_keeps_complete_events(tmp_path):
     path = tmp_path / "log"
     write(path, [("a", {"x": 1}), ("b", {"x": float("nan")}), ("c", {"x": "é"})])
     whole, events = path.read_bytes(), read_events(path)
@@ -136,18 +136,18 @@ def test_a_log_torn_at_any_byte_gives_the_events_before(tmp_path):
         ('{"event": "a"}', "missing field 'time'"),
     ],
 )
-def test_a_damaged_line_is_refused_by_its_number(tmp_path, line, why):
+def test_damaged_line_is_rejected_with_its_number(tmp_path, line, why):
     path = tmp_path / "log"
     write(path, [("a", {})])
     path.write_text(path.read_text() + line + "\n" + path.read_text())
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as error:
         read_events(path)
-    assert str(refusal.value) == f"{path}: line 2 is damaged: {why}"
+    assert str(error.value) == f"{path}: line 2 is damaged: {why}"
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=80))
-def test_any_bytes_are_events_or_refused(tmp_path_factory, content):
+def test_arbitrary_bytes_are_parsed_or_rejected(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("bytes") / "log"
     path.write_bytes(content)
     with contextlib.suppress(UserError):

@@ -12,14 +12,14 @@ from r2r2.storage.files import (
 )
 
 
-def test_text_is_written_as_utf8_and_bytes_as_they_are(tmp_path):
+def test_text_is_utf8_and_bytes_are_unchanged(tmp_path):
     atomic_write(tmp_path / "text", "é\n")
     atomic_write(tmp_path / "bytes", b"\xff\x00")
     assert (tmp_path / "text").read_bytes() == b"\xc3\xa9\n"
     assert (tmp_path / "bytes").read_bytes() == b"\xff\x00"
 
 
-def test_an_existing_file_is_replaced_and_nothing_else_is_left(tmp_path):
+def test_existing_file_is_replaced(tmp_path):
     path = tmp_path / "file"
     path.write_text("something much longer")
     atomic_write(path, "new")
@@ -27,7 +27,7 @@ def test_an_existing_file_is_replaced_and_nothing_else_is_left(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_new_file_is_as_readable_as_any_other(tmp_path):
+def test_new_file_has_default_permissions(tmp_path):
     (tmp_path / "other").write_text("")
     atomic_write(tmp_path / "file", "")
     modes = {(tmp_path / name).stat().st_mode for name in ("file", "other")}
@@ -36,7 +36,7 @@ def test_a_new_file_is_as_readable_as_any_other(tmp_path):
 
 @pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace"])
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_after_a_failure_the_old_file_stands_alone(tmp_path, monkeypatch, step, error):
+def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch, step, error):
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -52,7 +52,7 @@ def test_after_a_failure_the_old_file_stands_alone(tmp_path, monkeypatch, step, 
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_the_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
+def test_content_is_synced_before_the_rename(tmp_path, monkeypatch):
     synced = []
 
     def fsync(number):
@@ -63,12 +63,12 @@ def test_the_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
     assert synced == [(5, False)]
 
 
-def test_a_missing_folder_is_an_os_error(tmp_path):
+def test_missing_folder_raises_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         atomic_write(tmp_path / "absent" / "file", "")
 
 
-def test_lines_are_appended_to_what_is_there(tmp_path):
+def test_lines_are_appended(tmp_path):
     path = tmp_path / "log"
     for line in ("a", "b"):
         with open_log(path) as file:
@@ -76,13 +76,13 @@ def test_lines_are_appended_to_what_is_there(tmp_path):
     assert path.read_bytes() == b"a\nb\n"
 
 
-def test_a_line_can_be_read_as_soon_as_it_is_appended(tmp_path):
+def test_appended_line_is_readable_at_once(tmp_path):
     with open_log(tmp_path / "log") as file:
         append_line(file, "a")
         assert read_lines(tmp_path / "log") == ["a"]
 
 
-def test_a_log_that_leads_elsewhere_is_not_opened(tmp_path):
+def test_special_log_is_not_opened(tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "log").symlink_to("precious")
     os.mkfifo(tmp_path / "pipe")
@@ -92,14 +92,14 @@ def test_a_log_that_leads_elsewhere_is_not_opened(tmp_path):
     assert (tmp_path / "precious").read_text() == "precious"
 
 
-def test_a_file_that_is_longer_than_it_may_be_is_not_read(tmp_path):
+def test_too_long_file_is_not_read(tmp_path):
     (tmp_path / "file").write_bytes(bytes(9))
     assert read_regular(tmp_path / "file", max_bytes=9) == bytes(9)
     with pytest.raises(OSError, match="is longer than 8 bytes"):
         read_regular(tmp_path / "file", max_bytes=8)
 
 
-def test_a_torn_last_line_is_cut_off_before_the_next(tmp_path):
+def test_incomplete_last_line_is_cut_before_appending(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"whole\ntor")
     with open_log(path) as file:
@@ -111,22 +111,22 @@ def test_a_torn_last_line_is_cut_off_before_the_next(tmp_path):
     ("content", "lines"),
     [(b"", []), (b"torn", []), (b"a\nto", ["a"]), (b"a\n\nb\n", ["a", "", "b"])],
 )
-def test_only_whole_lines_are_read(tmp_path, content, lines):
+def test_only_complete_lines_are_read(tmp_path, content, lines):
     (tmp_path / "log").write_bytes(content)
     assert read_lines(tmp_path / "log") == lines
 
 
-def test_a_character_torn_with_the_last_line_does_not_matter(tmp_path):
+def test_incomplete_character_in_the_last_line_is_ignored(tmp_path):
     (tmp_path / "log").write_bytes(b"a\n\xc3")
     assert read_lines(tmp_path / "log") == ["a"]
 
 
-def test_a_line_that_is_not_utf8_is_refused_by_its_number(tmp_path):
+def test_invalid_utf8_is_rejected_with_its_line(tmp_path):
     (tmp_path / "log").write_bytes(b"a\nb\n\xff\nc\n")
     with pytest.raises(UserError, match=r"log: line 3 is damaged: not valid UTF-8"):
         read_lines(tmp_path / "log")
 
 
-def test_a_missing_file_is_refused(tmp_path):
+def test_missing_file_is_rejected(tmp_path):
     with pytest.raises(UserError, match=r"log: cannot read: No such file"):
         read_lines(tmp_path / "log")

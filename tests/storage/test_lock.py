@@ -20,7 +20,7 @@ with lock_run(Path(sys.argv[1])):
 
 @pytest.fixture
 def other(tmp_path):
-    """Another process that holds the folder."""
+    """A process that holds the lock."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(
         [sys.executable, "-c", HOLDING, str(tmp_path)], **pipes
@@ -30,7 +30,7 @@ def other(tmp_path):
         process.kill()
 
 
-def test_a_folder_is_held_within_and_nothing_is_left(tmp_path):
+def test_lock_is_held_in_the_block_and_removed_after(tmp_path):
     assert not is_locked(tmp_path)
     with lock_run(tmp_path):
         assert is_locked(tmp_path)
@@ -39,18 +39,18 @@ def test_a_folder_is_held_within_and_nothing_is_left(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_another_process_trains_is_refused(tmp_path, other):
+def test_lock_of_another_process_is_rejected(tmp_path, other):
     who = f"another process (pid {other.pid})"
     sentence = f"{tmp_path}: in use; {who} is training this run"
     assert is_locked(tmp_path)
     for ask in (check_unlocked, lambda run: lock_run(run, timeout=0).__enter__()):
-        with pytest.raises(UserError) as refusal:
+        with pytest.raises(UserError) as error:
             ask(tmp_path)
-        assert str(refusal.value) == sentence
+        assert str(error.value) == sentence
     assert is_locked(tmp_path)
 
 
-def test_a_process_that_is_killed_lets_go(tmp_path, other):
+def test_killed_process_releases_the_lock(tmp_path, other):
     other.kill()
     other.wait()
     assert os.listdir(tmp_path) == ["lock"]
@@ -60,14 +60,14 @@ def test_a_process_that_is_killed_lets_go(tmp_path, other):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_is_not_held_twice_in_one_process(tmp_path):
+def test_lock_is_not_reentrant(tmp_path):
     with lock_run(tmp_path):
         with pytest.raises(UserError, match="in use; this process is training"):
             lock_run(tmp_path, timeout=0).__enter__()
         assert is_locked(tmp_path)
 
 
-def test_who_only_looks_does_not_keep_others_from_holding(tmp_path):
+def test_shared_lock_of_a_reader_is_waited_for(tmp_path):
     (tmp_path / "lock").touch()
     with (tmp_path / "lock").open() as file:
         subject.fcntl.flock(file, subject.fcntl.LOCK_SH)
@@ -84,7 +84,7 @@ def test_who_only_looks_does_not_keep_others_from_holding(tmp_path):
                 assert looks == 1
 
 
-def test_a_lock_that_was_taken_away_while_it_was_waited_for_is_none(tmp_path):
+def test_lock_file_deleted_while_waiting_is_not_accepted(tmp_path):
     path = tmp_path / "lock"
     number = os.open(path, os.O_CREAT | os.O_RDWR)
     assert subject._try_lock(number, path)
@@ -95,7 +95,7 @@ def test_a_lock_that_was_taken_away_while_it_was_waited_for_is_none(tmp_path):
     os.close(number)
 
 
-def test_without_locks_a_run_goes_on_unguarded(tmp_path, monkeypatch):
+def test_file_system_without_locks_is_allowed(tmp_path, monkeypatch):
     def none(*_):
         raise OSError(37, "No locks available")
 
@@ -104,7 +104,7 @@ def test_without_locks_a_run_goes_on_unguarded(tmp_path, monkeypatch):
         assert not is_locked(tmp_path)
 
 
-def test_a_link_is_neither_followed_nor_written(tmp_path):
+def test_symbolic_link_is_neither_followed_nor_written(tmp_path):
     (tmp_path / "precious").write_text("kept")
     (tmp_path / "lock").symlink_to("precious")
     assert not is_locked(tmp_path)
@@ -113,14 +113,14 @@ def test_a_link_is_neither_followed_nor_written(tmp_path):
     assert (tmp_path / "precious").read_text() == "kept"
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
+def test_missing_folder_is_rejected(tmp_path):
     assert not is_locked(tmp_path / "x")
     with pytest.raises(UserError, match="x: cannot write: No such file"):
         lock_run(tmp_path / "x").__enter__()
 
 
 @pytest.mark.parametrize("content", ["", "nobody", "9" * 100])
-def test_an_unknown_holder_is_another_process(tmp_path, content, monkeypatch):
+def test_unknown_owner_is_called_another_process(tmp_path, content, monkeypatch):
     with lock_run(tmp_path):
         (tmp_path / "lock").write_text(content)
         with pytest.raises(

@@ -1,5 +1,3 @@
-"""Logs that are read while they are written."""
-
 import io
 import os
 
@@ -20,7 +18,7 @@ def add(log, text):
         file.write(text)
 
 
-def test_every_look_gives_the_lines_since_the_last(log):
+def test_read_returns_the_new_lines(log):
     tail = LogTail(log)
     add(log, "one\ntwo\n")
     assert tail.read() == (False, [(1, "one"), (2, "two")], None)
@@ -29,7 +27,7 @@ def test_every_look_gives_the_lines_since_the_last(log):
     assert tail.read() == (False, [(3, "three")], None)
 
 
-def test_only_what_is_new_is_read(log, monkeypatch):
+def test_only_new_bytes_are_read(log, monkeypatch):
     tail = LogTail(log)
     add(log, "x" * 5000 + "\n")
     tail.read()
@@ -46,7 +44,7 @@ def test_only_what_is_new_is_read(log, monkeypatch):
     assert sum(map(len, taken)) == subject.CONTEXT_BYTES + len("new\n")
 
 
-def test_a_line_half_written_waits_until_it_is_whole(log):
+def test_incomplete_line_waits(log):
     tail = LogTail(log)
     add(log, "one\ntw")
     assert tail.read().lines == [(1, "one")]
@@ -55,14 +53,14 @@ def test_a_line_half_written_waits_until_it_is_whole(log):
     assert tail.read().lines == [(2, "two")]
 
 
-def test_a_log_that_is_not_there_yet_is_empty_until_it_is(log):
+def test_missing_log_is_empty(log):
     tail = LogTail(log)
     assert tail.read() == (False, [], None)
     add(log, "one\n")
     assert tail.read() == (False, [(1, "one")], None)
 
 
-def test_a_log_that_was_cut_back_is_read_again(log):
+def test_truncated_log_is_read_again(log):
     tail = LogTail(log)
     add(log, "one\ntwo\nthree\n")
     tail.read()
@@ -70,7 +68,7 @@ def test_a_log_that_was_cut_back_is_read_again(log):
     assert tail.read() == (True, [(1, "one")], None)
 
 
-def test_a_log_cut_back_that_has_grown_past_where_it_was_is_read_again(log):
+def test_truncated_log_that_has_grown_is_read_again(log):
     tail = LogTail(log)
     add(log, "one\ntwo\n")
     tail.read()
@@ -81,7 +79,7 @@ def test_a_log_cut_back_that_has_grown_past_where_it_was_is_read_again(log):
     assert tail.read() == (False, [(5, "more")], None)
 
 
-def test_a_log_that_is_deleted_holds_nothing_of_what_was_read(log):
+def test_deleted_log_restarts(log):
     tail = LogTail(log)
     add(log, "one\n")
     tail.read()
@@ -92,20 +90,20 @@ def test_a_log_that_is_deleted_holds_nothing_of_what_was_read(log):
     assert tail.read().lines == [(1, "one")]
 
 
-def test_a_line_that_is_not_text_is_told_and_passed_over(log):
+def test_invalid_utf8_is_reported_and_skipped(log):
     log.write_bytes(b"one\n\xff\xfe\nthree\n")
     news = LogTail(log).read()
     assert news.lines == [(1, "one"), (3, "three")]
     assert news.error == f"{log}: line 2 is damaged: not valid UTF-8"
 
 
-def test_lines_longer_than_what_is_read_at_a_time_are_whole(log, monkeypatch):
+def test_lines_longer_than_a_chunk_are_complete(log, monkeypatch):
     monkeypatch.setattr(subject, "CHUNK_BYTES", 4)
     add(log, "a line of some length\nb\n")
     assert LogTail(log).read().lines == [(1, "a line of some length"), (2, "b")]
 
 
-def test_a_line_without_end_is_told_and_not_read_to_where_it_ends(log, monkeypatch):
+def test_endless_line_is_reported_and_not_read(log, monkeypatch):
     monkeypatch.setattr(subject, "CHUNK_BYTES", 8)
     monkeypatch.setattr(subject, "MAX_LINE_BYTES", 16)
     add(log, "one\n" + "x" * 100 + "\nthree\n")
@@ -126,7 +124,7 @@ def test_links_and_pipes_are_not_opened(log, tmp_path):
         LogTail(log).read()
 
 
-def test_nothing_is_written(log):
+def test_log_is_not_modified(log):
     add(log, "one\ntw")
     before = log.read_bytes(), log.stat().st_mtime_ns
     log.chmod(0o400)

@@ -17,7 +17,7 @@ def path(tmp_path):
 
 
 def tree(path):
-    """Every file below a folder with its content, and every folder."""
+    """Return all files below a folder with their content, and all folders."""
     return {
         str(p.relative_to(path)): p.read_bytes() if p.is_file() else None
         for p in path.rglob("*")
@@ -33,7 +33,7 @@ def finished(path, config=CONFIG, members=MEMBERS):
     return run
 
 
-def test_a_new_run_has_a_config_a_manifest_and_a_folder_per_member(path):
+def test_new_run_has_config_manifest_and_member_folders(path):
     create_run(path, CONFIG, MEMBERS, overwrite=False)
     assert sorted(os.listdir(path)) == sorted(
         [*MEMBERS, "config.toml", "manifest.json"]
@@ -44,7 +44,7 @@ def test_a_new_run_has_a_config_a_manifest_and_a_folder_per_member(path):
     assert manifest["members"] == MEMBERS
 
 
-def test_every_path_lies_in_the_run(path):
+def test_paths_are_inside_the_run(path):
     run = create_run(path, CONFIG, MEMBERS, overwrite=False)
     assert run.events == path / "events.jsonl"
     assert run.evaluations == path / "evaluations.csv"
@@ -54,13 +54,13 @@ def test_every_path_lies_in_the_run(path):
         run.weights("../../Hopper-v5_s1")
 
 
-def test_versions_are_kept(path):
+def test_versions_are_written(path):
     run = create_run(path, CONFIG, MEMBERS, overwrite=False)
     run.write_versions({"jax": "0.10"})
     assert json.loads((path / "versions.json").read_text()) == {"jax": "0.10"}
 
 
-def test_a_run_is_finished_only_when_it_says_so_and_its_config_is_the_same(path):
+def test_run_is_finished_only_with_status_and_same_config(path):
     assert not is_finished(path, CONFIG)
     run = create_run(path, CONFIG, MEMBERS, overwrite=False)
     assert not is_finished(path, CONFIG)
@@ -71,7 +71,7 @@ def test_a_run_is_finished_only_when_it_says_so_and_its_config_is_the_same(path)
     assert not is_finished(path, CONFIG)
 
 
-def test_an_empty_folder_is_used(path):
+def test_empty_folder_is_used(path):
     path.mkdir(parents=True)
     create_run(path, CONFIG, MEMBERS, overwrite=False)
     assert (path / "config.toml").exists()
@@ -85,21 +85,21 @@ def test_an_empty_folder_is_used(path):
         (CONFIG, False, "an unfinished run with the same config"),
     ],
 )
-def test_a_run_is_not_overwritten_unasked(path, config, finish, why):
+def test_run_is_not_overwritten_by_default(path, config, finish, why):
     run = create_run(path, config, MEMBERS, overwrite=False)
     if finish:
         run.finish()
     before = tree(path)
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as error:
         create_run(path, CONFIG, ["other_s0"], overwrite=False)
     sentence = (
         f"{path}: contains {why}; choose another --out, or add --overwrite to delete it"
     )
-    assert str(refusal.value) == sentence
+    assert str(error.value) == sentence
     assert tree(path) == before
 
 
-def test_overwriting_leaves_nothing_of_the_old_run(path):
+def test_overwrite_deletes_the_old_run(path):
     finished(path, "other", ["old_s0"])
     run = create_run(path, CONFIG, MEMBERS, overwrite=True)
     assert sorted(os.listdir(path)) == sorted(
@@ -109,7 +109,7 @@ def test_overwriting_leaves_nothing_of_the_old_run(path):
     assert not is_finished(path, CONFIG)
 
 
-def test_a_run_of_a_newer_version_is_a_run_too(path):
+def test_run_of_a_newer_version_can_be_overwritten(path):
     finished(path)
     (path / "manifest.json").write_text('{"kind": "r2r2 run", "format": 2}')
     with pytest.raises(
@@ -120,7 +120,7 @@ def test_a_run_of_a_newer_version_is_a_run_too(path):
     assert not (path / "extra").exists()
 
 
-def test_overwriting_deletes_links_but_not_what_they_lead_to(path, tmp_path):
+def test_overwrite_deletes_links_but_not_their_targets(path, tmp_path):
     finished(path)
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("kept")
@@ -132,7 +132,7 @@ def test_overwriting_deletes_links_but_not_what_they_lead_to(path, tmp_path):
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("manifest", [None, "{", '{"name": "a web page"}'])
-def test_a_folder_that_is_not_a_run_is_never_touched(path, overwrite, manifest):
+def test_folder_that_is_not_a_run_is_never_changed(path, overwrite, manifest):
     path.mkdir(parents=True)
     (path / "thesis.tex").write_text("precious")
     if manifest is not None:
@@ -146,7 +146,7 @@ def test_a_folder_that_is_not_a_run_is_never_touched(path, overwrite, manifest):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_file_in_the_place_of_the_folder_is_refused(path, overwrite):
+def test_file_instead_of_a_folder_is_rejected(path, overwrite):
     path.parent.mkdir()
     path.write_text("precious")
     with pytest.raises(UserError, match=f"{path}: is a file"):
@@ -154,7 +154,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(path, overwrite):
     assert path.read_text() == "precious"
 
 
-def test_a_place_that_cannot_be_written_is_refused(path, monkeypatch):
+def test_unwritable_folder_is_rejected(path, monkeypatch):
     (path.parent).write_text("a file where a folder is needed")
     with pytest.raises(UserError, match=f"{path}: cannot write: Not a directory"):
         create_run(path, CONFIG, MEMBERS, overwrite=False)
@@ -169,7 +169,7 @@ def test_a_place_that_cannot_be_written_is_refused(path, monkeypatch):
 
 
 @pytest.mark.parametrize("members", [["../../evil"], ["a_s0", "a_s0"]])
-def test_members_are_checked_before_anything_is_written(path, members):
+def test_members_are_checked_before_writing(path, members):
     finished(path)
     before = tree(path)
     with pytest.raises(UserError, match="member '"):
@@ -194,19 +194,19 @@ def test_crash_while_overwriting_leaves_an_unfinished_run(path, monkeypatch, cra
     create_run(path, CONFIG, MEMBERS, overwrite=True)
 
 
-def test_a_run_is_opened_with_its_members_and_config(path):
+def test_open_run_returns_members_and_config(path):
     made = finished(path)
     opened = open_run(path)
     assert opened == made
     assert opened.config_text() == CONFIG
 
 
-def test_an_unfinished_run_is_opened_too(path):
+def test_unfinished_run_can_be_opened(path):
     made = create_run(path, CONFIG, MEMBERS, overwrite=False)
     assert open_run(path) == made
 
 
-def test_a_failure_to_finish_leaves_the_run_unfinished(path, monkeypatch):
+def test_failed_finish_leaves_the_run_unfinished(path, monkeypatch):
     run = create_run(path, CONFIG, MEMBERS, overwrite=False)
     monkeypatch.setattr("os.fsync", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -226,16 +226,16 @@ def test_a_failure_to_finish_leaves_the_run_unfinished(path, monkeypatch):
         ),
     ],
 )
-def test_what_cannot_be_opened_is_refused(path, content, why):
+def test_folder_without_valid_manifest_is_rejected(path, content, why):
     path.mkdir(parents=True)
     if content is not None:
         (path / "manifest.json").write_text(content)
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as error:
         open_run(path)
-    assert str(refusal.value) == f"{path}{why}"
+    assert str(error.value) == f"{path}{why}"
 
 
-def test_a_run_that_is_not_there_is_refused(path):
+def test_missing_run_is_rejected(path):
     with pytest.raises(UserError, match=f"{path}: does not exist"):
         open_run(path)
     path.parent.mkdir()
@@ -247,7 +247,7 @@ def test_a_run_that_is_not_there_is_refused(path):
 
 
 @pytest.mark.parametrize("content", [None, b"\xff"])
-def test_a_config_that_cannot_be_read_is_refused(path, content):
+def test_unreadable_config_is_rejected(path, content):
     run = create_run(path, CONFIG, MEMBERS, overwrite=False)
     (path / "config.toml").unlink()
     if content is not None:

@@ -16,7 +16,7 @@ from r2r2.storage.run_folder import (
 )
 
 
-def test_a_manifest_says_what_it_was_given(tmp_path):
+def test_manifest_round_trips(tmp_path):
     write_manifest(tmp_path, ["Hopper-v5_s0", "dog-run_s1"], "running")
     assert json.loads((tmp_path / "manifest.json").read_text()) == {
         "kind": "r2r2 run",
@@ -46,23 +46,23 @@ GOOD = {"kind": "r2r2 run", "format": RUN_FORMAT, "status": "running", "members"
         json.dumps(GOOD | {"members": ["../.."]}),
     ],
 )
-def test_what_is_not_the_manifest_of_a_run_is_none(tmp_path, content):
+def test_other_content_is_not_a_manifest(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
     assert read_manifest(tmp_path) is None
 
 
-def test_a_folder_without_manifest_has_none(tmp_path):
+def test_folder_without_manifest_has_none(tmp_path):
     assert read_manifest(tmp_path) is None
     assert read_manifest(tmp_path / "absent") is None
 
 
-def test_of_another_format_only_the_format_is_known(tmp_path):
+def test_other_format_keeps_only_the_format(tmp_path):
     content = json.dumps({"kind": "r2r2 run", "format": 2, "fleet": {}})
     (tmp_path / "manifest.json").write_text(content)
     assert read_manifest(tmp_path) == RunManifest(2, "unknown", ())
 
 
-def test_a_manifest_torn_at_any_byte_is_none(tmp_path):
+def test_manifest_truncated_at_any_byte_is_none(tmp_path):
     write_manifest(tmp_path, ["a_s0"], "finished")
     whole = (tmp_path / "manifest.json").read_bytes()
     for length in range(len(whole) - len(b"}\n") + 1):
@@ -71,7 +71,7 @@ def test_a_manifest_torn_at_any_byte_is_none(tmp_path):
 
 
 @pytest.mark.parametrize("task", ["Hopper-v5", "dog-run", "my.package:space/Arm-v0"])
-def test_every_member_may_have_a_folder(task):
+def test_member_names_are_valid_folder_names(task):
     check_members([Member(task, 3).name])
 
 
@@ -79,7 +79,7 @@ def test_every_member_may_have_a_folder(task):
     "name",
     ["", ".", "..", "...", "a/b", "/a", "a\\b", "a\0", "a\n", "a b", "config.toml"],
 )
-def test_a_name_that_leaves_the_run_or_hides_a_file_is_refused(name):
+def test_name_outside_the_run_or_of_a_file_is_rejected(name):
     assert not is_member_name(name)
     with pytest.raises(UserError, match="not a valid folder name"):
         check_members(["good", name])
@@ -87,12 +87,12 @@ def test_a_name_that_leaves_the_run_or_hides_a_file_is_refused(name):
 
 @settings(deadline=None)
 @given(st.text())
-def test_a_member_lies_directly_inside_its_run(tmp_path_factory, name):
+def test_member_folder_is_directly_inside_the_run(tmp_path_factory, name):
     run = tmp_path_factory.getbasetemp()
     if is_member_name(name):
         assert (run / name).resolve().parent == run.resolve()
 
 
-def test_a_name_given_twice_is_refused():
+def test_duplicate_member_is_rejected():
     with pytest.raises(UserError, match="member 'a_s0': given twice"):
         check_members(["a_s0", "b_s0", "a_s0"])

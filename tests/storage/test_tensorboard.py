@@ -4,12 +4,12 @@ import math
 import numpy as np
 import pytest
 
-from boards import records, scalars
 from r2r2.config.errors import UserError
 from r2r2.storage.tensorboard import FLUSH_SECONDS, TensorBoardWriter
+from tensorboard_reader import records, scalars
 
 
-def test_every_number_is_there_under_its_event_and_step(tmp_path):
+def test_numbers_are_written_by_event_and_step(tmp_path):
     board = TensorBoardWriter(tmp_path / "board")
     fields = {"return": np.float32(1.5), "length": 7, "random": True, "why": "x"}
     board.write("episode", 2000, "a_s0", fields)
@@ -34,7 +34,7 @@ def test_every_number_is_there_under_its_event_and_step(tmp_path):
     assert scalars(tmp_path / "board" / "run") == [(9, "end/owed", 3.0)]
 
 
-def test_numbers_reach_the_disk_while_the_run_goes_on(tmp_path):
+def test_numbers_are_flushed_during_the_run(tmp_path):
     now = 0.0
     board = TensorBoardWriter(tmp_path, clock=lambda: now)
     board.write("a", 1, "m", {"x": 1})
@@ -44,8 +44,7 @@ def test_numbers_reach_the_disk_while_the_run_goes_on(tmp_path):
     board.close()
 
 
-def test_a_run_that_goes_on_shows_its_log_and_no_more(tmp_path):
-    """What was written after a checkpoint goes; what a kill kept back comes."""
+def test_resumed_run_shows_exactly_its_log(tmp_path):
     first = TensorBoardWriter(tmp_path)
     for step in (1, 2, 3):
         first.write("a", step, "m", {"x": 10.0 * step})
@@ -68,16 +67,16 @@ def test_a_run_that_goes_on_shows_its_log_and_no_more(tmp_path):
     assert new - old == pytest.approx(1.5, abs=0.2)
 
 
-def test_without_the_library_it_is_refused_and_nothing_written(tmp_path, monkeypatch):
+def test_missing_library_is_rejected(tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util,
         "find_spec",
         lambda name, *rest: None if name == "tensorboardX" else find(name, *rest),
     )
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as error:
         TensorBoardWriter(tmp_path / "board")
-    assert str(refusal.value) == (
+    assert str(error.value) == (
         "--tensorboard: tensorboardX is not installed; install it with "
         "pip install 'r2r2[tensorboard]'"
     )

@@ -13,7 +13,7 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A repository with one commit of `src/r2r2/agents/base.py`; the commit."""
+    """A repository with one commit, and that commit."""
     (tmp_path / "src" / "r2r2").mkdir(parents=True)
     (tmp_path / "src" / "r2r2" / "core.py").write_text("")
     git(tmp_path, "init", "-q")
@@ -29,7 +29,7 @@ def git(folder, *arguments):
     return answer.stdout.strip()
 
 
-def test_everything_has_a_version_as_text():
+def test_versions_are_complete_and_text():
     found = versions()
     assert set(found) == {
         *PACKAGES,
@@ -45,45 +45,45 @@ def test_everything_has_a_version_as_text():
     assert found["machine"] == platform.machine()
 
 
-def test_the_precision_of_products_is_told():
+def test_matmul_precision_is_recorded():
     assert versions()["matmul_precision"] == "default"
     with jax.default_matmul_precision("highest"):
         assert versions()["matmul_precision"] == "highest"
 
 
 @pytest.mark.parametrize("flags", ["", "--xla_cpu_multi_thread_eigen=false"])
-def test_the_flags_of_xla_are_told(monkeypatch, flags):
+def test_xla_flags_are_recorded(monkeypatch, flags):
     monkeypatch.setenv("XLA_FLAGS", flags)
     assert versions()["xla_flags"] == flags
 
 
-def test_a_missing_package_is_absent():
+def test_missing_package_is_absent():
     assert package_version("no-such-package") == "absent"
 
 
 @needs_git
-def test_a_checkout_has_its_commit(checkout):
+def test_checkout_has_its_commit(checkout):
     root, commit = checkout
     assert source_commit(root / "src" / "r2r2") == commit
 
 
 @needs_git
 @pytest.mark.parametrize("name", ["core.py", "new.py"])
-def test_a_changed_or_new_source_makes_it_dirty(checkout, name):
+def test_changed_or_new_source_is_dirty(checkout, name):
     root, commit = checkout
     (root / "src" / "r2r2" / name).write_text("changed")
     assert source_commit(root / "src" / "r2r2") == f"{commit}+dirty"
 
 
 @needs_git
-def test_a_file_beside_the_sources_does_not(checkout):
+def test_other_files_do_not_make_it_dirty(checkout):
     root, commit = checkout
     (root / "notes.txt").write_text("")
     assert source_commit(root / "src" / "r2r2") == commit
 
 
 @needs_git
-def test_a_package_installed_inside_another_repository_has_no_commit(checkout):
+def test_package_installed_inside_a_repository_has_no_commit(checkout):
     root, _ = checkout
     package = root / ".venv" / "lib" / "python3.12" / "site-packages" / "r2r2"
     shutil.copytree(root / "src" / "r2r2", package)
@@ -91,26 +91,26 @@ def test_a_package_installed_inside_another_repository_has_no_commit(checkout):
 
 
 @needs_git
-def test_the_repository_of_a_hook_is_not_taken_for_it(checkout, monkeypatch):
+def test_repository_of_a_git_hook_is_ignored(checkout, monkeypatch):
     root, commit = checkout
     monkeypatch.setenv("GIT_DIR", str(root / "absent"))
     assert source_commit(root / "src" / "r2r2") == commit
 
 
 @needs_git
-def test_a_checkout_without_commits_has_none(tmp_path):
+def test_checkout_without_commits_is_unknown(tmp_path):
     (tmp_path / "src" / "r2r2").mkdir(parents=True)
     git(tmp_path, "init", "-q")
     assert source_commit(tmp_path / "src" / "r2r2") == "unknown"
 
 
-def test_outside_a_repository_there_is_no_commit(tmp_path):
+def test_outside_a_repository_is_unknown(tmp_path):
     (tmp_path / "src" / "r2r2").mkdir(parents=True)
     assert source_commit(tmp_path / "src" / "r2r2") == "unknown"
 
 
 @needs_git
-def test_without_git_there_is_no_commit(checkout, monkeypatch):
+def test_without_git_is_unknown(checkout, monkeypatch):
     root, _ = checkout
     monkeypatch.setenv("PATH", str(root))
     assert source_commit(root / "src" / "r2r2") == "unknown"

@@ -6,18 +6,18 @@ import pytest
 
 from r2r2.config.errors import UserError
 from r2r2.storage.video_file import check_video_path, write_mp4
-from videos import read_video
+from video_reader import read_video
 
 
 def pictures(count, rows=33, columns=41):
-    """A bright bar that moves to the right, on grey."""
+    """Yield frames of a bright bar that moves to the right."""
     for t in range(count):
         frame = np.full((rows, columns, 3), 60, dtype=np.uint8)
         frame[:, 4 * t : 4 * t + 4] = 255
         yield frame
 
 
-def test_a_video_is_read_back_as_it_was_drawn(tmp_path):
+def test_video_round_trips(tmp_path):
     path = tmp_path / "a.mp4"
     assert write_mp4(path, pictures(8), fps=100 / 3) == 8
     stream, fps, frames = read_video(path)
@@ -29,7 +29,7 @@ def test_a_video_is_read_back_as_it_was_drawn(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_video_replaces_the_one_before(tmp_path):
+def test_video_replaces_an_existing_one(tmp_path):
     path = tmp_path / "a.mp4"
     write_mp4(path, pictures(3), fps=10)
     write_mp4(path, pictures(5), fps=10)
@@ -37,7 +37,7 @@ def test_a_video_replaces_the_one_before(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, BrokenPipeError])
-def test_after_a_failure_the_old_video_stands_and_nothing_else(tmp_path, error):
+def test_failed_write_leaves_the_old_video(tmp_path, error):
     path = tmp_path / "a.mp4"
     path.write_text("old")
 
@@ -51,20 +51,20 @@ def test_after_a_failure_the_old_video_stands_and_nothing_else(tmp_path, error):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_encoder_that_fails_is_said_with_its_reason(tmp_path, monkeypatch):
+def test_encoder_error_is_reported(tmp_path, monkeypatch):
     encoder = tmp_path / "ffmpeg"
     encoder.write_text(f"#!{sys.executable}\nraise SystemExit('disk\\n full')\n")
     encoder.chmod(0o755)
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(encoder))
     path = tmp_path / "a.mp4"
     many = pictures(200, 200, 900)  # more than fits into a pipe
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as error:
         write_mp4(path, many, fps=10)
-    assert str(refusal.value) == (f"{path}: cannot write: disk full")
+    assert str(error.value) == (f"{path}: cannot write: disk full")
     assert list(tmp_path.iterdir()) == [encoder]
 
 
-def test_a_name_that_cannot_be_written_to_is_refused(tmp_path):
+def test_invalid_path_is_rejected(tmp_path):
     (tmp_path / "folder.mp4").mkdir()
     for name, why in [
         ("a.gif", "expected a file name ending in .mp4"),
@@ -73,13 +73,13 @@ def test_a_name_that_cannot_be_written_to_is_refused(tmp_path):
         ("folder.mp4", "is a folder; expected a file name"),
     ]:
         path = tmp_path / name
-        with pytest.raises(UserError) as refusal:
+        with pytest.raises(UserError) as error:
             check_video_path(path)
-        assert str(refusal.value) == f"{path}: {why}"
+        assert str(error.value) == f"{path}: {why}"
     check_video_path(tmp_path / "A.MP4")
 
 
-def test_without_an_encoder_nothing_is_begun(tmp_path, monkeypatch):
+def test_missing_encoder_is_rejected(tmp_path, monkeypatch):
     def missing():
         raise RuntimeError("no ffmpeg here")
 

@@ -1,4 +1,6 @@
 import os
+import pickle
+import zipfile
 from typing import NamedTuple
 
 import chex
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refused_weights import refusal_of
+from npz_samples import HOSTILE, Bomb, load_error, npy
 
 from r2r2.config.errors import UserError
 from r2r2.storage.arrays import load_weights, save_weights
@@ -55,7 +57,7 @@ def path(tmp_path):
     return tmp_path / "weights.npz"
 
 
-def test_arrays_are_called_by_their_place_and_numpy_can_read_them(path):
+def test_arrays_are_named_by_tree_path(path):
     save_weights(path, state())
     with np.load(path, allow_pickle=False) as archive:
         assert archive.files == NAMES
@@ -65,7 +67,7 @@ def test_arrays_are_called_by_their_place_and_numpy_can_read_them(path):
         assert archive["statistics"].dtype == np.float64
 
 
-def test_a_tree_comes_back_bit_for_bit(path):
+def test_tree_round_trips_bit_exactly(path):
     saved = state(offset=5)
     save_weights(path, saved)
     loaded = load_weights(path, like=state())
@@ -74,7 +76,7 @@ def test_a_tree_comes_back_bit_for_bit(path):
     assert loaded.actor.l1.gain == 2.0
 
 
-def test_numpy_stays_numpy_and_may_be_written_to(path):
+def test_numpy_leaves_stay_writable_numpy_arrays(path):
     save_weights(path, state())
     loaded = load_weights(path, like=state())
     assert isinstance(loaded.statistics, np.ndarray)
@@ -82,7 +84,7 @@ def test_numpy_stays_numpy_and_may_be_written_to(path):
     loaded.statistics[0] = 1
 
 
-def test_a_description_of_the_tree_is_enough_to_load_it(path):
+def test_tree_of_shapes_is_enough_to_load(path):
     save_weights(path, state(3).actor)
     loaded = load_weights(path, jax.eval_shape(lambda: state().actor))
     chex.assert_trees_all_equal(loaded, state(3).actor)
@@ -105,7 +107,7 @@ LAYOUTS = st.sampled_from("CF")
     st.dictionaries(st.text("ab/.", max_size=4), st.tuples(SHAPES, DTYPES, LAYOUTS)),
     st.integers(0, 2**32),
 )
-def test_any_tree_of_arrays_comes_back(tmp_path_factory, shapes, seed):
+def test_arbitrary_trees_round_trip(tmp_path_factory, shapes, seed):
     rng = np.random.default_rng(seed)
     tree = {
         name: [np.asarray(rng.normal(size=shape), dtype=dtype, order=layout)]
@@ -119,14 +121,14 @@ def test_any_tree_of_arrays_comes_back(tmp_path_factory, shapes, seed):
         assert len(archive.files) == len(tree)
 
 
-def test_arrays_that_numpy_saved_by_column_are_read(path):
+def test_fortran_order_is_read(path):
     kernel = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     np.savez_compressed(path, kernel=kernel)
     loaded = load_weights(path, {"kernel": np.zeros((2, 3))})
     np.testing.assert_array_equal(loaded["kernel"], [[0, 1, 2], [3, 4, 5]])
 
 
-def test_a_failure_leaves_the_old_file(path, monkeypatch):
+def test_failed_write_leaves_the_old_file(path, monkeypatch):
     save_weights(path, state())
     monkeypatch.setattr("os.fsync", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -135,14 +137,14 @@ def test_a_failure_leaves_the_old_file(path, monkeypatch):
     assert os.listdir(path.parent) == ["weights.npz"]
 
 
-def test_two_arrays_of_one_name_cannot_be_saved(path):
+def test_duplicate_names_are_rejected(path):
     with pytest.raises(ValueError, match="the name 'a/b'"):
         save_weights(path, {"a": {"b": np.zeros(1)}, "a/b": np.zeros(1)})
     assert not path.exists()
 
 
 @pytest.mark.parametrize("leaf", [np.array([object()]), jnp.zeros(2, jnp.bfloat16)])
-def test_what_npz_cannot_hold_cannot_be_saved(path, leaf):
+def test_unsupported_dtype_is_rejected(path, leaf):
     with pytest.raises(TypeError, match="a: cannot save dtype"):
         save_weights(path, {"a": leaf})
     assert not path.exists()
@@ -166,37 +168,75 @@ def test_what_npz_cannot_hold_cannot_be_saved(path, leaf):
         ),
     ],
 )
-def test_another_tree_is_refused_by_its_first_difference(path, like, why):
+def test_first_difference_to_another_tree_is_reported(path, like, why):
     save_weights(path, {"a": np.zeros((2, 3)), "b": np.zeros(1)})
-    assert refusal_of(path, like) == why
+    assert load_error(path, like) == why
 
 
-def test_a_missing_file_is_refused(path):
-    assert refusal_of(path, state()) == "does not exist"
+def test_missing_file_is_rejected(path):
+    assert load_error(path, state()) == "does not exist"
 
 
-def test_a_file_torn_at_any_byte_is_refused(path):
+def test_file_truncated_at_any_byte_is_rejected(path):
     save_weights(path, {"a": np.arange(3.0), "b": np.array(True)})
     whole, like = path.read_bytes(), {"a": np.zeros(3), "b": np.array(False)}
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert refusal_of(path, like) == "damaged or not an npz file"
+        assert load_error(path, like) == "damaged or not an npz file"
 
 
-def test_a_file_with_any_byte_changed_is_right_or_refused(path):
+def test_changed_byte_is_rejected_or_harmless(path):
     saved = {"a": np.arange(3.0), "b": np.array(True)}
     save_weights(path, saved)
-    whole, like = path.read_bytes(), jax.tree.map(np.zeros_like, saved)
-    refused = 0
-    for place in range(len(whole)):
-        for change in (0x01, 0x80, 0xFF):
-            path.write_bytes(
-                whole[:place] + bytes([whole[place] ^ change]) + whole[place + 1 :]
-            )
-            try:
-                loaded = load_weights(path, like)
-            except UserError:
-                refused += 1
-            else:
-                chex.assert_trees_all_equal(loaded, saved)
-    assert refused > len(whole)
+    content, like = path.read_bytes(), jax.tree.map(np.zeros_like, saved)
+    rejected = 0
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= (0x01, 0x80, 0xFF)[place % 3]
+        path.write_bytes(changed)
+        try:
+            loaded = load_weights(path, like)
+        except UserError:
+            rejected += 1
+        else:
+            chex.assert_trees_all_equal(loaded, saved)
+    assert rejected > len(content) / 3
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.filterwarnings("default")
+def test_hostile_array_is_rejected_and_never_executed(path, content, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", content)
+    load_error(path, {"a": np.zeros(3)})
+    assert os.listdir(path.parent) == ["weights.npz"]
+
+
+def test_hostile_file_is_rejected_and_never_executed(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    path.write_bytes(pickle.dumps(Bomb()))
+    load_error(path, {"a": np.zeros(3)})
+    assert os.listdir(path.parent) == ["weights.npz"]
+
+
+def test_no_more_is_decompressed_than_needed(path, monkeypatch):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", npy(np.zeros(3)) + bytes(10_000_000))
+    most = []
+    read = zipfile.ZipExtFile.read
+
+    def watched(self, n=-1):
+        data = read(self, n)
+        most.append(len(data))
+        return data
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", watched)
+    assert (
+        load_error(path, {"a": np.zeros(3)}) == "array 'a': expected 24 bytes, got 25"
+    )
+    assert max(most) < 1000
+
+
+def test_folder_is_rejected(tmp_path):
+    assert load_error(tmp_path, {"a": np.zeros(3)}) == "damaged or not an npz file"

@@ -18,13 +18,13 @@ from interrupted import (
 )
 from test_training import named
 
-from boards import scalars
 from r2r2 import UserError, train
 from r2r2.api import finalize_config
 from r2r2.config.toml_io import to_toml
 from r2r2.storage.run_folder import create_run
 from r2r2.training.loop import fleet_members
 from r2r2.training.resume_plan import read_config
+from tensorboard_reader import scalars
 
 FLEET = tiny(seeds="6,7,8")
 

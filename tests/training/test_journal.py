@@ -3,7 +3,6 @@ import copy
 import numpy as np
 import pytest
 
-from boards import scalars
 from r2r2.api import finalize_config
 from r2r2.config.resolve import resolve
 from r2r2.config.toml_io import to_toml
@@ -12,6 +11,7 @@ from r2r2.storage.run_folder import create_run
 from r2r2.training.loop import fleet_members
 from r2r2.training.rollout import Episode
 from r2r2.training.run_log import RunLog
+from tensorboard_reader import scalars
 
 NAMES = ["cartpole-swingup_s0", "cartpole-swingup_s1"]
 

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar, cast
+from typing import IO, Any, BinaryIO, TypeVar, cast
 
 import numpy as np
 from numpy.lib import format as npy
@@ -27,54 +27,15 @@ CHUNK_BYTES = 2**22  # read at a time
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-class Sink(Protocol):
-    """A binary file to write to; it need not be seekable."""
-
-    def write(self, data: bytes, /) -> int:
-        """Write bytes."""
-        ...
-
-    def flush(self) -> None:
-        """Flush buffered bytes."""
-        ...
-
-    def close(self) -> None:
-        """Close the file."""
-        ...
-
-
-class ArrayLike(Protocol):
-    """An array or its description, as from `jax.eval_shape`."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The length of every axis."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The data type."""
-        ...
-
-
-def write_arrays(sink: Sink, arrays: Iterable[tuple[str, object]]) -> None:
+def write_arrays(
+    file: BinaryIO | io.RawIOBase, arrays: Iterable[tuple[str, object]]
+) -> None:
     """Write arrays as an uncompressed npz file, which `numpy.load` reads.
 
-    Contiguous arrays are written in chunks, without a second copy. Equal arrays give
-    equal bytes.
-
-    Raises:
-        TypeError: The dtype of an array is not boolean or numeric.
-
-    Example:
-        >>> import io
-        >>> file = io.BytesIO()
-        >>> write_arrays(file, [("replay/reward", np.zeros(3))])
-        >>> with zipfile.ZipFile(file) as archive:
-        ...     archive.namelist()
-        ['replay/reward.npy']
+    The file need not be seekable. Contiguous arrays are not copied, and equal arrays
+    give equal bytes. Only boolean and numeric dtypes can be written.
     """
-    with zipfile.ZipFile(sink, "w") as archive:
+    with zipfile.ZipFile(cast("BinaryIO", file), "w") as archive:
         for name, value in arrays:
             array = np.asarray(value, order="C")
             if array.dtype.kind not in DTYPE_KINDS:
@@ -86,11 +47,8 @@ def write_arrays(sink: Sink, arrays: Iterable[tuple[str, object]]) -> None:
 def read_arrays(path: Path) -> dict[str, NumPyArray]:
     """Return the arrays of a file that `write_arrays` wrote, by name.
 
-    No content of the file is executed, and no more memory is allocated than the file
-    is long.
-
-    Raises:
-        UserError: The file is missing, damaged, or not a regular npz file.
+    Never executes content of the file or allocates more memory than its length. Raises
+    UserError if it is missing, damaged, or not a regular npz file.
     """
     with _npz_errors(path), open_regular(path) as file:
         length = file.seek(0, 2)
@@ -102,10 +60,8 @@ def read_arrays(path: Path) -> dict[str, NumPyArray]:
                 raise UserError(f"{path}: the arrays are longer than the file")
             if len(set(names)) < len(names):
                 raise UserError(f"{path}: two arrays have the same name")
-            return {
-                name: _read_stored(archive, member)
-                for name, member in zip(names, members, strict=True)
-            }
+            arrays = [_read_stored(archive, member) for member in members]
+    return dict(zip(names, arrays, strict=True))
 
 
 def save_weights(path: Path, tree: object) -> None:
@@ -129,9 +85,6 @@ def load_weights(path: Path, like: Tree) -> Tree:
 
     Raises:
         UserError: The file is missing, damaged, or holds another tree.
-
-    Example:
-        state = load_weights(path, like=jax.eval_shape(agent.init, jax.random.key(0)))
     """
     names, leaves = flatten_tree(like)
     with (
@@ -152,7 +105,7 @@ def load_weights(path: Path, like: Tree) -> Tree:
     return cast(Tree, jax.tree.unflatten(jax.tree.structure(like), values))
 
 
-def flatten_tree(tree: object) -> tuple[list[str], list[ArrayLike]]:
+def flatten_tree(tree: object) -> tuple[list[str], list[Any]]:
     """Return the names of a tree's arrays, which are their paths, and the arrays."""
     jax = _import_jax()
     name = partial(jax.tree_util.keystr, simple=True, separator="/")
@@ -217,7 +170,7 @@ def _check_names(path: Path, members: Iterable[str], expected: Sequence[str]) ->
 
 
 def _read_like(
-    path: Path, archive: zipfile.ZipFile, name: str, like: ArrayLike
+    path: Path, archive: zipfile.ZipFile, name: str, like: Any
 ) -> NumPyArray:
     """Read an array; decompress no more of it than `like` needs."""
     info = archive.getinfo(name + SUFFIX)
@@ -226,9 +179,9 @@ def _read_like(
     with archive.open(info) as member:
         shape, fortran_order, dtype = _read_header(member)
         if shape != like.shape or dtype != like.dtype:
-            expected = f"{like.dtype}{list(like.shape)}"
-            got = f"{dtype}{list(shape)}"
-            raise UserError(f"{path}: array '{name}': expected {expected}, got {got}")
+            expected = f"expected {like.dtype}{list(like.shape)}"
+            got = f"got {dtype}{list(shape)}"
+            raise UserError(f"{path}: array '{name}': {expected}, {got}")
         size = math.prod(shape) * dtype.itemsize
         data = member.read(size + 1)
     if len(data) != size:

@@ -8,6 +8,7 @@ refers to the segments of earlier checkpoints that it still needs.
 import contextlib
 import functools
 import hashlib
+import io
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from r2r2.storage.arrays import NumPyArray, write_arrays
 from r2r2.storage.files import (
     StorageError,
     atomic_write,
+    cannot_read,
     fsync_dir,
     is_count,
     open_regular,
@@ -81,19 +83,6 @@ def write_checkpoint(folder: Path, content: CheckpointContent, keep: int) -> Che
 
     Raises:
         StorageError: The write failed; no file of the new checkpoint is left.
-
-    Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from r2r2.storage.arrays import read_arrays
-        >>> content = CheckpointContent(8, {}, {"key": np.arange(2)}, {}, {}, ())
-        >>> with tempfile.TemporaryDirectory() as run:
-        ...     written = write_checkpoint(Path(run) / CHECKPOINT_DIR, content, keep=2)
-        ...     latest, damaged = latest_valid(Path(run) / CHECKPOINT_DIR)
-        ...     read_arrays(latest.arrays)
-        {'key': array([0, 1])}
-        >>> latest == written, damaged
-        (True, [])
     """
     try:
         folder.mkdir(exist_ok=True)
@@ -155,7 +144,7 @@ def checkpoint_numbers(folder: Path) -> list[int]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(f"{folder}: cannot read: {reason(error)}") from error
+        raise cannot_read(folder, error) from error
     manifests = [name for name in names if name.endswith(MANIFEST_SUFFIX)]
     return sorted((checkpoint_number(name) or 0 for name in manifests), reverse=True)
 
@@ -214,25 +203,16 @@ def _digest_of_state(path: Path, _: tuple[int, ...]) -> str:
     return file_digest(path)
 
 
-class _HashingFile:
+class _HashingFile(io.RawIOBase):
     """A binary file that counts and hashes what is written to it."""
 
     def __init__(self, file: BinaryIO):
-        self._file, self._bytes, self._hash = file, 0, checksum()
+        self._file, self.bytes, self.hash = file, 0, checksum()
 
-    def write(self, data: bytes) -> int:
-        self._hash.update(data)
-        self._bytes += len(data)
+    def write(self, data: Any) -> int:
+        self.hash.update(data)
+        self.bytes += len(data)
         return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-    def entry(self) -> "FileEntry":
-        return FileEntry(self._bytes, self._hash.hexdigest())
 
 
 def _write(folder: Path, content: CheckpointContent) -> "CheckpointManifest":
@@ -271,7 +251,7 @@ def _write_arrays(path: Path, arrays: Mapping[str, NumPyArray]) -> "FileEntry":
         write_arrays(hashing, arrays.items())
         file.flush()
         os.fsync(file.fileno())
-    return hashing.entry()
+    return FileEntry(hashing.bytes, hashing.hash.hexdigest())
 
 
 def _segment_entries(folder: Path, names: Iterable[str]) -> dict[str, "FileEntry"]:
@@ -324,12 +304,7 @@ class CheckpointManifest(NamedTuple):
 
 
 def file_name(number: int, suffix: str) -> str:
-    """Return the name of one of a checkpoint's files.
-
-    Example:
-        >>> file_name(12, ENV_STATES)
-        '00000012.worlds.npz'
-    """
+    """Return the name of one of a checkpoint's files."""
     return f"{number:08}{suffix}"
 
 
@@ -345,12 +320,7 @@ def checkpoint_number(name: str) -> int | None:
 
 
 def serialize_manifest(manifest: CheckpointManifest) -> str:
-    """Return a manifest as the text of its file.
-
-    Raises:
-        TypeError: The metadata are not JSON values.
-        ValueError: They are too long.
-    """
+    """Return a manifest as the text of its file."""
     fields = {
         "kind": CHECKPOINT_KIND,
         "format": CHECKPOINT_FORMAT,
@@ -366,11 +336,7 @@ def serialize_manifest(manifest: CheckpointManifest) -> str:
 
 
 def read_checkpoint_manifest(folder: Path, number: int) -> CheckpointManifest:
-    """Read and verify the manifest of a checkpoint.
-
-    Raises:
-        DamagedCheckpointError: It is missing, damaged, or of another kind or format.
-    """
+    """Read and verify the manifest of a checkpoint."""
     name = file_name(number, MANIFEST_SUFFIX)
     try:
         with open_regular(folder / name) as file:
@@ -399,11 +365,7 @@ def read_checkpoint_manifest(folder: Path, number: int) -> CheckpointManifest:
 
 
 def check_sizes(folder: Path, files: Mapping[str, FileEntry]) -> None:
-    """Check that every file exists and has its length.
-
-    Raises:
-        DamagedCheckpointError: One does not.
-    """
+    """Check that every file exists and has its length."""
     for name, entry in files.items():
         try:
             with open_regular(folder / name) as file:
@@ -418,11 +380,7 @@ def check_sizes(folder: Path, files: Mapping[str, FileEntry]) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """Return the checksum of a file.
-
-    Raises:
-        DamagedCheckpointError: It cannot be read.
-    """
+    """Return the checksum of a file."""
     try:
         with open_regular(path) as file:
             return hashlib.file_digest(file, checksum).hexdigest()

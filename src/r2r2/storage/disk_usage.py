@@ -48,37 +48,30 @@ def find_runs(folder: Path) -> list[Path]:
     Symbolic links are not followed.
     """
     runs: list[Path] = []
-    pending = [folder]
-    while pending:
-        current = pending.pop()
-        if read_manifest(current):
-            runs.append(current)
-            continue
-        with contextlib.suppress(OSError), os.scandir(current) as entries:
-            names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
-            pending += [current / name for name in names]
+    for current, subfolders, _ in os.walk(folder):
+        if read_manifest(Path(current)):
+            runs.append(Path(current))
+            subfolders.clear()
     return sorted(runs)
 
 
 def run_usage(run: Path) -> RunUsage:
-    """Return the disk usage of a run; symbolic links are not followed.
-
-    Raises:
-        UserError: It is not a run.
-    """
+    """Return the disk usage of a run; symbolic links are not followed."""
     manifest = read_manifest(run)
     if manifest is None:
         raise UserError(f"{run}: not a run folder")
     sizes = {"checkpoints": 0, "weights": 0, "others": 0}
     modified = 0.0
     checkpoints = str(run / CHECKPOINT_DIR) + os.sep
-    for entry in _walk_files(run):
-        with contextlib.suppress(OSError):  # deleted in the meantime
-            status = entry.stat(follow_symlinks=False)
-            kind = "weights" if entry.name == "weights.npz" else "others"
-            kind = "checkpoints" if entry.path.startswith(checkpoints) else kind
-            sizes[kind] += status.st_size
-            modified = max(modified, status.st_mtime)
+    for folder, subfolders, files in os.walk(run):
+        links = [x for x in subfolders if os.path.islink(os.path.join(folder, x))]
+        kind = "checkpoints" if f"{folder}{os.sep}".startswith(checkpoints) else None
+        for name in (*links, *files):
+            with contextlib.suppress(OSError):  # deleted in the meantime
+                status = os.lstat(os.path.join(folder, name))
+                other = "weights" if name == "weights.npz" else "others"
+                sizes[kind or other] += status.st_size
+                modified = max(modified, status.st_mtime)
     return RunUsage(run, manifest, is_locked(run), **sizes, modified=modified)
 
 
@@ -105,9 +98,7 @@ def total_bytes(paths: Iterable[Path]) -> int:
 def delete_checkpoints(usage: RunUsage, files: Iterable[Path]) -> None:
     """Delete files that `removable_checkpoints` returned.
 
-    Raises:
-        UserError: The run is in use or has changed.
-        StorageError: A file cannot be deleted.
+    Raises UserError if the run is in use or has changed.
     """
     files = list(files)
     with _lock_unchanged(usage):
@@ -121,9 +112,7 @@ def delete_checkpoints(usage: RunUsage, files: Iterable[Path]) -> None:
 def delete_run(usage: RunUsage) -> None:
     """Delete a run and its folder; symbolic links are deleted, not followed.
 
-    Raises:
-        UserError: The run is in use or has changed.
-        StorageError: A file cannot be deleted.
+    Raises UserError if the run is in use or has changed.
     """
     try:
         with _lock_unchanged(usage):
@@ -152,15 +141,3 @@ def _delete(path: Path) -> None:
         path.unlink()
     else:
         shutil.rmtree(path)
-
-
-def _walk_files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield all entries below a folder that are not folders."""
-    pending = [str(folder)]
-    while pending:
-        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
-                else:
-                    yield entry

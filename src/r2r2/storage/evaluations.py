@@ -51,11 +51,7 @@ def truncate_evaluations(path: Path, length: int) -> None:
 
 
 def read_evaluations(path: Path) -> list[Row]:
-    """Return the rows of a table; an incomplete last line is ignored.
-
-    Raises:
-        UserError: The file cannot be read, or a line is damaged.
-    """
+    """Return the rows of a table; an incomplete last line is ignored."""
     lines = read_lines(path)
     if lines[:1] != [HEADER]:
         raise damaged_line(path, 1, f"not the header '{HEADER}'")
@@ -74,11 +70,7 @@ def _format_row(row: Row) -> str:
 
 
 def parse_row(path: Path, number: int, line: str) -> Row:
-    """Return one line of a table, other than the header, as a row.
-
-    Raises:
-        UserError: The line is damaged; the error names the file and the line number.
-    """
+    """Return one line of a table, other than the header, as a row."""
     try:
         (cells,) = csv.reader([line], strict=True)
         exp_name, env_name, seed, metric, env_step, value = cells

@@ -11,14 +11,13 @@ from typing import NamedTuple, NoReturn, Self, cast
 
 import numpy as np
 
-from r2r2.config.errors import UserError
 from r2r2.storage.files import (
     append_line,
+    cannot_read,
     damaged_line,
     open_log,
     open_regular,
     read_lines,
-    reason,
     storage_errors,
 )
 
@@ -49,11 +48,6 @@ class EventLog:
     run as a whole), `env_step`, `decision_step`, `update_step` and its own fields.
     A float that is not finite is written as the string "nan", "inf" or "-inf", because
     JSON has no such numbers; `float()` reads both. A field may be a list of floats.
-
-    Example:
-        with EventLog(folder.events) as log:
-            steps = StepCounts(1000, 1000, 0)
-            log.write("episode", steps, "Hopper-v5_s0", {"return": 12.5})
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic):
@@ -68,11 +62,7 @@ class EventLog:
         member: str | None = None,
         fields: Mapping[str, FieldValue] | None = None,
     ) -> None:
-        """Append one event and flush it to the operating system.
-
-        Raises:
-            StorageError: The write failed, for example because the disk is full.
-        """
+        """Append one event and flush it to the operating system."""
         fields = fields or {}
         if reserved := [name for name in COMMON_FIELDS if name in fields]:
             raise ValueError(f"{reserved[0]!r} is a reserved field of an event")
@@ -117,21 +107,13 @@ def _json_value(value: object) -> object:
 
 
 def read_events(path: Path) -> list[dict[str, object]]:
-    """Return the events of a log, oldest first; an incomplete last line is ignored.
-
-    Raises:
-        UserError: The file cannot be read, or a line is damaged.
-    """
+    """Return the events of a log, oldest first; an incomplete last line is ignored."""
     lines = enumerate(read_lines(path), start=1)
     return [parse_event(path, number, line) for number, line in lines]
 
 
 def parse_event(path: Path, number: int, line: str) -> dict[str, object]:
-    """Return the fields of one line of a log.
-
-    Raises:
-        UserError: The line is damaged; the error names the file and the line number.
-    """
+    """Return the fields of one line of a log."""
     try:
         event: object = json.loads(line, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
@@ -192,11 +174,7 @@ class LogTail:
         self._offset, self._number, self._context = 0, 0, b""
 
     def read(self) -> TailUpdate:
-        """Return the complete lines since the last call; a missing log is empty.
-
-        Raises:
-            UserError: The log exists and cannot be read.
-        """
+        """Return the complete lines since the last call; a missing log is empty."""
         try:
             return self._read()
         except FileNotFoundError:
@@ -204,8 +182,7 @@ class LogTail:
             self._reset()
             return TailUpdate(restarted, [], None)
         except OSError as error:
-            why = reason(error)
-            raise UserError(f"{self._path}: cannot read: {why}") from error
+            raise cannot_read(self._path, error) from error
 
     def _read(self) -> TailUpdate:
         lines: list[tuple[int, str]] = []

@@ -21,21 +21,22 @@ class StorageError(Exception):
     """A file of a run cannot be written or deleted; the text is one sentence.
 
     Unlike a `UserError` it does not come from the input: the disk is full, for example.
-
-    Example:
-        >>> str(StorageError("runs/x: cannot write: No space left on device"))
-        'runs/x: cannot write: No space left on device'
     """
 
 
 def reason(error: OSError) -> str:
-    """Return the operating system's message without the file name.
-
-    Example:
-        >>> reason(OSError(28, "No space left on device", "runs/x/events.jsonl"))
-        'No space left on device'
-    """
+    """Return the operating system's message without the file name."""
     return error.strerror or str(error) or type(error).__name__
+
+
+def cannot_read(path: Path, error: OSError) -> UserError:
+    """Return the error for a file that cannot be read."""
+    return UserError(f"{path}: cannot read: {reason(error)}")
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    """Return the error for a file that cannot be written."""
+    return UserError(f"{path}: cannot write: {reason(error)}")
 
 
 # Writing
@@ -71,9 +72,6 @@ def atomic_write(path: Path, data: bytes | str) -> None:
     """Write a file so that readers, even after a crash, see the old or the new content.
 
     Text is written as UTF-8.
-
-    Raises:
-        OSError: The disk is full, or the folder is missing or not writable.
     """
     with atomic_open(path) as file:
         file.write(data.encode() if isinstance(data, str) else data)
@@ -118,9 +116,6 @@ def open_regular(path: Path) -> io.BufferedReader:
 
     Symbolic links could lead out of the run folder, and opening a pipe could block
     forever, so neither is opened.
-
-    Raises:
-        OSError: The file is missing or not a regular file.
     """
     return open(_open_descriptor(path, os.O_RDONLY), "rb")
 
@@ -137,11 +132,7 @@ def _open_descriptor(path: Path, flags: int) -> int:
 
 
 def read_regular(path: Path, max_bytes: int = 2**26) -> bytes:
-    """Return the content of a regular file of limited size.
-
-    Raises:
-        OSError: As `open_regular`, or the file is longer than `max_bytes`.
-    """
+    """Return the content of a regular file of limited size."""
     with open_regular(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -156,9 +147,6 @@ def open_log(path: Path) -> BinaryIO:
     """Open a log for appending and cut off an incomplete last line.
 
     A killed process leaves such a line; the next one would be appended to it.
-
-    Raises:
-        OSError: The file cannot be opened or is not a regular file.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
     file = open(_open_descriptor(path, flags), "a+b")
@@ -175,16 +163,12 @@ def append_line(file: BinaryIO, line: str) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a log; an incomplete last line is ignored.
-
-    Raises:
-        UserError: The file cannot be read, or a line is not UTF-8.
-    """
+    """Return the lines of a log; an incomplete last line is ignored."""
     try:
         with open_regular(path) as file:
             complete = file.read().split(b"\n")[:-1]
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {reason(error)}") from error
+        raise cannot_read(path, error) from error
     lines: list[str] = []
     for number, line in enumerate(complete, start=1):
         try:
@@ -195,12 +179,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def damaged_line(path: Path, number: int, why: str) -> UserError:
-    """Return the error for one line of a log; lines count from 1.
-
-    Example:
-        >>> str(damaged_line(Path("events.jsonl"), 3, "not valid JSON"))
-        'events.jsonl: line 3 is damaged: not valid JSON'
-    """
+    """Return the error for one line of a log; lines count from 1."""
     return UserError(f"{path}: line {number} is damaged: {why}")
 
 
@@ -232,26 +211,14 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def parse_count(name: str, value: object) -> int:
-    """Return a JSON field as a count.
-
-    Raises:
-        ValueError: `is_count` is false.
-    """
+    """Return a JSON field as a count."""
     if not is_count(value):
         raise ValueError(f"{name}: expected an integer >= 0, got {value!r:.40}")
     return value
 
 
 def parse_number(name: str, value: object) -> float:
-    """Return a JSON field as a float; events write non-finite numbers as strings.
-
-    Raises:
-        ValueError: It is neither a number nor "nan", "inf" or "-inf".
-
-    Example:
-        >>> parse_number("x", 2), parse_number("x", "-inf")
-        (2.0, -inf)
-    """
+    """Return a JSON field as a float; events write non-finite numbers as strings."""
     if is_number(value) or value in ("nan", "inf", "-inf"):
         return float(cast(float, value))
     raise ValueError(f"{name}: expected a number, got {value!r:.40}")
@@ -266,12 +233,7 @@ REPORT_KIND = "r2r2 report"
 def check_report_dir(path: Path, names: Collection[str]) -> None:
     """Check that a report can be written to a folder without deleting other files.
 
-    Args:
-        path: the folder; it may be missing, empty or an earlier report.
-        names: the entries of a report.
-
-    Raises:
-        UserError: The folder contains something else.
+    The folder may be missing, empty or an earlier report, whose entries are `names`.
     """
     try:
         if not path.exists() and not path.is_symlink():
@@ -280,7 +242,7 @@ def check_report_dir(path: Path, names: Collection[str]) -> None:
             raise UserError(f"{path}: not a folder; choose another --out")
         entries = sorted(entry.name for entry in path.iterdir())
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
     report = read_json_object(path / REPORT_FILE) or {}
     if entries and report.get("kind") != REPORT_KIND:
         raise UserError(f"{path}: not empty and not a report; choose another --out")
@@ -297,15 +259,8 @@ def atomic_dir(
 ) -> Generator[Path]:
     """Yield a new folder that replaces the report at `path` if the block succeeds.
 
-    After an error or an interruption the old folder is unchanged.
-
-    Args:
-        path: a folder that `check_report_dir` accepts.
-        facts: content of the folder's `report.json`, which marks it as a report.
-        names: the entries of a report.
-
-    Raises:
-        UserError: The folder cannot be written, or something else was put there.
+    `check_report_dir` must accept the folder. After an error or an interruption it is
+    unchanged. `facts` are written to `report.json`, which marks it as a report.
     """
     target, token = path.absolute(), secrets.token_hex(4)
     # Next to the target, because a folder is renamed within one file system only.
@@ -319,7 +274,7 @@ def atomic_dir(
         check_report_dir(path, names)
         _swap(target, new, old)
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
@@ -334,7 +289,3 @@ def _swap(path: Path, new: Path, old: Path) -> None:
         if old.exists() and not path.exists():
             old.rename(path)
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _cannot_write(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot write: {reason(error)}")

@@ -15,10 +15,11 @@ from r2r2.config.errors import UserError
 from r2r2.config.toml_io import LONGEST, parse_toml
 from r2r2.storage.files import (
     atomic_write,
+    cannot_read,
+    cannot_write,
     open_regular,
     read_json_object,
     read_regular,
-    reason,
 )
 
 CONFIG_FILE = "config.toml"
@@ -33,15 +34,7 @@ Status = Literal["running", "finished"]
 
 
 class RunFolder(NamedTuple):
-    """The files of a run; made by `create_run` or `open_run`.
-
-    Example:
-        if not overwrite and is_finished(path, config_text):
-            return
-        folder = create_run(path, config_text, [m.name for m in members], overwrite)
-        ...
-        folder.finish()
-    """
+    """The files of a run; made by `create_run` or `open_run`."""
 
     path: Path
     members: tuple[str, ...]
@@ -85,16 +78,12 @@ class RunFolder(NamedTuple):
         return self.path / member
 
     def config_text(self) -> str:
-        """Return the resolved config as it was given to `create_run`.
-
-        Raises:
-            UserError: It cannot be read.
-        """
+        """Return the resolved config as it was given to `create_run`."""
         path = self.path / CONFIG_FILE
         try:
             return read_regular(path, LONGEST).decode()
         except OSError as error:
-            raise UserError(f"{path}: cannot read: {reason(error)}") from error
+            raise cannot_read(path, error) from error
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: cannot read: not valid UTF-8") from error
 
@@ -134,16 +123,12 @@ def create_run(
         for member in members:
             (path / member).mkdir()
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
     return RunFolder(path, tuple(members))
 
 
 def reopen_run(path: Path, config_text: str) -> RunFolder:
-    """Open a run to resume it, and write its config, which may have more steps.
-
-    Raises:
-        UserError: It is not a run of this format, or it cannot be written.
-    """
+    """Open a run to resume it, and write its config, which may have more steps."""
     folder = open_run(path)
     try:
         _check_entries(path)
@@ -152,21 +137,17 @@ def reopen_run(path: Path, config_text: str) -> RunFolder:
         for member in folder.members:
             (path / member).mkdir(exist_ok=True)
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
     return folder
 
 
 def open_run(path: Path) -> RunFolder:
-    """Open an existing run, finished or not.
-
-    Raises:
-        UserError: There is no run that this version can read.
-    """
+    """Open an existing run, finished or not."""
     try:
         exists = path.exists()
         has_manifest = path.is_dir() and (path / MANIFEST_FILE).exists()
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {reason(error)}") from error
+        raise cannot_read(path, error) from error
     if not exists:
         raise UserError(f"{path}: does not exist")
     if not has_manifest:
@@ -260,10 +241,6 @@ def _delete_contents(path: Path) -> None:
             entry.unlink()
 
 
-def _cannot_write(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot write: {reason(error)}")
-
-
 # The manifest, which marks a folder as a run
 
 
@@ -331,22 +308,11 @@ def lock_run(run: Path, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
     """Keep other processes from training or cleaning a run during the block.
 
     The system releases the lock of a process that dies.
-
-    Raises:
-        UserError: Another process holds the lock, or the folder cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as run:
-        ...     with lock_run(Path(run)):
-        ...         inside = is_locked(Path(run))
-        ...     inside, is_locked(Path(run))
-        (True, False)
     """
     try:
         descriptor = _acquire(run, timeout)
     except OSError as error:
-        raise _cannot_write(run, error) from error
+        raise cannot_write(run, error) from error
     try:
         with contextlib.suppress(OSError):  # locking works on a full disk, too
             os.ftruncate(descriptor, 0)
@@ -372,11 +338,7 @@ def is_locked(run: Path) -> bool:
 
 
 def check_unlocked(run: Path) -> None:
-    """Check that no process holds the lock of a run.
-
-    Raises:
-        UserError: A process does.
-    """
+    """Check that no process holds the lock of a run."""
     if is_locked(run):
         raise _in_use(run)
 

@@ -31,24 +31,7 @@ def require_tensorboard() -> None:
 
 
 class TensorBoardWriter:
-    """Writes TensorBoard's files, in one folder per member.
-
-    Args:
-        path: the folder for all of them.
-        clock: seconds, to decide when to flush.
-
-    Raises:
-        UserError: tensorboardX is not installed.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     board = TensorBoardWriter(Path(folder))
-        ...     board.write("episode", 1000, "Hopper-v5_s0", {"return": 12.5})
-        ...     board.close()
-        ...     [path.name for path in Path(folder).iterdir()]
-        ['Hopper-v5_s0']
-    """
+    """Writes TensorBoard's files, in one folder per member."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic):
         require_tensorboard()
@@ -83,15 +66,7 @@ class TensorBoardWriter:
         fields: Mapping[str, FieldValue],
         wall_time: float | None = None,
     ) -> None:
-        """Add the numbers of an event as `event/field`; skip booleans and strings.
-
-        Args:
-            event: name of the event.
-            env_step: environment step.
-            member: name of the member; None for the run as a whole.
-            fields: the event's own fields.
-            wall_time: seconds since 1970; by default now.
-        """
+        """Add the numbers of an event as `event/field`; skip booleans and strings."""
         values = {name: _as_number(value) for name, value in fields.items()}
         numbers = {name: value for name, value in values.items() if value is not None}
         if numbers:

@@ -9,17 +9,7 @@ from typing import Any, cast
 
 import jax
 
-PACKAGES = (
-    "r2r2",
-    "jax",
-    "jaxlib",
-    "numpy",
-    "mujoco",
-    "dm_control",
-    "gymnasium",
-    "equinox",
-    "optax",
-)
+PACKAGES = "r2r2 jax jaxlib numpy mujoco dm_control gymnasium equinox optax".split()
 
 # JAX's signatures refer to jaxlib types that mypy does not know.
 _untyped_jax = cast("Any", jax)
@@ -44,12 +34,7 @@ def versions() -> dict[str, str]:
 
 
 def package_version(package: str) -> str:
-    """Return the version of an installed package, or "absent".
-
-    Example:
-        >>> package_version("no-such-package")
-        'absent'
-    """
+    """Return the version of an installed package, or "absent"."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -29,23 +29,9 @@ def check_video_path(path: Path) -> None:
 
 
 def write_mp4(path: Path, frames: Iterable[NDArray[np.uint8]], fps: float) -> int:
-    """Write frames of equal size as a video, atomically, and return their number.
+    """Write frames of shape [rows, columns, 3] as a video; return their number.
 
     An odd last row or column is cut off, because the pixel format needs even sizes.
-
-    Args:
-        path: the file; an existing one is replaced.
-        frames: arrays of shape [rows, columns, 3].
-        fps: frames per second.
-
-    Raises:
-        UserError: The video cannot be written.
-
-    Example:
-        >>> dark = np.zeros((16, 16, 3), dtype=np.uint8)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_mp4(Path(folder) / "dark.mp4", [dark, dark], fps=25)
-        2
     """
     check_video_path(path)
     rest = iter(frames)

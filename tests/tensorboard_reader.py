@@ -1,4 +1,4 @@
-"""TensorBoard's files read back, without TensorBoard."""
+"""Read TensorBoard files without TensorBoard."""
 
 import struct
 
@@ -7,7 +7,7 @@ from tensorboardX.record_writer import masked_crc32c
 
 
 def records(path):
-    """The records of a file: length, its checksum, data, its checksum."""
+    """Yield the records of a file: length, its checksum, data, its checksum."""
     content, place = path.read_bytes(), 0
     while place < len(content):
         head = content[place : place + 8]
@@ -22,12 +22,12 @@ def records(path):
 
 
 def scalars(folder):
-    """What TensorBoard shows of a folder: (step, name, value)."""
+    """Return what TensorBoard shows of a folder: (step, name, value)."""
     (path,) = folder.iterdir()
     assert path.name.startswith("events.out.tfevents.")
     first, *events = records(path)
     assert first.file_version == "brain.Event:2"
-    # Such a beginning voids what an open TensorBoard has read: it is in this file.
+    # After a resume, the first event makes an open TensorBoard discard old data.
     if events and events[0].HasField("session_log"):
         assert events[0].session_log.status == events[0].session_log.START
         assert events.pop(0).step == 0

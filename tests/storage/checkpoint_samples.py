@@ -1,4 +1,4 @@
-"""Contents of checkpoints that tests write, also from a process that is killed."""
+"""Checkpoint contents for tests, also for a writer process that gets killed."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ from r2r2.storage.checkpoints import (
 
 
 def content(step, needs=(), size=50):
-    """What differs in every part from that of another step."""
+    """Return a content that differs from that of any other step in every part."""
     arrays = {"actor/kernel": np.full((2, size), step, np.float32)}
     arrays["key"] = np.arange(4, dtype=np.uint32) + step
     worlds = {"0/qpos": np.full(3, step / 3), "0/done": np.array(step % 2 == 0)}
@@ -28,26 +28,26 @@ def content(step, needs=(), size=50):
     return CheckpointContent(step, notes, arrays, worlds, segment, tuple(needs))
 
 
-def assert_whole(found, size=50, segments=None):
-    """A checkpoint holds what `content` gave for its step, in every part."""
-    wanted = content(found.step, size=size)
-    assert found.metadata == wanted.metadata
-    assert_same(read_arrays(found.arrays), wanted.arrays)
-    assert_same(read_arrays(found.env_states), wanted.env_states)
-    for path in found.segments:
+def assert_intact(latest, size=50, segments=None):
+    """Check that a checkpoint has the content of its step."""
+    wanted = content(latest.step, size=size)
+    assert latest.metadata == wanted.metadata
+    assert_same(read_arrays(latest.arrays), wanted.arrays)
+    assert_same(read_arrays(latest.env_states), wanted.env_states)
+    for path in latest.segments:
         step = int(path.name[:8]) if segments is None else segments[path.name]
         assert_same(read_arrays(path), content(step, size=size).replay_segment)
 
 
-def assert_same(found, wanted):
-    assert list(found) == list(wanted)
+def assert_same(latest, wanted):
+    assert list(latest) == list(wanted)
     for name, array in wanted.items():
-        assert found[name].dtype == array.dtype, name
-        np.testing.assert_array_equal(found[name], array, strict=True)
+        assert latest[name].dtype == array.dtype, name
+        np.testing.assert_array_equal(latest[name], array, strict=True)
 
 
-def write_for_ever(folder, size):
-    """Checkpoints whose step is their number, each with the two segments before it."""
+def write_forever(folder, size):
+    """Write checkpoints of two earlier segments each, forever."""
     newest, _ = latest_valid(folder)
     while True:
         before = [] if newest is None else [path.name for path in newest.segments[-2:]]
@@ -59,4 +59,4 @@ def write_for_ever(folder, size):
 
 
 if __name__ == "__main__":
-    write_for_ever(Path(sys.argv[1]), int(sys.argv[2]))
+    write_forever(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Videos read back, as a player would show them."""
+"""Decode videos with ffmpeg."""
 
 import re
 import subprocess
@@ -8,8 +8,8 @@ import imageio_ffmpeg
 import numpy as np
 
 
-class Read(NamedTuple):
-    stream: str  # what ffmpeg says of it
+class DecodedVideo(NamedTuple):
+    stream: str  # as described by ffmpeg
     fps: float
     frames: np.ndarray  # [count, rows, columns, 3]
 
@@ -22,4 +22,4 @@ def read_video(path):
     columns, rows = map(int, re.search(r", (\d+)x(\d+)", stream).groups())
     fps = float(re.search(r"([\d.]+) fps", stream).group(1))
     frames = np.frombuffer(done.stdout, np.uint8).reshape(-1, rows, columns, 3)
-    return Read(stream, fps, frames)
+    return DecodedVideo(stream, fps, frames)
