@@ -134,13 +134,18 @@ def test_missing_module_is_reported():
 
 
 def test_agent_config_defaults_and_required_settings():
-    config = AgentConfig("mine")
+    @dataclasses.dataclass(frozen=True)
+    class Mine(AgentConfig):
+        batch_size: int = 8
+        discount: float = 0.9
+
+    config = Mine("mine")
     assert config.representation is config.normalization is None
     assert not config.policy_checkpoints
     assert not config.depends_on_run_length
     assert config.for_task(TaskInfo("Hopper-v5", "gymnasium", lambda: None)) is config
-    with pytest.raises(NotImplementedError, match="AgentConfig must define batch_size"):
-        _ = config.batch_size
+    with pytest.raises(TypeError, match="batch_size"):
+        AgentConfig("incomplete")
 
 
 @pytest.mark.parametrize(

@@ -20,44 +20,33 @@ DEFAULT_AGENT = "td7+r2r2"
 
 @dataclasses.dataclass(frozen=True)
 class AgentSpec:
-    """An agent as the program knows it: its config, its algorithm and its defaults.
-
-    Attributes:
-        name: value of `--agent`; ignored where the agent is named by its module.
-        config: default settings.
-        make: function `(config, spec, utd) -> Agent`, or its import path
-            "module:function", which is imported when an agent is made.
-        warmup: decision steps of random actions before training.
-        preset: fields that `--quick` changes: a small network for a small task.
-        description: one line for `r2r2 list agents`.
-        base: name of the agent that this one adds R2R2 to.
+    """An agent: its algorithm and its defaults.
 
     Example:
         >>> AGENTS["td7+r2r2"].base, AGENTS["td7+r2r2"].warmup
         ('td7', 25000)
     """
 
-    name: str
-    config: AgentConfig
+    name: str  # value of --agent, unless the agent is given as module:NAME
+    config: AgentConfig  # default settings
+    # (config, spec, utd) -> Agent, or where to import that from: "module:function"
     make: str | Callable[[Any, Any, int], Any]
-    warmup: int = 5_000
+    warmup: int = 5_000  # decision steps of random actions before training
+    # Fields that --quick sets: a small network for a small task.
     preset: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    description: str = ""
-    base: str | None = None
+    description: str = ""  # one line for `r2r2 list agents`
+    base: str | None = None  # the agent without R2R2, for comparisons
 
 
 AGENTS: dict[str, AgentSpec] = {}
 
 
 def register_agent(spec: AgentSpec, replace: bool = False) -> AgentSpec:
-    """Make an agent available by its name, in this process.
+    """Make an agent available by its name in this process, and return it.
 
     Args:
-        spec: the agent.
+        spec: the agent; its config gets its name.
         replace: whether to replace an agent of the same name.
-
-    Returns:
-        The agent, with its name in its config.
 
     Raises:
         UserError: The name is taken or not usable.
@@ -85,10 +74,6 @@ def agent_spec(name: str) -> AgentSpec:
 
     Raises:
         UserError: There is no such agent.
-
-    Example:
-        >>> agent_spec("simbav2").description
-        'SimbaV2: SAC with hyperspherical weights and categorical critics'
     """
     if ":" in name:
         return _imported(name)
@@ -145,11 +130,9 @@ def _named(spec: AgentSpec, name: str) -> AgentSpec:
 # Small networks learn faster with larger learning rates, more exploration and a
 # shorter horizon; `benchmarks/quick.py` measures what these settings reach.
 _SMALL_BATCH = {"agent.batch_size": 128, "agent.discount": 0.98}
-_RATES = {
-    "agent.encoder_rate": 1e-3,
-    "agent.critic_rate": 1e-3,
-    "agent.actor_rate": 1e-3,
-}
+_RATES = dict.fromkeys(
+    ("agent.encoder_rate", "agent.critic_rate", "agent.actor_rate"), 1e-3
+)
 _TD7_PRESET = {
     "agent.width": 64,
     "agent.latent": 64,

@@ -1,5 +1,6 @@
 """Base class of agent configs, and the parts that several agents share."""
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, Self
@@ -25,12 +26,8 @@ class Representation:
     """
 
     lambda_spl: float = option(1.0, "weight of self-prediction, L_SPL", NON_NEGATIVE)
-    lambda_rr: float = option(
-        0.0, "weight of redundancy reduction, L_RR; 0 removes the term", NON_NEGATIVE
-    )
-    lambda_var: float = option(
-        0.0, "weight of the variance hinge, L_Var; 0 removes the term", NON_NEGATIVE
-    )
+    lambda_rr: float = option(0.0, "weight of redundancy, L_RR; 0: off", NON_NEGATIVE)
+    lambda_var: float = option(0.0, "weight of variance, L_Var; 0: off", NON_NEGATIVE)
     variance_threshold: float = option(
         1.0, "v_th, the standard deviation above which the hinge is 0", POSITIVE
     )
@@ -57,23 +54,15 @@ ADAM = Adam()
 class AssessmentConfig:
     """Number of episodes that assess a policy before it may become the checkpoint."""
 
-    early_episodes: int = option(
-        1, "episodes per assessment before the switch", at_least(1)
-    )
-    late_episodes: int = option(
-        20, "episodes per assessment after the switch", at_least(1)
-    )
-    switch: int = option(
-        750_000, "when to switch, in the unit that `count` names", at_least(0)
-    )
+    early_episodes: int = option(1, "episodes of an early assessment", at_least(1))
+    late_episodes: int = option(20, "episodes of a late assessment", at_least(1))
+    switch: int = option(750_000, "when late assessments start", at_least(0))
     count: str = option(
         "updates",
         "unit of `switch`: updates (as released) or decisions trained on",
         one_of("updates", "decisions"),
     )
-    reset_weight: float = option(
-        0.9, "factor applied to the best score at the switch", between(0, 1)
-    )
+    reset_weight: float = option(0.9, "factor on the best score then", between(0, 1))
 
 
 ASSESSMENT = AssessmentConfig()
@@ -96,12 +85,12 @@ class TaskInfo(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class AgentConfig:
+class AgentConfig(abc.ABC):
     """Base class of agent configs: what the rest of the program asks of every agent.
 
     A subclass is a frozen dataclass whose fields become command-line options and TOML
-    keys. It must define `name`, `batch_size` and `discount`, and overrides any of the
-    properties below, as a property or as a field.
+    keys. It defines `batch_size` and `discount`, and may override the other properties,
+    each as a field or as a property.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -115,14 +104,14 @@ class AgentConfig:
     name: str = ""
 
     @property
+    @abc.abstractmethod
     def batch_size(self) -> int:
         """Transitions per update."""
-        raise NotImplementedError(f"{type(self).__name__} must define batch_size")
 
     @property
+    @abc.abstractmethod
     def discount(self) -> float:
         """Discount factor of the critics."""
-        raise NotImplementedError(f"{type(self).__name__} must define discount")
 
     @property
     def policy_checkpoints(self) -> bool:
@@ -154,10 +143,10 @@ class AgentConfig:
         """Whether a schedule ends with the run, so that a run cannot be extended."""
         return False
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027
         """Raise a `UserError` if fields contradict each other."""
 
     def for_task(self, task: TaskInfo) -> Self:
-        """Return the config with automatic settings resolved for a task."""
+        """Return the config with its automatic settings resolved for a task."""
         del task
         return self

@@ -28,6 +28,14 @@ QUICK_TASK = {
 QUICK_TARGET = 500
 
 
+@dataclasses.dataclass(frozen=True)
+class SavedAgentConfig(AgentConfig):
+    """Settings of an agent that cannot be imported, as a run folder holds them."""
+
+    batch_size: int = 0
+    discount: float = 0.0
+
+
 def default_config(agent: str) -> RunConfig:
     """Return the default config of an agent.
 
@@ -172,7 +180,7 @@ def _opaque_agent(name: str, values: Mapping[str, Any]) -> AgentConfig:
             for head in heads:
                 table = table.setdefault(head, {})
             table[key] = value
-    config: AgentConfig = _as_dataclass(settings, (AgentConfig,))
+    config: AgentConfig = _as_dataclass(settings, (SavedAgentConfig,))
     return dataclasses.replace(config, name=name)
 
 

@@ -71,29 +71,21 @@ class RunConfig:
     )
     replay_size: int = option(1_000_000, "replay rows per member", at_least(4))
     action_repeat: int = option(
-        0,
-        "environment steps per decision; 0: 1 on Gymnasium, 2 on DMC",
-        at_least(0),
+        0, "environment steps per decision; 0: 1 on Gymnasium, 2 on DMC", at_least(0)
     )
     eval_every: int = option(
         10_000, "decision steps between points of the learning curve", at_least(1)
     )
     eval_episodes: int = option(10, "episodes per evaluation", EPISODES)
     eval_average: int = option(
-        1,
-        "evaluations averaged into a point, evenly spaced (the release uses 2)",
-        at_least(1),
+        1, "evaluations averaged into a point (the release uses 2)", at_least(1)
     )
-    log_every: int = option(
-        1_000, "decision steps between logged training metrics", at_least(1)
-    )
+    log_every: int = option(1_000, "decision steps between logged losses", at_least(1))
     env_timeout: float = option(
         60.0, "seconds that an environment in a worker may take per step", POSITIVE
     )
     env_faults: int = option(
-        10,
-        "environment failures that a member survives; one more stops it",
-        between_whole(0, 500),
+        10, "environment failures before a member is stopped", between_whole(0, 500)
     )
     precision: str = option(
         "mixed",

@@ -42,17 +42,6 @@ BLOCKS, EXPANSION = between_whole(1, 100), between_whole(1, 64)
 SUITE_CRITICS = {"gymnasium": 2, "dmc": 1}
 
 
-def discount_for(length: int) -> float:
-    """Return the discount for an episode of `length` decision steps.
-
-    Example:
-        >>> discount_for(1000), discount_for(500)
-        (0.995, 0.99)
-    """
-    horizon = length / 5
-    return min(max((horizon - 1) / horizon, 0.95), 0.995)
-
-
 @dataclasses.dataclass(frozen=True)
 class SimbaV2Config(AgentConfig):
     """SimbaV2 (Lee et al., 2025): SAC on the hypersphere, categorical critics.
@@ -67,17 +56,10 @@ class SimbaV2Config(AgentConfig):
     actor_blocks: int = option(1, "residual blocks of the actor", BLOCKS)
     critic_width: int = option(512, "features of the critic layers", size(1))
     critic_blocks: int = option(2, "residual blocks of a critic", BLOCKS)
-    expansion: int = option(
-        4, "width of the inner layer of a block, relative to its input", EXPANSION
-    )
-    shift: float = option(
-        3.0, "c_shift, the constant appended to network inputs", POSITIVE
-    )
+    expansion: int = option(4, "expansion factor of a block", EXPANSION)
+    shift: float = option(3.0, "c_shift, a constant appended to inputs", POSITIVE)
     critics: int = option(
-        0,
-        "number of critics, of which the minimum is used; 0: two on Gymnasium, one on "
-        "DMC",
-        CRITICS,
+        0, "number of critics; 0: two on Gymnasium, one on DMC", CRITICS
     )
     bins: int = option(101, "atoms of the return distribution", size(2))
     lowest_value: float = option(-5.0, "value of the first atom", FINITE)
@@ -90,41 +72,28 @@ class SimbaV2Config(AgentConfig):
         between(0, 1),
     )
     first_rate: float = option(1e-4, "initial learning rate", POSITIVE)
-    last_rate: float = option(
-        5e-5,
-        "final learning rate, reached linearly at the end of the run",
-        NON_NEGATIVE,
-    )
-    target_rate: float = option(
-        0.005, "Polyak coefficient tau of the target networks", between(0, 1)
-    )
+    last_rate: float = option(5e-5, "learning rate at the run's end", NON_NEGATIVE)
+    target_rate: float = option(0.005, "Polyak coefficient of targets", between(0, 1))
     temperature: float = option(0.01, "initial entropy temperature", POSITIVE)
     target_entropy: float = option(-0.5, "target entropy per action dimension", FINITE)
-    lowest_log_std: float = option(
-        -10.0, "minimum log standard deviation of actions", FINITE
-    )
-    highest_log_std: float = option(
-        2.0, "maximum log standard deviation of actions", FINITE
-    )
+    lowest_log_std: float = option(-10.0, "minimum log std of actions", FINITE)
+    highest_log_std: float = option(2.0, "maximum log std of actions", FINITE)
     return_limit: float = option(
         5.0, "bound on the largest return so far, after reward scaling", POSITIVE
     )
-
     adam: Adam = ADAM
 
     @property
     def actor_tower(self) -> NetworkSizes:
         """Sizes of the actor."""
-        return NetworkSizes(
-            self.actor_width, self.actor_blocks, self.expansion, self.shift
-        )
+        sizes = self.actor_width, self.actor_blocks
+        return NetworkSizes(*sizes, self.expansion, self.shift)
 
     @property
     def critic_tower(self) -> NetworkSizes:
         """Sizes of a critic."""
-        return NetworkSizes(
-            self.critic_width, self.critic_blocks, self.expansion, self.shift
-        )
+        sizes = self.critic_width, self.critic_blocks
+        return NetworkSizes(*sizes, self.expansion, self.shift)
 
     @property
     def normalization(self) -> Normalization:
@@ -138,13 +107,14 @@ class SimbaV2Config(AgentConfig):
 
     def check(self) -> None:
         """Check that the ranges of values and of log deviations are not empty."""
-        for low, high in (
-            ("lowest_value", "highest_value"),
-            ("lowest_log_std", "highest_log_std"),
-        ):
-            if not getattr(self, low) < getattr(self, high):
-                limit = f"less than agent.{high} ({getattr(self, high)})"
-                raise invalid_value(f"agent.{low}", limit, getattr(self, low))
+        for name in ("value", "log_std"):
+            low, high = (
+                getattr(self, f"lowest_{name}"),
+                getattr(self, f"highest_{name}"),
+            )
+            if not low < high:
+                limit = f"less than agent.highest_{name} ({high})"
+                raise invalid_value(f"agent.lowest_{name}", limit, low)
 
     def for_task(self, task: TaskInfo) -> Self:
         """Set `critics` by the suite and `discount` by the length of an episode."""
@@ -154,13 +124,14 @@ class SimbaV2Config(AgentConfig):
 
 
 def _automatic_discount(task: TaskInfo) -> float:
+    """Return (L/5 - 1) / (L/5) for episodes of L decision steps, within limits."""
     length = task.episode_length()
     if length is None:
         raise UserError(
             f"agent.discount: 0 (automatic) needs a time limit, which {task.name!r} "
             "does not have; set a value, for example --discount 0.99"
         )
-    return discount_for(length)
+    return min(max((length / 5 - 1) / (length / 5), 0.95), 0.995)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,15 +145,9 @@ class SimbaV2SPLConfig(SimbaV2Config):
 
     name: str = "simbav2-spl"
     latent: int = option(128, "features of the encoder output", size(2))
-    model_width: int = option(
-        256, "units per hidden layer of the latent model", size(1)
-    )
-    encoder_first_rate: float = option(
-        3e-4, "initial learning rate of encoder and latent model", POSITIVE
-    )
-    encoder_last_rate: float = option(
-        5e-5, "final learning rate of encoder and latent model", NON_NEGATIVE
-    )
+    model_width: int = option(256, "units per layer of the latent model", size(1))
+    encoder_first_rate: float = option(3e-4, "first_rate of the encoder", POSITIVE)
+    encoder_last_rate: float = option(5e-5, "last_rate of the encoder", NON_NEGATIVE)
     representation: Representation = SPL
 
     @property

@@ -26,25 +26,17 @@ class TD7Config(AgentConfig):
     name: str = "td7"
     width: int = option(256, "units per hidden layer", size(1))
     latent: int = option(256, "features of the embeddings zs and zsa", size(2))
-    layer_norm: bool = option(
-        False, "LayerNorm after each hidden layer of the encoder, before its ELU"
-    )
+    layer_norm: bool = option(False, "LayerNorm in the encoder, before each ELU")
     batch_size: int = option(256, "transitions per update", size(2))
     discount: float = option(0.99, "discount factor", between(0, 1))
     encoder_rate: float = option(3e-4, "learning rate of the encoder", POSITIVE)
     critic_rate: float = option(3e-4, "learning rate of the critics", POSITIVE)
     actor_rate: float = option(3e-4, "learning rate of the actor", POSITIVE)
     policy_delay: int = option(2, "critic updates per actor update", at_least(1))
-    target_period: int = option(
-        250, "updates between target network copies", at_least(1)
-    )
-    target_noise: float = option(
-        0.2, "standard deviation of target policy noise", NON_NEGATIVE
-    )
+    target_period: int = option(250, "updates between target copies", at_least(1))
+    target_noise: float = option(0.2, "std of target policy noise", NON_NEGATIVE)
     noise_clip: float = option(0.5, "clip range of target policy noise", NON_NEGATIVE)
-    exploration_noise: float = option(
-        0.1, "standard deviation of exploration noise", NON_NEGATIVE
-    )
+    exploration_noise: float = option(0.1, "std of exploration noise", NON_NEGATIVE)
     priority_exponent: float = option(0.4, "exponent alpha of LAP", between(0, 1))
     min_priority: float = option(
         1.0, "smallest priority of LAP; its Huber loss is linear above it", POSITIVE
