@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 from r2r2 import resolve
-from r2r2.api import RunOptions, finalize_config, ignore_progress, make_pool
+from r2r2.api import RunOptions, ignore_progress, make_pool
 from r2r2.config.agents import AGENTS
 from r2r2.config.run import RunConfig
 from r2r2.envs.suites import PAPER_TASKS
@@ -33,7 +33,8 @@ from r2r2.replay.normalizer import Normalizer, initial_statistics
 from r2r2.storage.events import COMMON_FIELDS, read_events
 from r2r2.storage.run_folder import create_run
 from r2r2.storage.versions import versions
-from r2r2.training.loop import Training, fleet_members
+from r2r2.training.loop import Training
+from r2r2.training.run_config import finalize_config, fleet_members
 from r2r2.training.run_log import RunLog
 
 Job = tuple[str, str, str]  # agent, task, widths: real or small
@@ -98,12 +99,12 @@ def data(training: Training, config: RunConfig) -> dict[str, str]:
     """Whether LAP's priorities and the normaliser's statistics moved."""
     seen = {"priorities": "-", "statistics": "-"}
     if hasattr(config.agent, "min_priority"):
-        weights = np.asarray(training._fleet.learners.priorities.tree.weights)
+        weights = np.asarray(training.state.fleet.learners.priorities.tree.weights)
         low, high = weights[weights > 0].min(), weights.max()
         # Errors below LAP's smallest, as small rewards make them, are priorities of 1.
         seen["priorities"] = f"{low:.3g} to {high:.3g}" if low < high else f"all {low}"
-    if isinstance(training._normaliser, Normalizer):
-        now = training._normaliser.statistics
+    if isinstance(training.state.normalizer, Normalizer):
+        now = training.state.normalizer.statistics
         stuck = still(initial_statistics(1, now.obs.mean.shape[1]), now)
         stuck += [] if round(now.obs.samples[0]) == config.steps else ["count"]
         seen["statistics"] = f"NO: still are {stuck}" if stuck else "moved"
@@ -135,18 +136,18 @@ def run(job: Job) -> Row:
         ):
             training = Training(config, pool, journal)
             training.begin()
-            old = parts(training._fleet.states)
+            old = parts(training.state.fleet.states)
             training.run(ignore_progress)
         events = read_events(folder.events)
-    made = int(training._schedule.made[0])
+    made = int(training.state.schedule.done[0])
     copied = made % getattr(config.agent, "target_period", LEAST + made) == 0
     return {
         "device": jax.devices()[0].device_kind,
-        "steps": int(training._rollout.steps[0]),
+        "steps": int(training.state.rollout.steps[0]),
         "utd": config.utd,
         "updates": made if made >= LEAST else f"NO: {made}",
         **logged(events),
-        **networks(old, parts(training._fleet.states), copied),
+        **networks(old, parts(training.state.fleet.states), copied),
         **data(training, config),
         "versions": versions(),
     }

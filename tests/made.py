@@ -9,8 +9,7 @@ from r2r2.config.toml_io import experiment_name, to_toml
 from r2r2.storage.evaluations import Row, append_evaluations
 from r2r2.storage.events import EventLog, StepCounts
 from r2r2.storage.run_folder import create_run
-from r2r2.training.loop import fleet_members
-from r2r2.training.task_defaults import apply_task_defaults, task_default_config
+from r2r2.training.run_config import finalize_config, fleet_members, task_default_config
 
 
 def flat(level):
@@ -39,7 +38,7 @@ def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **field
         fields: of the config; `lambda_rr=0`, say.
     """
     layers = {"agent": "td7+r2r2", "env": "Hopper-v5", "seeds": 2, **fields}
-    config = apply_task_defaults(resolve({"eval_every": 500_000 // points}, layers))
+    config = finalize_config(resolve({"eval_every": 500_000 // points}, layers))
     members = fleet_members(config)
     folder = create_run(Path(path), to_toml(config), [m.name for m in members], False)
     lasts = {m: points // 2 if m.seed == stopped else points for m in members}

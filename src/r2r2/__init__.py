@@ -36,8 +36,12 @@ if TYPE_CHECKING:
     from r2r2.config.run import RunConfig
     from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
     from r2r2.config.td7 import TD7Config
-    from r2r2.diagnostics.representation import dead_coordinates, diagnose
-    from r2r2.diagnostics.spectrum import effective_rank, singular_values
+    from r2r2.diagnostics.representation import (
+        dead_coordinates,
+        diagnose,
+        effective_rank,
+        singular_values,
+    )
     from r2r2.stats.aggregates import (
         iqm,
         mean_score,
@@ -71,8 +75,12 @@ _EXPORTS = {
     "r2r2.config.run": ("RunConfig",),
     "r2r2.config.simbav2": ("SimbaV2Config", "SimbaV2SPLConfig"),
     "r2r2.config.td7": ("TD7Config",),
-    "r2r2.diagnostics.representation": ("dead_coordinates", "diagnose"),
-    "r2r2.diagnostics.spectrum": ("effective_rank", "singular_values"),
+    "r2r2.diagnostics.representation": (
+        "dead_coordinates",
+        "diagnose",
+        "effective_rank",
+        "singular_values",
+    ),
     "r2r2.stats.aggregates": (
         "iqm",
         "mean_score",

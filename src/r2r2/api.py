@@ -1,4 +1,4 @@
-"""`r2r2 eval`: the returns of a run's final policies."""
+"""The Python interface: train a run, and evaluate its final policies."""
 
 import contextlib
 from pathlib import Path
@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.agents.registry import make_agent
-from r2r2.config.errors import UserError
+from r2r2.config.errors import invalid_value
 from r2r2.config.fields import EPISODES
 from r2r2.config.interval import parse_interval
-from r2r2.config.resolve import default_config, validate
+from r2r2.config.resolve import default_config
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields, experiment_name, run_name, to_toml
 from r2r2.envs.make import Env, EnvBuilder, env_builder_of
-from r2r2.envs.spec import Member, Spec
+from r2r2.envs.spec import Member
 from r2r2.envs.vector.pool import EnvPool, worker_count
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
 from r2r2.report.learning_curve import draw_curve
@@ -32,84 +32,72 @@ from r2r2.storage.run_folder import (
 )
 from r2r2.storage.tensorboard import require_tensorboard
 from r2r2.storage.versions import versions
-from r2r2.training.checkpointer import CheckpointWriter
-from r2r2.training.evaluation import Episodes, Evaluator, eval_slots, play_to_end
-from r2r2.training.load_run import load_config, load_policies, select_members
-from r2r2.training.loop import OnProgress, Progress, Training, fleet_members
+from r2r2.training.checkpointing import CheckpointWriter
+from r2r2.training.evaluation import (
+    EvalEpisodes,
+    Evaluator,
+    eval_slots,
+    load_policies,
+    play_to_end,
+)
+from r2r2.training.loop import OnProgress, Progress, Training
 from r2r2.training.memory import check_fits
-from r2r2.training.resume_plan import ResumePlan, plan_resume, read_config
+from r2r2.training.resume_plan import ResumePlan, plan_resume
+from r2r2.training.run_config import (
+    finalize_config,
+    find_config,
+    fleet_members,
+    load_config,
+    select_members,
+    task_default_config,
+)
 from r2r2.training.run_log import RunLog
 from r2r2.training.state import OnMessage, ignore_message
-from r2r2.training.task_defaults import apply_task_defaults, task_default_config
 
 
 class RunOptions(NamedTuple):
-    """How a run is carried out: what its result does not depend on.
+    """How a run is carried out; its result does not depend on these options.
 
     Example:
         >>> RunOptions(workers=0).overwrite
         False
     """
 
-    overwrite: bool = False  # delete a run that is in the folder already
-    tensorboard: bool = False  # write TensorBoard's event files too
-    workers: int | None = None  # processes for environments; None: one per core
+    overwrite: bool = False  # delete a run that is already in the folder
+    tensorboard: bool = False  # write TensorBoard event files as well
+    workers: int | None = None  # environment processes; None: one per core
     checkpoint_every: str = "10min"  # minutes ('0.5min'), decision steps, or 'never'
-    checkpoints: int = 2  # how many are kept
+    checkpoints: int = 2  # number of checkpoints to keep
 
 
 DEFAULT_OPTIONS = RunOptions()
 
 
 class Result(NamedTuple):
-    """What a run came to."""
+    """The result of a run."""
 
     folder: RunFolder
     members: tuple[Member, ...]
-    returns: NDArray[np.float64]  # [S], the curves' last points; NaN without any
+    returns: NDArray[np.float64]  # [S], last points of the curves; NaN without any
     random: dict[str, float]  # mean return of the warm-up's random policy, by task
-    stopped: dict[str, str]  # members that were stopped, each with a sentence why
-
-
-def finalize_config(config: RunConfig, source: EnvBuilder | None = None) -> RunConfig:
-    """The config with everything filled in that its tasks decide.
-
-    Args:
-        config: the run.
-        source: what builds the caller's own environment, which `config.env` names.
-    """
-    return apply_task_defaults(validate(config), source)
+    stopped: dict[str, str]  # members that were stopped, with the reason
 
 
 def run_path(config: RunConfig, out: Path | None = None) -> Path:
-    """Where a settled config's run goes unless told otherwise."""
+    """Return the folder of a finalized config's run: `out`, or its default."""
     return out or Path("runs") / run_name(config)
 
 
 def is_finished(config: RunConfig, out: Path | None = None) -> bool:
-    """Whether this very run is there already."""
+    """Return whether the folder holds a finished run of exactly this config."""
     path = run_path(config, out)
     manifest = read_manifest(path)
-    over = manifest is not None and manifest.status == "finished"
-    return over and read_config(path) == config
-
-
-def _nothing_yet(members: int) -> Progress:
-    none = np.zeros(members, dtype=int)
-    nobody = none.astype(bool)
-    return Progress(none, none, nobody, 0, np.full(members, np.nan), nobody)
-
-
-def _title(config: RunConfig) -> str:
-    """Agent and UTD, with what is changed in the encoder's loss: the ablations."""
-    changed = changed_fields(config, default_config(config.agent.name))
-    own = {k: v for k, v in changed.items() if "representation" in k}
-    ablation = [f"{k.rpartition('.')[2]} {v}" for k, v in own.items()]
-    return ", ".join([config.agent.name, *ablation, f"UTD {config.utd}"])
+    finished = manifest is not None and manifest.status == "finished"
+    return finished and find_config(path) == config
 
 
 def ignore_progress(_: Progress) -> None:
-    """The watcher of a run that nobody looks at."""
+    """Ignore the progress of a run."""
 
 
 def train(
@@ -121,22 +109,23 @@ def train(
     options: RunOptions = DEFAULT_OPTIONS,
     on_message: OnMessage = ignore_message,
 ) -> Result:
-    """Trains a fleet and leaves a run folder; refuses before anything is written.
+    """Train a fleet and write its run folder; resume the run if it is there already.
 
     Args:
         config: the run.
-        out: its folder, by default one under `runs/` that the config names.
-        env: a class or a function that builds environments, in place of what
-            `config.env` names; or an environment itself, which then serves training
-            and evaluation of one member, in this process.
-        on_progress: called once nothing can be refused any more, then after every turn.
-        options: what the result does not depend on.
-        on_message: called with sentences for people.
+        out: its folder; by default one under `runs/` named after the config.
+        env: a class or function that builds environments, in place of the ones that
+            `config.env` names; or an environment, which then serves both training and
+            evaluation of one member, in this process.
+        on_progress: called before the first step, after all checks, and then after
+            every iteration of the training loop.
+        options: options that do not change the result.
+        on_message: called with messages for the user.
 
     Raises:
-        UserError: something is not as it has to be.
-        EnvFailure: an environment failed where no member can be stopped for it.
-        StorageError: what happens cannot be written down any more.
+        UserError: The input is invalid; nothing has been written then.
+        EnvFailure: An environment failed where no member can be stopped for it.
+        StorageError: The run folder can no longer be written.
 
     Example:
         >>> import tempfile
@@ -147,50 +136,62 @@ def train(
         >>> [member.name for member in result.members]
         ['Pendulum-v1_s0', 'Pendulum-v1_s1']
     """
-    members, lent = fleet_members(config), isinstance(env, gymnasium.Env)
-    source = env_builder_of(env, config.env, len(members))
-    config = finalize_config(config, source)
+    members, shared_env = fleet_members(config), isinstance(env, gymnasium.Env)
+    builder = env_builder_of(env, config.env, len(members))
+    config = finalize_config(config, builder)
     path, interval = run_path(config, out), parse_interval(options.checkpoint_every)
     with contextlib.ExitStack() as stack:
-        there = read_manifest(path) is not None
-        if there:  # nobody else may change it from here on
+        exists = read_manifest(path) is not None
+        if exists:  # no other process may change it from here on
             stack.enter_context(lock_run(path))
-        plan = (
-            ResumePlan() if options.overwrite else plan_resume(path, config, on_message)
-        )
-        pool = stack.enter_context(make_pool(config, source, lent, options))
-        _check(config, pool.spec, options)
-        folder = _folder(path, config, options, plan)
-        if not there:
+        plan = ResumePlan()
+        if not options.overwrite:
+            plan = plan_resume(path, config, on_message)
+        pool = stack.enter_context(make_pool(config, builder, shared_env, options))
+        check_fits(config, pool.spec)
+        if options.tensorboard:
+            require_tensorboard()
+        folder = _prepare_folder(path, config, options, plan)
+        if not exists:
             stack.enter_context(lock_run(path))
-        name = experiment_name(config, task_default_config(config, source))
-        journal = RunLog(config, folder, members, name, options.tensorboard)
-        stack.enter_context(journal)
-        saver = CheckpointWriter(folder.checkpoints, interval, options.checkpoints)
-        stack.callback(saver.close)
-        on_progress(_nothing_yet(len(members)))
-        training = Training(config, pool, journal, saver, lent, on_message)
-        _run(training, plan, on_progress)
-        random = journal.random_returns()
-        result = Result(folder, members, journal.latest, random, training.stopped)
-        return _finished(config, result)
+        name = experiment_name(config, task_default_config(config, builder))
+        log = RunLog(config, folder, members, name, options.tensorboard)
+        stack.enter_context(log)
+        writer = CheckpointWriter(folder.checkpoints, interval, options.checkpoints)
+        stack.callback(writer.close)
+        on_progress(_no_progress(len(members)))
+        training = Training(config, pool, log, writer, shared_env, on_message)
+        if plan.checkpoint:
+            training.resume(plan.checkpoint)
+        else:
+            training.begin()
+        training.run(on_progress)
+        stopped = {members[m].name: why for m, why in training.state.stopped.items()}
+        result = Result(folder, members, log.latest, log.random_returns(), stopped)
+        _finish_folder(config, result)
+        return result
 
 
-def _check(config: RunConfig, spec: Spec, options: RunOptions) -> None:
-    check_fits(config, spec)
-    if options.tensorboard:
-        require_tensorboard()
+def _no_progress(members: int) -> Progress:
+    zeros, nan = np.zeros(members, dtype=int), np.full(members, np.nan)
+    return Progress(zeros, zeros, zeros.astype(bool), 0, nan, zeros.astype(bool))
 
 
-def _run(training: Training, plan: ResumePlan, on_progress: OnProgress) -> None:
+def _prepare_folder(
+    path: Path, config: RunConfig, options: RunOptions, plan: ResumePlan
+) -> RunFolder:
+    """Create or reopen the run folder."""
+    text = to_toml(config)
     if plan.checkpoint:
-        training.go_on(plan.checkpoint)
-    else:
-        training.begin()
-    training.run(on_progress)
+        return reopen_run(path, text)
+    names = [member.name for member in fleet_members(config)]
+    folder = create_run(path, text, names, options.overwrite or plan.restart)
+    folder.write_versions(versions() | {"precision": config.precision})
+    return folder
 
 
-def _finished(config: RunConfig, result: Result) -> Result:
+def _finish_folder(config: RunConfig, result: Result) -> None:
+    """Draw the learning curve and mark the run as finished."""
     folder = result.folder
     with storage_errors(folder.path):
         if folder.evaluations.exists():
@@ -198,45 +199,39 @@ def _finished(config: RunConfig, result: Result) -> Result:
             lines = {f"random policy, {task}": x for task, x in result.random.items()}
             draw_curve(rows, folder.curve, _title(config), lines)
         folder.finish()
-    return result
 
 
-def _folder(
-    path: Path, config: RunConfig, options: RunOptions, plan: ResumePlan
-) -> RunFolder:
-    text = to_toml(config)
-    if plan.checkpoint:
-        return reopen_run(path, text)
-    names = [member.name for member in fleet_members(config)]
-    folder = create_run(path, text, names, options.overwrite or plan.anew)
-    folder.write_versions(versions())
-    return folder
+def _title(config: RunConfig) -> str:
+    """Return agent, changed representation settings (ablations) and UTD."""
+    changed = changed_fields(config, default_config(config.agent.name))
+    ablations = {k: v for k, v in changed.items() if "representation" in k}
+    parts = [f"{k.rpartition('.')[2]} {v}" for k, v in ablations.items()]
+    return ", ".join([config.agent.name, *parts, f"UTD {config.utd}"])
 
 
 def make_pool(
     config: RunConfig,
-    source: EnvBuilder | None = None,
-    lent: bool = False,
+    builder: EnvBuilder | None = None,
+    shared_env: bool = False,
     options: RunOptions = DEFAULT_OPTIONS,
 ) -> EnvPool:
-    """The members' environments and those of their evaluation.
+    """Return the pool with the members' training and evaluation environments.
 
-    A fleet of one is trained in this process: there is nobody to step beside it. Not
-    so an environment of the caller's own, which might hang, and then is cut off.
+    A single member's training environment is stepped in this process, which saves the
+    communication with a worker. A user's environment is not, because it might hang and
+    must then be terminated.
     """
     members = fleet_members(config)
-    factories = [
-        EnvFactory(member.task, config.action_repeat, source) for member in members
-    ]
-    places = [
+    factories = [EnvFactory(m.task, config.action_repeat, builder) for m in members]
+    slots = [
         EnvSlot(member, factory, "training")
         for member, factory in zip(members, factories, strict=True)
     ]
-    places += eval_slots(members, factories, 1 if lent else config.eval_episodes)
-    workers = 0 if lent else worker_count(options.workers)
-    known = source is None and all(":" not in task for task in config.env)
-    here = 1 if known and len(members) == 1 else 0
-    return EnvPool(places, workers, here, config.env_timeout)
+    slots += eval_slots(members, factories, 1 if shared_env else config.eval_episodes)
+    workers = 0 if shared_env else worker_count(options.workers)
+    built_in = builder is None and all(":" not in task for task in config.env)
+    local = 1 if built_in and len(members) == 1 else 0
+    return EnvPool(slots, workers, local, config.env_timeout)
 
 
 class Evaluation(NamedTuple):
@@ -254,20 +249,20 @@ def evaluate_run(
     env: EnvBuilder | Env | None = None,
     workers: int | None = None,
 ) -> Evaluation:
-    """Plays episodes with the final policies of a run, without exploration.
+    """Evaluate the final policies of a run without exploration.
 
-    The episodes are none of those that training evaluated on.
+    The episodes differ from those that were evaluated during training.
 
     Args:
-        path: the run's folder.
+        path: the run folder.
         episodes: episodes per member.
         member: `task:seed` for one member alone.
-        env: as in `train`, for a run on an environment of one's own.
-        workers: processes that step environments, by default one per core; 0 for none.
+        env: as in `train`, for a run on a user's environment.
+        workers: environment processes, by default one per core; 0 for none.
 
     Raises:
-        UserError: the folder is no finished run, or has no such member.
-        EnvFailure: an environment raised, or its worker process died.
+        UserError: The folder is not a finished run, or has no such member.
+        EnvFailure: An environment raised, or its worker process died.
 
     Example:
         >>> import tempfile
@@ -275,26 +270,26 @@ def evaluate_run(
         >>> config = resolve({"env": "Pendulum-v1", "steps": 10})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     run = train(config, Path(folder) / "run").folder.path
-        ...     found = evaluate_run(run, episodes=2)
-        >>> found.returns.shape
+        ...     evaluation = evaluate_run(run, episodes=2)
+        >>> evaluation.returns.shape
         (1, 2)
     """
     if not EPISODES.is_valid(episodes):
-        raise UserError(f"episodes is {episodes}; allowed is {EPISODES.description}")
+        raise invalid_value("episodes", EPISODES.description, episodes)
     folder = open_run(path)
     config = load_config(folder)
     members = select_members(fleet_members(config), member)
-    source = env_builder_of(env, config.env, len(members))
-    factories = [EnvFactory(m.task, config.action_repeat, source) for m in members]
-    lent = isinstance(env, gymnasium.Env)
-    places = eval_slots(members, factories, 1 if lent else episodes)
-    with EnvPool(places, 0 if lent else worker_count(workers)) as pool:
+    builder = env_builder_of(env, config.env, len(members))
+    factories = [EnvFactory(m.task, config.action_repeat, builder) for m in members]
+    shared_env = isinstance(env, gymnasium.Env)
+    slots = eval_slots(members, factories, 1 if shared_env else episodes)
+    with EnvPool(slots, 0 if shared_env else worker_count(workers)) as pool:
         agent = make_agent(config.agent, pool.spec, config.utd)
-        evaluated = load_policies(folder, agent, pool.spec, members)
-        slots, who = range(len(places)), range(len(members))
-        plan = Episodes(members, slots, episodes, "eval-command")
-        evaluator = Evaluator(agent, plan, len(members))
-        for fault in evaluator.begin(pool, who, evaluated, first=[0] * len(members)):
+        policies = load_policies(folder, agent, pool.spec, members)
+        size = len(members)
+        plan = EvalEpisodes(members, range(len(slots)), episodes, "eval-command")
+        evaluator = Evaluator(agent, plan, size)
+        for fault in evaluator.begin(pool, range(size), policies, first=[0] * size):
             raise pool.to_error(fault)
-        found = play_to_end(evaluator, pool)
-    return Evaluation(members, np.stack([found[member] for member in who]))
+        returns = play_to_end(evaluator, pool)
+    return Evaluation(members, np.stack([returns[index] for index in range(size)]))

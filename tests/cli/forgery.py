@@ -8,7 +8,7 @@ import random
 import numpy as np
 
 from r2r2 import resolve
-from r2r2.api import RunOptions, finalize_config, train
+from r2r2.api import RunOptions, train
 from r2r2.storage.arrays import read_arrays, write_arrays
 from r2r2.storage.checkpoints import (
     CHECKSUM_PREFIX,
@@ -16,6 +16,7 @@ from r2r2.storage.checkpoints import (
     file_digest,
     latest_valid,
 )
+from r2r2.training.run_config import finalize_config
 
 CONFIG = finalize_config(
     resolve(

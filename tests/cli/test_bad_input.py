@@ -334,8 +334,8 @@ def test_replay_that_does_not_fit_is_refused(refusal):
         *("train", "--env", "Pendulum-v1", "--seeds", "2"),
         *("--replay-size", "2_000_000_000", "--steps", "2_000_000_000"),
     )
-    assert sentence.startswith("replay_size is 2000000000; the fleet takes ")
-    assert "what would fit: replay_size " in sentence
+    assert sentence.startswith("replay_size: the fleet needs ")
+    assert "; try --replay-size " in sentence
 
 
 @pytest.mark.parametrize(
@@ -420,16 +420,20 @@ def test_a_run_of_another_version_is_refused(refusal, run, command):
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("steps = 450", "steps = = 450", "cannot be used: Invalid value (at line 3, "),
+        ("steps = 450", "steps = = 450", "Invalid value (at line 3, "),
         (
             "steps = 450",
             "steps = 0",
-            f"cannot be used: steps is 0; {WHOLE} 1 to 2147483647",
+            f"steps is 0; {WHOLE} 1 to 2147483647",
         ),
-        ("steps = 450", "stepz = 450", "cannot be used: 'stepz' is not a field; did"),
-        ('"td7+r2r2"', '"td9"', "cannot be used: agent is 'td9'; allowed are td7, "),
-        ('env = ["Pendulum-v1"]', "", "cannot be used: env is missing; name a task"),
-        ("seeds = [0, 3]", "seeds = 5", "is of other members than its manifest.json"),
+        ("steps = 450", "stepz = 450", "'stepz' is not a field; did"),
+        ('"td7+r2r2"', '"td9"', "agent is 'td9'; allowed are td7, "),
+        ('env = ["Pendulum-v1"]', "", "env is missing; name a task"),
+        (
+            "seeds = [0, 3]",
+            "seeds = 5",
+            "its members differ from those in manifest.json",
+        ),
     ],
 )
 @WITH_A_RUN
@@ -437,7 +441,7 @@ def test_a_run_with_a_damaged_config_is_refused(refusal, run, command, old, new,
     text = (run / "config.toml").read_text()
     assert old in text
     (run / "config.toml").write_text(text.replace(old, new))
-    start = f"run is '{run}', whose config.toml {why}"
+    start = f"{run / 'config.toml'}: {why}"
     assert refusal(*command.split(), run).startswith(start)
 
 
@@ -457,8 +461,7 @@ def test_a_run_of_other_sizes_than_its_weights_is_refused(refusal, run):
 def test_a_run_without_weights_is_refused(refusal, run):
     (run / "Pendulum-v1_s3" / "weights.npz").unlink()
     assert refusal("eval", run) == (
-        f"run is '{run}', which has no final weights of Pendulum-v1_s3: it did not "
-        "finish"
+        f"{run}: no final weights of Pendulum-v1_s3; the run did not finish"
     )
 
 
@@ -472,20 +475,19 @@ def test_a_run_with_torn_weights_is_refused(refusal, run):
 @pytest.mark.parametrize("member", ["Pendulum-v1:1", "dog-run:0", "", "3"])
 def test_an_unknown_member_is_refused_with_those_there_are(refusal, run, member):
     sentence = refusal("eval", run, f"--member={member}")
-    start = f"member is '{member}'; allowed are Pendulum-v1:0, Pendulum-v1:3"
+    start = f"member: expected one of Pendulum-v1:0, Pendulum-v1:3, got '{member}'"
     assert sentence.startswith(start)
     near = sentence.removeprefix(start)
     assert near == ("; did you mean 'Pendulum-v1:3'?" if "P" in member else "")
 
 
-AGAIN = "its command with --overwrite begins it again from step 0"
+AGAIN = "the same command with --overwrite starts again from step 0"
 
 
 def test_a_finished_run_without_checkpoints_does_not_go_on(refusal, run):
     shutil.rmtree(run / "checkpoints")
     assert refusal("train", "--resume", run, "--steps", "900") == (
-        f"run is '{run}', which is finished and has no checkpoint left to go on from; "
-        f"{AGAIN}"
+        f"{run}: finished without a checkpoint; {AGAIN}"
     )
 
 
@@ -502,8 +504,8 @@ def test_a_checkpoint_that_is_no_such_runs_is_refused(refusal, run):
     folder = run / "checkpoints"
     seal(folder, 1, lambda manifest: manifest["notes"].pop("rows"))
     assert refusal("train", "--resume", run, "--steps", "900") == (
-        f"run is '{run}', whose '{folder / '00000001.json'}' cannot be used: its notes "
-        f"of 'rows' are missing or cannot be; {AGAIN}"
+        f"{folder / '00000001.json'}: 'rows' in its notes is missing or invalid; "
+        f"{AGAIN}"
     )
 
 

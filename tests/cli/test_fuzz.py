@@ -41,12 +41,12 @@ from r2r2.storage.run_folder import (
     open_run,
     reopen_run,
 )
-from r2r2.training.checkpointer import CheckpointWriter
-from r2r2.training.load_run import load_config
-from r2r2.training.loop import Training, fleet_members
+from r2r2.training.checkpointing import CheckpointWriter
+from r2r2.training.loop import Training
 from r2r2.training.resume_plan import plan_resume
+from r2r2.training.run_config import fleet_members, load_config
 from r2r2.training.run_log import RunLog
-from r2r2.training.snapshot import COUNTS, LEVELS, grown
+from r2r2.training.state import COUNTS, LEVELS, grow_replay
 
 SPEC = spec_of(make_env("Pendulum-v1", 1))
 SHAPES = state_shapes(make_agent(CONFIG.agent, SPEC, CONFIG.utd))
@@ -181,7 +181,7 @@ def fresh(left, tmp_path_factory):
 
 
 def gone_on(run, training):
-    training.go_on(planned(run).checkpoint)
+    training.resume(planned(run).checkpoint)
 
 
 def test_a_checkpoint_as_it_was_written_is_gone_on_from(run, fresh):
@@ -216,7 +216,7 @@ CONTRADICTIONS = {
 def test_notes_that_contradict_each_other_are_refused(run, name):
     change = CONTRADICTIONS[name]
     seal(run / "checkpoints", 2, lambda manifest: change(manifest["notes"]["points"]))
-    assert f"its notes of '{name}' are missing or cannot be" in told(planned, run)
+    assert f"'{name}' in its notes is missing or invalid" in told(planned, run)
 
 
 def with_arrays(run, change):
@@ -237,17 +237,17 @@ def test_fewer_than_none_are_refused(run, fresh, name):
         arrays[name] = np.full(shape, -1, arrays[name].dtype)
 
     path = with_arrays(run, change)
-    why = f"the checkpoint holds '{name}' with a number below 0"
-    assert told(gone_on, run, fresh) == f"'{path}' cannot be used: {why}"
+    why = f"array '{name}': expected counts >= 0, got a negative one"
+    assert told(gone_on, run, fresh) == f"{path}: {why}"
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("obs", "'obs' has 0 rows instead of 4"),
+        ("obs", "array 'obs': expected 4 rows, got 0"),
         (
             "fleet/waiting/members",
-            "the checkpoint holds steps of several counts in 'fleet/waiting/'",
+            "the arrays of 'fleet/waiting/' have different lengths",
         ),
     ],
 )
@@ -258,7 +258,7 @@ def test_arrays_of_other_lengths_are_refused(run, fresh, name, why):
         arrays[name] = np.zeros(shape, arrays[name].dtype)
 
     path = with_arrays(run, change)
-    assert told(gone_on, run, fresh) == f"'{path}' cannot be used: {why}"
+    assert told(gone_on, run, fresh) == f"{path}: {why}"
 
 
 def notes_of(folder):
@@ -307,7 +307,7 @@ def test_bytes_with_a_right_checksum_that_are_no_arrays_are_refused(
 )
 def test_rows_that_are_not_there_are_not_gone_on_with(levels):
     arrays = {LEVELS + number: level for number, level in levels.items()}
-    assert "the checkpoint holds" in told(grown, arrays, 8, 20)
+    assert "array" in told(grow_replay, arrays, 8, 20)
 
 
 def link(path, target):

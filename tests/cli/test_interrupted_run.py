@@ -111,7 +111,7 @@ def test_an_interrupted_run_is_left_with_a_checkpoint_and_goes_on(
     assert err == said
     found = r2r2("train", "--resume", "run", "--workers=0")
     assert (found.code, found.err) == (0, "")
-    assert "'run' goes on from step 30\n" in found.out
+    assert "run: resuming from step 30\n" in found.out
     assert r2r2("train", "--resume", "run").out.startswith("run is finished already")
 
 
@@ -141,4 +141,4 @@ def test_one_that_is_being_built_is_left_where_it_is(start, r2r2):
     Path("reset").unlink()
     found = r2r2("train", "--resume", "run", "--workers=0")
     assert (found.code, found.err) == (0, "")
-    assert "was left before its first checkpoint: it begins again" in found.out
+    assert "stopped before its first checkpoint; starting from step 0" in found.out

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny import train_tiny
 
-from r2r2.api import Result, RunOptions, finalize_config
+from r2r2.api import Result, RunOptions
 from r2r2.cli import train as train_command
 from r2r2.cli.signals import WAIT
 from r2r2.cli.train_flags import parse_train
@@ -16,7 +16,8 @@ from r2r2.config.errors import UserError
 from r2r2.config.toml_io import to_toml
 from r2r2.storage.files import StorageError
 from r2r2.storage.run_folder import create_run
-from r2r2.training.loop import Progress, fleet_members
+from r2r2.training.loop import Progress
+from r2r2.training.run_config import finalize_config, fleet_members
 
 ALONG = (
     "--steps, --env-timeout, --env-faults, --tensorboard, --workers, "

@@ -8,13 +8,14 @@ import pytest
 from tiny import train_tiny
 
 from r2r2 import api as start
-from r2r2.api import RunOptions, evaluate_run, finalize_config
+from r2r2.api import RunOptions, evaluate_run
 from r2r2.cli import train as train_command
 from r2r2.cli.train_flags import parse_train
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.config.toml_io import parse_toml, to_toml
 from r2r2.storage.evaluations import read_evaluations
+from r2r2.training.run_config import finalize_config
 from tensorboard_reader import scalars
 
 MEMBERS = ["Pendulum-v1_s0", "Pendulum-v1_s3"]
@@ -141,7 +142,7 @@ def test_the_same_again_goes_on_with_what_is_left_to_do(r2r2, run, status, steps
     before = (run / "evaluations.csv").read_bytes()
     code, out, err = r2r2(*train_tiny(run, steps=steps))
     assert (code, err) == (0, "")
-    assert f"\n'{run}' goes on from step 450\n" in out
+    assert f"\n{run}: resuming from step 450\n" in out
     assert f"done {steps}/{steps} 100%" in out
     assert (run / "evaluations.csv").read_bytes() == before
     assert r2r2(*train_tiny(run, steps=steps)).out.startswith(f"{run} is finished")
@@ -152,8 +153,7 @@ def test_fewer_steps_than_a_run_has_are_refused(r2r2, run):
     assert r2r2(*train_tiny(run, steps=440)) == (
         2,
         "",
-        f"r2r2: steps is 440; allowed for '{run}', which is a run of 450, is as many "
-        "or more\n",
+        f"r2r2: steps: expected 450 or more, as in '{run}', got 440\n",
     )
     assert content(run) == before
 

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from r2r2 import resolve, train
-from r2r2.api import RunOptions, finalize_config
+from r2r2.api import RunOptions
 from r2r2.config.agents import AGENTS
 from r2r2.config.errors import UserError
 from r2r2.config.fields import MAX_FLOAT, MAX_INT, flatten_config
@@ -14,6 +14,7 @@ from r2r2.config.toml_io import parse_toml, to_toml
 from r2r2.envs.spec import Spec
 from r2r2.storage.run_folder import is_finished
 from r2r2.training.memory import check_fits
+from r2r2.training.run_config import finalize_config
 
 # Ten steps are two and a half episodes: warm-up, updates and evaluations.
 TEN = {

@@ -11,7 +11,7 @@ from r2r2.agents.registry import make_agent, state_shapes
 from r2r2.compute.update import Data
 from r2r2.config.agents import agent_config
 from r2r2.config.common import Representation
-from r2r2.diagnostics.latent_probe import SPAN, LatentProbe, fixed_rows, present
+from r2r2.diagnostics.latent_probe import SPAN, LatentProbe, existing_rows, fixed_rows
 from r2r2.envs.spec import Spec
 from r2r2.replay.buffer import Rows
 from r2r2.replay.normalizer import Scales
@@ -66,7 +66,7 @@ def test_a_member_is_diagnosed_on_its_own_rows_by_its_own_encoder(name):
     agent, states, data = fleet(name)
     weights = Representation(zero_centred=True, variance_threshold=0.4)
     found, numbers = examiner(name, weights).diagnose(1, data, states, opened=RING - 1)
-    obs = data.rows.obs[1, present(fixed_rows(7, 64), RING)]
+    obs = data.rows.obs[1, existing_rows(fixed_rows(7, 64), RING)]
     if data.scales is not None:
         mean, deviation = (jnp.broadcast_to(x[1], obs.shape) for x in data.scales[:2])
         obs = (obs - mean) / deviation
@@ -87,7 +87,7 @@ def test_one_program_serves_every_member_and_every_length_of_replay():
     looking = examiner("td7", Representation())
     for member, opened in ((0, 3), (1, 3), (0, 50), (1, RING + 7)):
         looking.diagnose(member, data, states, opened)
-    assert looking._look._cache_size() == 1
+    assert looking._latents._cache_size() == 1
 
 
 def test_the_batch_stays_the_same_once_its_rows_exist():
@@ -97,23 +97,23 @@ def test_the_batch_stays_the_same_once_its_rows_exist():
     np.testing.assert_array_equal(rows, fixed_rows(seed=4, count=500))
     assert (rows != fixed_rows(seed=5, count=500)).any()
     for there in (SPAN, 10**6):
-        np.testing.assert_array_equal(present(rows, there), rows)
+        np.testing.assert_array_equal(existing_rows(rows, there), rows)
 
 
 def test_before_that_the_batch_is_spread_over_the_rows_that_exist():
     rows = fixed_rows(seed=4, count=500)
-    early = present(rows, there=100)
+    early = existing_rows(rows, count=100)
     assert early.max() == 99
     assert len(set(early.tolist())) > 90
     there = rows <= 20_000
-    np.testing.assert_array_equal(present(rows, there=20_001)[there], rows[there])
+    np.testing.assert_array_equal(existing_rows(rows, count=20_001)[there], rows[there])
 
 
 def test_a_replay_that_has_come_round_is_looked_at_where_it_is():
     """Rows are numbered from the run's first; beyond the ring's end there are none."""
     _, states, data = fleet("td7")
     looking, asked = examiner("td7", Representation(), count=500), []
-    looking._look = lambda *given: asked.append(given[-1]) or (np.eye(2), {})
+    looking._latents = lambda *given: asked.append(given[-1]) or (np.eye(2), {})
     for opened in (RING - 1, RING, 10 * RING):
         looking.diagnose(0, data, states, opened)
     for rows in asked:
@@ -124,7 +124,7 @@ def test_a_replay_that_has_come_round_is_looked_at_where_it_is():
 def test_an_agent_without_an_encoder_is_not_looked_into():
     agent = make_agent(small("simbav2"), SPEC, 1)
     assert agent.encode is None
-    with pytest.raises(ValueError, match="without an encoder"):
+    with pytest.raises(ValueError, match="no encoder"):
         LatentProbe(agent, Representation(), [0])
 
 

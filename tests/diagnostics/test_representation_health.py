@@ -5,18 +5,16 @@ from r2r2.config.errors import UserError
 from r2r2.diagnostics.representation import (
     DEAD,
     collapsed,
+    count_at,
     dead_coordinates,
     diagnose,
-    spread,
-    value_bias,
-)
-from r2r2.diagnostics.spectrum import (
-    count_at,
     effective_rank,
     entropy_rank,
     numerical_rank,
     singular_values,
+    spread,
 )
+from r2r2.diagnostics.value_bias import value_bias
 
 
 def with_spectrum(spectrum, rows: int = 300, seed: int = 0):
@@ -167,7 +165,7 @@ def test_spread_is_deviation_from_the_mean_latent_by_size(scale):
 
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (3, 0), (2, 3, 4)])
 def test_what_is_no_batch_of_latents_is_refused(shape):
-    named = f"latents have shape {shape}"
+    named = f"latents: expected shape [N >= 2, d >= 1], got {shape}"
     for asked in (diagnose, singular_values, effective_rank, dead_coordinates, spread):
         with pytest.raises(UserError) as refusal:
             asked(np.ones(shape))

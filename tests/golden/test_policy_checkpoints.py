@@ -4,7 +4,7 @@ import pytest
 from fixtures import golden
 
 from r2r2.config.common import AssessmentConfig
-from r2r2.training.policy_checkpointing import (
+from r2r2.training.schedule import (
     AssessmentState,
     after_episode,
     after_updates,
@@ -34,7 +34,7 @@ def test_trace(trace):
             "max_eps_before_update": tracker.max_episodes,
             "min_return": tracker.min_return,
             "best_min_return": tracker.best_min,
-            "checkpoint_copied": int(order.keep),
+            "checkpoint_copied": int(order.checkpoint),
             "train_calls": order.updates,
             "training_steps": made,
         }

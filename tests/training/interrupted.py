@@ -13,7 +13,7 @@ from r2r2 import resolve, train
 from r2r2.api import Result, RunOptions
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
-from r2r2.training.checkpointer import CheckpointWriter
+from r2r2.training.checkpointing import CheckpointWriter
 
 # Two evaluations to a point, losses between them, and a replay that comes to its end:
 # all of them are then left half done.

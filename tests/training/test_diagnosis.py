@@ -13,11 +13,11 @@ from r2r2.api import RunOptions
 from r2r2.config.agents import AGENTS, agent_config
 from r2r2.diagnostics.latent_probe import LatentProbe
 from r2r2.diagnostics.representation import diagnose
+from r2r2.diagnostics.value_bias import ValueBiasTracker
 from r2r2.envs.spec import Member, Spec
 from r2r2.replay.normalizer import Scales
 from r2r2.storage.events import read_events
-from r2r2.training.diagnosis import Diagnosing, diagnosing_for
-from r2r2.training.value_bias import ValueBiases
+from r2r2.training.diagnosis import Diagnoser, make_diagnoser
 
 TINY = {
     "agent.width": 8,
@@ -117,7 +117,7 @@ def test_only_an_agent_with_an_encoder_is_diagnosed(name):
         config = dataclasses.replace(config, critics=1, discount=0.97)
     agent = make_agent(config, Spec(2, 1), 1)
     config = types.SimpleNamespace(agent=config)
-    made = diagnosing_for(of_two(config=config, agent=agent))
+    made = make_diagnoser(of_two(config=config, agent=agent))
     assert (made is None) is (name == "simbav2")
 
 
@@ -126,19 +126,21 @@ HEALTHY = diagnose(np.eye(4), inputs=4)
 
 def of_two(**parts):
     """What diagnosing needs of a run with two members, of whom nothing is known."""
-    points = types.SimpleNamespace(
-        biases=ValueBiases(0.5), first_states=lambda _: np.array([[13.0], [11.0]])
-    )
-    host = types.SimpleNamespace(
-        members=[Member("a", 0), Member("a", 1)],
-        points=points,
-        stopped={},
-        collapsed=set(),
+    evals = types.SimpleNamespace(
+        value_bias=ValueBiasTracker(0.5),
+        first_obs=lambda _: np.array([[13.0], [11.0]]),
     )
     fleet = types.SimpleNamespace(states=None, data=lambda _: None, opened=[5, 5])
-    journal = types.SimpleNamespace(event=lambda *_: None)
-    own = {"fleet": fleet, "journal": journal, "host": host, "say": print}
-    return types.SimpleNamespace(**(own | parts))
+    defaults = {
+        "fleet": fleet,
+        "log": types.SimpleNamespace(event=lambda *_: None),
+        "members": [Member("a", 0), Member("a", 1)],
+        "evals": evals,
+        "stopped": {},
+        "collapsed": set(),
+        "on_message": print,
+    }
+    return types.SimpleNamespace(**(defaults | parts))
 
 
 def looking(diagnose=lambda *_: (HEALTHY, HEALTHY.numbers())):
@@ -152,19 +154,19 @@ def test_values_of_an_agent_that_normalises_are_in_the_tasks_own_units():
     """Its critics see observations and rewards by the member's own scales."""
     scales = Scales(np.array([[0.0], [10.0]]), np.ones((2, 1)), np.array([1.0, 7.0]))
     whole = of_two()
-    Diagnosing(whole, looking()).look({1: (10, 10)}, scales)
+    Diagnoser(whole, looking()).diagnose({1: (10, 10)}, scales)
     # (3, 1) as the member sees them, valued at (6, 2), in units of 7.
-    assert whole.host.points.biases.done(1)["expected"] == 28
+    assert whole.evals.value_bias.finish(1)["expected"] == 28
 
 
 def test_a_member_that_was_stopped_is_not_looked_into():
     """As where its environments failed when its evaluation began."""
     whole, asked = of_two(), []
-    whole.host.stopped[0] = "it fell"
+    whole.stopped[0] = "it fell"
     examiner = looking(lambda member, *_: asked.append(member) or looking().diagnose())
-    Diagnosing(whole, examiner).look({0: (10, 10), 1: (10, 10)}, None)
+    Diagnoser(whole, examiner).diagnose({0: (10, 10), 1: (10, 10)}, None)
     assert asked == [1]
-    assert whole.host.points.biases.done(0) is None
+    assert whole.evals.value_bias.finish(0) is None
 
 
 def test_a_diagnosis_that_fails_is_noted_and_ends_nothing(tmp_path, monkeypatch):
@@ -179,7 +181,7 @@ def test_a_diagnosis_that_fails_is_noted_and_ends_nothing(tmp_path, monkeypatch)
     events, heard = run(tmp_path / "run")
     first, second = "toys.Story-v0_s0", "toys.Story-v0_s1"
     assert heard == [
-        f"the representation of {first} could not be looked into (no convergence)"
+        f"the representation of {first} could not be diagnosed (no convergence)"
     ]
     failed = named(events, "diagnosis_failed")
     assert [(e["member"], e["why"]) for e in failed] == [(first, "no convergence")] * 2
@@ -201,7 +203,7 @@ def test_a_collapse_that_was_told_is_known_to_the_run_that_goes_on(
         config, path, options=NEVER, on_progress=shown.append, on_message=heard.append
     )
     assert len(heard) == 1
-    assert heard[0].endswith("goes on from step 20")
+    assert heard[0].endswith("resuming from step 20")
     assert {seen.collapsed for seen in shown[1:]} == {(0, 1)}
 
 

@@ -28,14 +28,14 @@ def test_a_film_shows_the_start_and_every_decision_of_every_episode():
         columns = [dot(frame) for frame in made.frames(still, seeds=[3, 4])]
     assert columns == [5 * t for t in range(7)] * 2
     assert made.returns == [6.0, 6.0]
-    assert (made.fps, made.longest) == (20, 6)
+    assert (made.fps, made.max_steps) == (20, 6)
 
 
 def test_a_repeated_action_is_one_picture_for_a_longer_time():
     with film("Dot-v0", action_repeat=4) as made:
         columns = [dot(frame) for frame in made.frames(still, seeds=[3])]
     assert columns == [0, 20, 30]  # the episode ends within the second decision
-    assert (made.fps, made.longest) == (5, 2)
+    assert (made.fps, made.max_steps) == (5, 2)
 
 
 def test_the_policy_sees_what_the_environment_gives():
@@ -58,22 +58,23 @@ def test_a_task_that_does_not_say_its_speed_has_one():
 def test_dm_control_says_its_own_speed_and_length():
     env = make_env("cartpole-swingup", 2, render=True)
     with EpisodeRecorder("cartpole-swingup", env, 2) as made:
-        assert (made.fps, made.longest) == (50, 500)
+        assert (made.fps, made.max_steps) == (50, 500)
+
+
+FRAME = "invalid frame; expected an array [height, width, 3] of uint8"
 
 
 @pytest.mark.parametrize(
     ("task", "why"),
     [
-        ("None-v0", "renders NoneType, not an array of pixels"),
+        ("None-v0", f"{FRAME}, got NoneType"),
         (
             "Grey-v0",
-            "renders arrays of shape (33, 41) and type uint8, not [rows, columns, 3] "
-            "of uint8",
+            f"{FRAME}, got uint8[33, 41]",
         ),
         (
             "Float-v0",
-            "renders arrays of shape (33, 41, 3) and type float64, not [rows, columns, "
-            "3] of uint8",
+            f"{FRAME}, got float64[33, 41, 3]",
         ),
         ("Capped-v0", "cannot be rendered here (OSError: the lens cap is on)"),
     ],
@@ -83,7 +84,7 @@ def test_what_cannot_be_rendered_is_refused_before_it_is_played(task, why, monke
     played = []
     with film(task) as made, pytest.raises(UserError) as refusal:
         next(made.frames(played.append, seeds=[0]))
-    assert str(refusal.value) == f"env is 'filmed:{task}', which {why}"
+    assert str(refusal.value) == f"filmed:{task}: {why}"
     assert not played
 
 
@@ -91,5 +92,5 @@ def test_what_fails_later_is_told_as_the_environments_failure():
     with film("Breaks-v0") as made, pytest.raises(EnvFailure) as failure:
         list(made.frames(still, seeds=[0]))
     said = str(failure.value)
-    assert said.startswith("filmed:Breaks-v0 failed at step 3 of its film: Traceback")
+    assert said.startswith("filmed:Breaks-v0 failed at step 3 of its video: Traceback")
     assert said.endswith("OSError: the lens\n cap is on")

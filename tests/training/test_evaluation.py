@@ -9,7 +9,7 @@ from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import EnvFactory
 from r2r2.replay.normalizer import Scales
 from r2r2.training.evaluation import (
-    Episodes,
+    EvalEpisodes,
     EvalPolicies,
     Evaluator,
     eval_slots,
@@ -37,7 +37,7 @@ class Player:
         places = eval_slots(members, factories, episodes)
         self.pool = EnvPool(places, workers)
         slots = range(len(places))
-        plan = Episodes(members, slots, episodes, purpose)
+        plan = EvalEpisodes(members, slots, episodes, purpose)
         self.evaluator = Evaluator(Hold, plan, len(members))
 
     def returns(self, policies, members, first):
@@ -75,7 +75,7 @@ def test_returns_are_functions_of_policy_seed_and_index(player):
 def test_fewer_slots_than_episodes_give_the_same_returns(player, monkeypatch):
     policies = jnp.array([[0.0], [0.5]])
     monkeypatch.setattr("r2r2.training.evaluation.SLOTS_PER_CORE", 2)
-    monkeypatch.setattr("r2r2.training.evaluation.cores", lambda: 2)
+    monkeypatch.setattr("r2r2.training.evaluation.available_cores", lambda: 2)
     with Player() as narrow:
         assert len(narrow.pool.slots) == 4
         found = narrow.returns(policies, [0, 1], first=0)
@@ -92,7 +92,7 @@ def test_workers_give_the_same_returns(player):
 def test_all_episodes_are_played_at_once(player):
     everybody = EvalPolicies(jnp.zeros((2, 1)))
     player.evaluator.begin(player.pool, [0, 1], everybody, [0, 0])
-    assert len(player.evaluator.turn().slots) == 6
+    assert len(player.evaluator.request().slots) == 6
     play_to_end(player.evaluator, player.pool)
 
 
@@ -108,7 +108,7 @@ def test_an_evaluation_under_way_keeps_the_policy_it_began_with(player):
     expected = player.returns(jnp.array([[0.0], [0.5]]), [0, 1], first=0)
     evaluator.begin(pool, [0], EvalPolicies(jnp.array([[0.0], [9.0]])), [0])
     for _ in range(7):
-        assert not evaluator.take(pool.step(evaluator.turn()))
+        assert not evaluator.record(pool.step(evaluator.request()))
     evaluator.begin(pool, [1], EvalPolicies(jnp.array([[9.0], [0.5]])), [0])
     assert evaluator.busy == [0, 1]
     found = play_to_end(evaluator, pool)

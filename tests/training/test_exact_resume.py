@@ -19,11 +19,9 @@ from interrupted import (
 from test_training import named
 
 from r2r2 import UserError, train
-from r2r2.api import finalize_config
 from r2r2.config.toml_io import to_toml
 from r2r2.storage.run_folder import create_run
-from r2r2.training.loop import fleet_members
-from r2r2.training.resume_plan import read_config
+from r2r2.training.run_config import finalize_config, find_config, fleet_members
 from tensorboard_reader import scalars
 
 FLEET = tiny(seeds="6,7,8")
@@ -94,7 +92,7 @@ def test_a_run_that_was_killed_ends_as_if_it_had_not_been(whole, tmp_path, numbe
     assert boards(result) == boards(whole)
     arrays, _ = checkpoint(whole.folder.path, number)
     step = int(arrays["rollout/steps"].min())
-    assert said == [f"'{path}' goes on from step {step}"]
+    assert said == [f"{path}: resuming from step {step}"]
     (resumed,) = named(logged(path, without=()), "resumed")
     assert (resumed["checkpoint"], resumed["decision_step"]) == (number, step)
 
@@ -125,7 +123,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_sentence(whole, tmp_path):
     assert said == [
         f"{path}: checkpoint 3 is damaged (00000003.npz has a wrong checksum); "
         f"using the one of step {step}",
-        f"'{path}' goes on from step {step}",
+        f"{path}: resuming from step {step}",
     ]
 
 
@@ -138,7 +136,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_again(whole, tmp
         train(FLEET, path, options=OFTEN)
     said = str(refusal.value)
     assert said.startswith(f"{path}: checkpoint 3 is damaged (00000003.npz has ")
-    assert "--overwrite begins it again from step 0" in said
+    assert "--overwrite starts again from step 0" in said
     assert before == {file: file.read_bytes() for file in before}
 
 
@@ -147,7 +145,7 @@ def test_a_run_left_before_its_first_checkpoint_begins_again(whole, tmp_path):
     shutil.rmtree(path / "checkpoints")
     leave(FLEET, path, lambda progress: True, options=NEVER, on_message=said.append)
     assert said == [
-        f"'{path}' was left before its first checkpoint: it begins again from step 0"
+        f"{path}: stopped before its first checkpoint; starting from step 0"
     ]
     # Nothing is left of the first attempt, and nothing happened in the first step.
     assert logged(path, without=()) == []
@@ -168,7 +166,7 @@ def test_without_a_state_an_episode_begins_again_and_the_log_says_so(tmp_path):
     )
     assert len(repeated) == len(notes["points"]["playing"])
     for event in (*dropped, *repeated):
-        assert event["why"] == "its environment offers no state to go on from"
+        assert event["why"] == "the environment cannot save its state"
         assert not event["own"]
     names = result.folder.members
     assert [event["member"] for event in dropped] == list(names)
@@ -203,7 +201,7 @@ def test_more_steps_go_on_with_what_was_owed_at_the_end(whole, tmp_path):
     (end,) = named(logged(path), "end")
     assert (end["member"], end["updates_not_made"]) == (short.folder.members[1], 46)
     result = train(FLEET, path, options=NEVER, on_message=said.append)
-    assert said == [f"'{path}' goes on from step 43"]
+    assert said == [f"{path}: resuming from step 43"]
     ours, theirs = logged(path), logged(whole.folder.path)
     for kind in ("episode", "evaluation", "policy_checkpoint"):
         assert made(ours, kind, *COUNTS) == made(theirs, kind, *COUNTS)
@@ -223,8 +221,8 @@ def test_a_checkpoint_of_format_1_is_gone_on_from(whole, tmp_path):
     _, notes = checkpoint(path, 2)
     assert "collapsed" not in notes
     assert "biases" not in notes["points"]
-    result = train(read_config(path), path, options=NEVER, on_message=said.append)
-    assert said == [f"'{path}' goes on from step 31"]
+    result = train(find_config(path), path, options=NEVER, on_message=said.append)
+    assert said == [f"{path}: resuming from step 31"]
     ours, theirs = logged(path), logged(whole.folder.path)
     assert made(ours, "episode", *COUNTS) == made(theirs, "episode", *COUNTS)
     assert made(ours, "evaluation", *COUNTS) == made(theirs, "evaluation", *COUNTS)
@@ -243,9 +241,9 @@ def there(path, config, finished=False):
         folder.finish()
 
 
-SMALLER = "steps is 59; allowed for '{}', which is a run of 60, is as many or more"
-FALLING = "steps is 61; allowed for '{}' is 60, because {}'s learning rate falls until"
-NOTHING = "run is '{}', which is finished and has no checkpoint left to go on from"
+SMALLER = "steps: expected 60 or more, as in '{}', got 59"
+FALLING = "steps: expected 60, as in '{}', got 61; the learning rate of {} depends"
+NOTHING = "{}: finished without a checkpoint"
 
 
 @pytest.mark.parametrize(

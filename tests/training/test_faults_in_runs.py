@@ -85,7 +85,7 @@ class Ran:
 
     def transitions(self, member):
         """Each live row: observation, action, reward, next observation."""
-        fleet = self.training._fleet
+        fleet = self.training.state.fleet
         weights = np.asarray(fleet.learners.priorities.tree.weights)[member]
         live = np.flatnonzero(weights)
         obs, action, reward, _ = (np.asarray(x)[member] for x in fleet._rows)
@@ -93,7 +93,7 @@ class Ran:
 
     def dead(self, member):
         """The observations of the rows that are never drawn, but for the newest."""
-        fleet = self.training._fleet
+        fleet = self.training.state.fleet
         weights = np.asarray(fleet.learners.priorities.tree.weights)[member]
         rows = np.flatnonzero(weights == 0)
         rows = rows[rows < int(fleet._newest[member])]
@@ -283,14 +283,14 @@ def test_a_stopped_member_goes_on_when_more_failures_are_allowed(tmp_path):
     assert Ran(tmp_path / "run", tasks, every="7", env_faults=0).result.stopped
     more = Ran(tmp_path / "run", tasks, every="7", env_faults=9)
     assert not more.result.stopped
-    assert more.training._rollout.steps.tolist() == [60, 60]
+    assert more.training.state.rollout.steps.tolist() == [60, 60]
     assert not more.folder.report("fragile.Raises-v0_s0").exists()
 
 
 def test_what_was_lost_with_another_is_told_and_does_not_count(tmp_path):
     def lose(ran, progress):
         if (progress.decisions == 15).all():
-            ran.training._collector.mend(
+            ran.training._recovery.recover(
                 Fault(0, "lost with another", own_failure=False)
             )
 
@@ -367,8 +367,8 @@ def test_who_has_made_its_last_step_begins_no_episode_any_more(tmp_path):
 
     def lose(ran, progress):
         if (progress.decisions == TINY["steps"]).all():
-            busy.append(ran.training._points.busy)
-            ran.training._collector.mend(Fault(0, "it was lost", own_failure=False))
+            busy.append(ran.training.state.evals.busy)
+            ran.training._recovery.recover(Fault(0, "it was lost", own_failure=False))
 
     ran = Ran(tmp_path / "run", ["Calm"], look=lose)
     assert any(busy)

@@ -72,7 +72,7 @@ def test_training_goes_on_beside_an_evaluation(tmp_path):
     def look(_):
         nonlocal turns, beside
         turns += 1
-        if training._points.busy and training._collecting():
+        if training.state.evals.busy and training.collecting():
             beside += 1
 
     with prepared(config, tmp_path / "run") as (training, _):
@@ -85,7 +85,7 @@ def test_an_evaluation_is_of_the_policy_checkpoint_as_of_its_step(tmp_path):
     """Whatever training does to it while its episodes are still played."""
     config = resolve(TINY, {"env": "toys:OwnPace-v0", "seeds": 2, "steps": 60})
     with prepared(config, tmp_path / "run") as (training, _):
-        points, expected, used = training._points, {}, {}
+        points, expected, used = training.state.evals, {}, {}
         begin = points._evaluator.begin
 
         def begin_and_keep(pool, members, evaluated, first):
@@ -97,7 +97,7 @@ def test_an_evaluation_is_of_the_policy_checkpoint_as_of_its_step(tmp_path):
         def look(_):
             policies = points._evaluator._policies
             for member in points._evaluator.busy:
-                number = 2 * (int(points._begun[member]) - 1)
+                number = 2 * (int(points._started[member]) - 1)
                 leaves = [np.array(x[member]) for x in jax.tree.leaves(policies)]
                 used[member, number] = leaves
 
@@ -166,7 +166,7 @@ def on_one_robot(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(start, "Training", Kept)
         _, events = run(tmp_path_factory.mktemp("robot"), own=Robot(), env="robot")
-    return events, found[0]._fleet
+    return events, found[0].state.fleet
 
 
 def test_an_episode_is_not_cut_by_an_evaluation_on_the_same_environment(on_one_robot):

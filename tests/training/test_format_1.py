@@ -14,7 +14,8 @@ from r2r2.storage.checkpoints import latest_valid
 from r2r2.storage.evaluations import Row, read_evaluations
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import open_run
-from r2r2.training.resume_plan import ResumePlan, plan_resume, read_config
+from r2r2.training.resume_plan import ResumePlan, plan_resume
+from r2r2.training.run_config import find_config
 
 FORMAT_1 = Path(__file__).parent / "format_1"
 FINISHED, LEFT = FORMAT_1 / "finished", FORMAT_1 / "left"
@@ -42,7 +43,7 @@ def test_a_finished_run_is_read():
 
 
 def test_a_finished_run_is_known_as_finished():
-    config = read_config(FINISHED)
+    config = find_config(FINISHED)
     assert (config.env, config.steps) == (("Pendulum-v1",), 440)
     assert is_finished(config, FINISHED)
 
@@ -59,5 +60,5 @@ def test_a_run_that_was_left_is_found_to_go_on(tmp_path):
     checkpoint, damaged = latest_valid(path / "checkpoints")
     assert (checkpoint.number, checkpoint.step, damaged) == (2, 31, [])
     assert len(checkpoint.segments) == 2
-    assert plan_resume(path, read_config(path), said.append) == ResumePlan(checkpoint)
-    assert said == [f"'{path}' goes on from step 31"]
+    assert plan_resume(path, find_config(path), said.append) == ResumePlan(checkpoint)
+    assert said == [f"{path}: resuming from step 31"]

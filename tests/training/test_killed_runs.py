@@ -21,12 +21,12 @@ from interrupted import (
 )
 
 from r2r2 import train
-from r2r2.api import finalize_config
 from r2r2.config.toml_io import to_toml
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import open_run
 from r2r2.training import memory
 from r2r2.training.memory import replay_rows
+from r2r2.training.run_config import finalize_config
 
 pytestmark = pytest.mark.slow
 

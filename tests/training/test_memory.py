@@ -85,7 +85,7 @@ def test_a_batch_alone_may_be_too_large():
     with pytest.raises(UserError) as refusal:
         check_fits(config(batch_size=1_000_000), SPEC, free=10**10)
     sentence = str(refusal.value)
-    assert sentence.startswith("agent.batch_size is 1000000; what networks make of ")
+    assert sentence.startswith("agent.batch_size: activations need about ")
     smaller = int(sentence.rpartition(" ")[2])
     check_fits(config(batch_size=smaller), SPEC, free=10**10)
     with pytest.raises(UserError):

@@ -10,7 +10,7 @@ from r2r2.envs.spec import Member
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
 from r2r2.training import evaluation as evaluate
-from r2r2.training import resume
+from r2r2.training.checkpointing import _restore_envs
 from r2r2.training.eval_scheduler import EvalScheduler
 from r2r2.training.evaluation import EvalPolicies, eval_slots
 from r2r2.training.rollout import Rollout
@@ -34,25 +34,24 @@ class World:
     """What a checkpoint needs of a run whose members are under evaluation."""
 
     def __init__(self, monkeypatch, cores):
-        monkeypatch.setattr(evaluate, "cores", lambda: cores)
+        monkeypatch.setattr(evaluate, "available_cores", lambda: cores)
         monkeypatch.setattr(evaluate, "SLOTS_PER_CORE", 4)
         pairs = zip(MEMBERS, RECIPES, strict=True)
         places = [EnvSlot(member, factory, "training") for member, factory in pairs]
         self.pool = EnvPool([*places, *eval_slots(MEMBERS, RECIPES, 4)], workers=0)
         self.found, self.values, self.config = {}, {}, CONFIG
         journal = types.SimpleNamespace(evaluation=self.book, event=self.note)
-        self.points = EvalScheduler(
-            CONFIG, AGENT, MEMBERS, self.pool, journal, lent=False
+        self.evals = EvalScheduler(
+            CONFIG, AGENT, MEMBERS, self.pool, journal, shared_env=False
         )
-        self.host = types.SimpleNamespace(
-            members=MEMBERS,
-            stopped={},
-            rollout=Rollout(MEMBERS, self.pool.spec),
-            points=self.points,
-        )
+        self.members, self.rollout = MEMBERS, Rollout(MEMBERS, self.pool.spec)
+
+    def running_seeds(self):
+        seeds = {member: self.rollout.seed(member) for member in (0, 1)}
+        return seeds | self.evals.running_seeds()
 
     def first(self, member):
-        return self.points.first_states(member)
+        return self.evals.first_obs(member)
 
     def book(self, member, counts, returns):
         self.found[member] = returns
@@ -63,28 +62,27 @@ class World:
 
     def play(self, turns=10**6):
         for _ in range(turns):
-            if not self.points.busy:
+            if not self.evals.busy:
                 break
-            self.points.take(self.pool.step(self.points.turn()))
+            self.evals.record(self.pool.step(self.evals.request()))
         return self.found
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4])
 def test_evaluations_come_to_the_same_on_other_cores(monkeypatch, cores):
     whole = World(monkeypatch, cores=2)
-    whole.points.due = {0: (10, 0), 1: (10, 0)}
-    whole.points.begin(EvalPolicies(POLICIES))
-    whole.pool.try_reset([0, 1], [whole.host.rollout.seed(member) for member in (0, 1)])
+    whole.evals.due = {0: (10, 0), 1: (10, 0)}
+    whole.evals.start(EvalPolicies(POLICIES))
+    whole.pool.try_reset([0, 1], [whole.rollout.seed(member) for member in (0, 1)])
     for member in (0, 1):
-        whole.points.biases.begin(member, np.arange(len(whole.first(member))))
+        whole.evals.value_bias.begin(member, np.arange(len(whole.first(member))))
     whole.play(turns=50)
-    saved, running = whole.points.saved(), resume._running(whole)
+    saved, running = whole.evals.saved(), whole.running_seeds()
     states = dict(zip(running, whole.pool.save_states(list(running)), strict=True))
 
     other = World(monkeypatch, cores)
-    assert other.points.restore(saved) == ()
-    going = resume.still_running(other, saved.notes)
-    assert resume._put_back(other, going, states) == []
+    assert other.evals.restore(saved) == ()
+    assert _restore_envs(other, saved.notes["width"], states) == []
     expected, found = whole.play(), other.play()
     for member in (0, 1):
         np.testing.assert_array_equal(found[member], expected[member])

@@ -13,10 +13,10 @@ MEMBERS = (Member("A-v0", 3), Member("A-v0", 5))
 
 def stepped(rollout, members, reward, ended=False):
     """A step of members, each of which reaches what it was rewarded with."""
-    turn = rollout.turn(members, np.zeros((len(members), 1)))
+    turn = rollout.request(members, np.zeros((len(members), 1)))
     obs, flags = np.full((len(members), 2), reward), np.full(len(members), ended)
     step = StepResult(obs, np.full(len(members), reward), flags & False, flags, obs)
-    return turn, *rollout.take(members, turn, step)
+    return turn, *rollout.record(members, turn, step)
 
 
 @pytest.fixture

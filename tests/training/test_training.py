@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from r2r2 import resolve, train
-from r2r2.api import RunOptions, finalize_config, make_pool
+from r2r2.api import RunOptions, make_pool
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import create_run
-from r2r2.training.loop import Training, fleet_members
+from r2r2.training.loop import Training
+from r2r2.training.run_config import finalize_config, fleet_members
 from r2r2.training.run_log import RunLog
 
 TINY = {
@@ -199,7 +200,7 @@ def test_what_is_stored_is_what_happened(tmp_path, workers):
     config = resolve(TINY, {"env": "toys:Story-v0", "seeds": 2, "utd": 2})
     with prepared(config, tmp_path / "run", workers) as (training, _):
         training.run(lambda _: None)
-    fleet = training._fleet
+    fleet = training.state.fleet
     weights, rows = np.asarray(fleet.learners.priorities.tree.weights), fleet._rows
     for member in (0, 1):
         live = np.flatnonzero(weights[member])
@@ -237,22 +238,22 @@ class Watched:
         self.calls, self.stale, self.turns = [], [], 0
         config = resolve(TINY, values)
         with prepared(config, tmp_path / "run") as (self.training, folder):
-            train_call = self.training._fleet.train
+            train_call = self.training.state.fleet.train
 
             def train_and_count(call, made, scales):
-                self.calls.append((call, self.training._rollout.steps.copy()))
+                self.calls.append((call, self.training.state.rollout.steps.copy()))
                 train_call(call, made, scales)
 
-            self.training._fleet.train = train_and_count
+            self.training.state.fleet.train = train_and_count
             self.training.run(self.look)
         self.events = read_events(folder.events)
 
     def look(self, _) -> None:
         self.turns += 1
-        training, fleet = self.training, self.training._fleet
+        training, fleet = self.training, self.training.state.fleet
         trained = fleet._agent.behavior_policy(fleet.states)
         pairs = [*zip(*map(jax.tree.leaves, (fleet._policies, trained)), strict=True)]
-        for member in training._collecting():
+        for member in training.collecting():
             if any(not np.array_equal(ours[member], x[member]) for ours, x in pairs):
                 self.stale.append((self.turns, member))
 

@@ -18,10 +18,10 @@ from r2r2.config.toml_io import to_toml
 from r2r2.envs.make import make_env
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.storage.run_folder import create_run
-from r2r2.training.loop import Progress, Training, fleet_members
+from r2r2.training.loop import Progress, Training
 from r2r2.training.memory import check_fits
+from r2r2.training.run_config import finalize_config, fleet_members
 from r2r2.training.run_log import RunLog
-from r2r2.training.task_defaults import apply_task_defaults
 
 
 class Profiler:
@@ -163,7 +163,7 @@ def _config(agent: AgentConfig, course: Course) -> RunConfig:
         "eval_every": PERIOD,
         "eval_episodes": 1,
     }
-    return apply_task_defaults(dataclasses.replace(resolve(fields), agent=agent))
+    return finalize_config(dataclasses.replace(resolve(fields), agent=agent))
 
 
 class TimedTraining(Training):
@@ -172,16 +172,16 @@ class TimedTraining(Training):
     def __init__(self, config: RunConfig, pool: EnvPool, journal: RunLog):
         super().__init__(config, pool, journal)
         self.clock = clock = Profiler(PARTS)
-        fleet, points = self._fleet, self._points
-        clock.over("environment", pool, "step", "begin")
-        clock.over("acting", self._normaliser, "observe", "normalise")
+        state, fleet = self.state, self.state.fleet
+        clock.over("environment", pool, "step", "try_reset")
+        clock.over("acting", state.normalizer, "observe", "normalize")
         clock.over("acting", fleet, "act")
         clock.over("replay", fleet, "add", "_catch_up")
         # Whoever waits, waits for updates.
-        clock.over("update", fleet, "train", "wait", "refresh", "alarmed")
-        clock.over("evaluation", points, "begin", "turn", "take")
-        if self._diagnosing is not None:
-            clock.over("evaluation", self._diagnosing, "look")
+        clock.over("update", fleet, "train", "wait", "refresh", "nonfinite_members")
+        clock.over("evaluation", state.evals, "start", "request", "record")
+        if self.diagnoser is not None:
+            clock.over("evaluation", self.diagnoser, "diagnose")
         clock.over("logging", journal, "event", "evaluation", "episode", "losses")
         clock.over("logging", fleet, "read_metrics")
         fleet.compile_ahead().wait()

@@ -26,7 +26,7 @@ from r2r2.config.fields import (
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
-from r2r2.training.loop import CALL
+from r2r2.training.loop import UPDATES_PER_CALL
 
 
 def _different(values: tuple[str, ...]) -> bool:
@@ -68,7 +68,7 @@ FIELDS = {
         FieldSpec(
             "updates",
             int,
-            f"{CALL}, on a CPU {SLOWER}",
+            f"{UPDATES_PER_CALL}, on a CPU {SLOWER}",
             "in one call; training makes so many",
             at_least(1),
         ),
@@ -188,7 +188,7 @@ def _sizes(spec: Spec, repeats: int, given: dict[str, Any]) -> Sizes:
     return Sizes(
         Spec(given.get("obs", spec.obs_dim), given.get("action", spec.action_dim)),
         given.get("rows", 50_000 if slow else RunConfig.replay_size),
-        given.get("updates", SLOWER if slow else CALL),
+        given.get("updates", SLOWER if slow else UPDATES_PER_CALL),
         repeats,
     )
 

@@ -23,8 +23,7 @@ from r2r2.report.study import RunData, Study, study_of
 from r2r2.stats.scores import results_of
 from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.run_folder import MANIFEST_FILE, open_run, read_manifest
-from r2r2.training.load_run import load_config
-from r2r2.training.task_defaults import task_default_config
+from r2r2.training.run_config import load_config, task_default_config
 
 VERSIONS = "versions.json"
 

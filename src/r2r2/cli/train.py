@@ -9,7 +9,7 @@ import jax
 from rich.console import Console
 from rich.markup import escape
 
-from r2r2.api import Result, finalize_config, is_finished, run_path, train
+from r2r2.api import Result, is_finished, run_path, train
 from r2r2.cli.argparser import wants_help
 from r2r2.cli.process import cache_compiled_programs, program, use_this_folder
 from r2r2.cli.progress import Bar, spread
@@ -20,8 +20,12 @@ from r2r2.config.resolve import QUICK_TARGET, QUICK_TASK
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields
 from r2r2.storage.run_folder import open_run
-from r2r2.training.loop import Progress, fleet_members
-from r2r2.training.task_defaults import task_default_config
+from r2r2.training.loop import Progress
+from r2r2.training.run_config import (
+    finalize_config,
+    fleet_members,
+    task_default_config,
+)
 
 SAID = ("env", "seeds", "utd", "action_repeat")  # said on the opening's first line
 

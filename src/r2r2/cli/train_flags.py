@@ -28,7 +28,7 @@ from r2r2.config.resolve import (
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import NON_RESULT_FIELDS, read_toml
 from r2r2.storage.run_folder import open_run
-from r2r2.training.load_run import load_config
+from r2r2.training.run_config import load_config
 
 FILE, FOLDER = Range("the name of a file", bool), Range("the name of a folder", bool)
 

@@ -1,4 +1,4 @@
-"""Members looked into as their evaluations begin, and warned of."""
+"""Diagnosis of every member's representation and values at each evaluation."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,102 +12,104 @@ from r2r2.replay.normalizer import Scales
 from r2r2.storage.events import FieldValue
 from r2r2.training.evaluation import obs_normalizer
 from r2r2.training.run_log import Counts
-from r2r2.training.state import RunState
+from r2r2.training.state import TrainState
 
 DIGITS = 6  # of a singular value in the log
 
 
-class Found(NamedTuple):
-    """What there is to be said of a member whose evaluation begins."""
+class MemberDiagnosis(NamedTuple):
+    """The diagnosis of a member whose evaluation begins."""
 
     diagnosis: Diagnosis
     numbers: Mapping[str, Number]
-    expected: NDArray[np.floating] | None  # of its episodes, [E], in the task's units
+    expected: NDArray[np.floating] | None  # values of its episodes [E], unnormalized
 
 
-class Diagnosing:
-    """Writes a diagnosis of every member at every evaluation.
+class Diagnoser:
+    """Logs a diagnosis of every member at every evaluation.
 
-    An evaluation's events are `diagnostics` (numbers), `spectrum` (the singular values,
-    largest first) and, when its episodes are over, `value`; `collapse` where the
-    representation has collapsed, of which people are told when it comes to that.
+    The events of an evaluation are `diagnostics` (numbers), `spectrum` (singular
+    values, largest first), `value` when its episodes are over, and `collapse` if the
+    representation has collapsed, which also causes a message when it first happens.
 
     Args:
-        run: its parts.
-        examiner: looks into its members.
+        state: the run.
+        probe: diagnoses its members.
     """
 
-    def __init__(self, run: RunState, examiner: LatentProbe):
-        self._fleet, self._journal, self._host = run.fleet, run.journal, run.host
-        self._say, self._examiner = run.say, examiner
-        self._told = False  # that it failed
+    def __init__(self, state: TrainState, probe: LatentProbe):
+        self._state, self._probe = state, probe
+        self._warned = False
 
-    def look(self, due: Mapping[int, Counts], scales: Scales | None) -> None:
-        """Looks into members whose evaluations have just begun; none may be training.
+    def diagnose(self, due: Mapping[int, Counts], scales: Scales | None) -> None:
+        """Diagnose members whose evaluations just began; no updates may be in flight.
 
-        What fails here is noted and costs the member this diagnosis, nothing else.
+        An error is logged and costs the member this diagnosis, nothing else.
 
         Args:
-            due: who, and how far they are.
+            due: the members and their counts.
             scales: of all members.
         """
         for member, counts in due.items():
-            if member in self._host.stopped:  # its environments failed at the start
+            if member in self._state.stopped:  # its environments failed to start
                 continue
             try:
-                found = self._examined(member, scales)
-            except Exception as error:  # of libraries and devices: it may be any
-                self._failed(member, counts, error)
+                result = self._diagnose(member, scales)
+            except Exception as error:  # libraries and devices may raise anything
+                self._log_failure(member, counts, error)
                 continue
-            self._write(member, counts, found)
-            if found.expected is not None:
-                self._host.points.biases.begin(member, found.expected)
+            self._log(member, counts, result)
+            if result.expected is not None:
+                self._state.evals.value_bias.begin(member, result.expected)
 
-    def _examined(self, member: int, scales: Scales | None) -> Found:
-        states, data = self._fleet.states, self._fleet.data(scales)
-        opened = int(self._fleet.opened[member])
-        found, numbers = self._examiner.diagnose(member, data, states, opened)
-        obs = self._host.points.first_states(member)
-        if not len(obs):  # a lent environment's evaluation comes later
-            return Found(found, numbers, None)
-        seen = obs_normalizer(scales, member)(obs)
-        values = self._examiner.values(member, states, seen)
+    def _diagnose(self, member: int, scales: Scales | None) -> MemberDiagnosis:
+        fleet = self._state.fleet
+        states, data = fleet.states, fleet.data(scales)
+        opened = int(fleet.opened[member])
+        diagnosis, numbers = self._probe.diagnose(member, data, states, opened)
+        obs = self._state.evals.first_obs(member)
+        if not len(obs):  # the evaluation waits for the shared environment
+            return MemberDiagnosis(diagnosis, numbers, None)
+        obs = obs_normalizer(scales, member)(obs)
+        values = self._probe.values(member, states, obs)
         unit = 1.0 if scales is None else float(scales.reward[member])
-        return Found(found, numbers, unit * values)
+        return MemberDiagnosis(diagnosis, numbers, unit * values)
 
-    def _failed(self, member: int, counts: Counts, error: Exception) -> None:
-        name = self._host.members[member].name
+    def _log_failure(self, member: int, counts: Counts, error: Exception) -> None:
+        state, name = self._state, self._state.members[member].name
         why = (str(error).splitlines() or [""])[0] or type(error).__name__
-        self._journal.event("diagnosis_failed", member, counts, {"why": why})
-        if not self._told:
-            self._say(f"the representation of {name} could not be looked into ({why})")
-        self._told = True
+        state.log.event("diagnosis_failed", member, counts, {"why": why})
+        if not self._warned:
+            state.on_message(
+                f"the representation of {name} could not be diagnosed ({why})"
+            )
+        self._warned = True
 
-    def _write(self, member: int, counts: Counts, found: Found) -> None:
-        diagnosis, collapsed = found.diagnosis, self._host.collapsed
-        self._journal.event("diagnostics", member, counts, found.numbers)
+    def _log(self, member: int, counts: Counts, result: MemberDiagnosis) -> None:
+        state, diagnosis = self._state, result.diagnosis
+        state.log.event("diagnostics", member, counts, result.numbers)
         values = [float(f"{x:.{DIGITS}g}") for x in diagnosis.singular_values]
-        self._journal.event("spectrum", member, counts, {"singular_values": values})
+        state.log.event("spectrum", member, counts, {"singular_values": values})
         if not diagnosis.collapsed:
-            collapsed.discard(member)
+            state.collapsed.discard(member)
             return
         names = "effective_rank", "spread", "dead"
         why: dict[str, FieldValue] = {name: getattr(diagnosis, name) for name in names}
-        self._journal.event("collapse", member, counts, why)
-        if member not in collapsed:
-            collapsed.add(member)
-            self._say(
+        state.log.event("collapse", member, counts, why)
+        if member not in state.collapsed:
+            state.collapsed.add(member)
+            state.on_message(
                 f"warning: at step {counts[0]:,} the representation of "
-                f"{self._host.members[member].name} has collapsed: effective rank "
+                f"{state.members[member].name} has collapsed: effective rank "
                 f"{diagnosis.effective_rank:.1f} of {len(values)}, spread "
                 f"{diagnosis.spread:.2f}, {diagnosis.dead} dead coordinates"
             )
 
 
-def diagnosing_for(run: RunState) -> Diagnosing | None:
-    """What diagnoses a run's members; none where the agent has no encoder."""
-    weights = run.config.agent.representation
-    if run.agent.encode is None or weights is None:
+def make_diagnoser(state: TrainState) -> Diagnoser | None:
+    """Return the diagnoser of a run; None for an agent without an encoder."""
+    weights = state.config.agent.representation
+    if state.agent.encode is None or weights is None:
         return None
-    seeds = [member.seed for member in run.host.members]
-    return Diagnosing(run, LatentProbe(run.agent, weights, seeds))
+    seeds = [member.seed for member in state.members]
+    return Diagnoser(state, LatentProbe(state.agent, weights, seeds))

@@ -1,4 +1,4 @@
-"""Points of the learning curve: whose is due, played beside training."""
+"""Evaluations at fixed steps, run beside training: the points of the learning curve."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,45 +9,45 @@ from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent
 from r2r2.config.run import RunConfig
+from r2r2.diagnostics.value_bias import ValueBiasTracker
 from r2r2.envs.errors import Fault
 from r2r2.envs.spec import Member
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import StepRequest, StepResult
 from r2r2.training.evaluation import (
-    Episodes,
+    EvalEpisode,
+    EvalEpisodes,
     EvalPolicies,
+    EvalProgress,
     Evaluator,
-    Playing,
-    Underway,
     play_to_end,
 )
 from r2r2.training.run_log import Counts, RunLog
-from r2r2.training.value_bias import ValueBiases
 
 
 class DeferredEval(NamedTuple):
-    """An evaluation that waits for the environment: its counts and its policy."""
+    """An evaluation that waits for the shared environment."""
 
     counts: Counts
-    evaluated: EvalPolicies
+    policies: EvalPolicies
 
 
 class SavedEvals(NamedTuple):
-    """Evaluations under way and due, on the host."""
+    """Running and deferred evaluations on the host."""
 
-    evaluated: list[EvalPolicies]  # of those under way, if some are, and of those held
-    obs: NDArray[np.float64]  # [slots under way, obs]
-    notes: dict[str, Any]  # as JSON has it
+    policies: list[EvalPolicies]  # of the running ones, if any, and of each deferred
+    obs: NDArray[np.float64]  # [running slots, obs]
+    notes: dict[str, Any]  # JSON values
 
 
 class EvalScheduler:
-    """Evaluates members as they come to the steps where a point is due.
+    """Evaluates members when they reach an evaluation step.
 
-    Nothing that is learnt depends on an evaluation, so training goes on beside it; it
-    waits only where a member is due again before its last evaluation is done.
+    Training does not depend on evaluations, so it continues beside them; it waits only
+    if a member is due again before its last evaluation has finished.
 
-    With one environment for both, `lent`, an evaluation waits for the end of the
-    episode, and training for that of the evaluation.
+    With `shared_env`, one environment serves both: an evaluation waits for the end of
+    the training episode, and training waits for the evaluation.
     """
 
     def __init__(
@@ -56,173 +56,176 @@ class EvalScheduler:
         agent: Agent,
         members: Sequence[Member],
         pool: EnvPool,
-        journal: RunLog,
-        lent: bool,
+        log: RunLog,
+        shared_env: bool,
     ):
-        self._gap = config.eval_every // config.eval_average
+        self._interval = config.eval_every // config.eval_average
         self._episodes = config.eval_episodes
-        self._pool, self._journal = pool, journal
+        self._pool, self._log, self.shared_env = pool, log, shared_env
         slots = range(len(members), len(pool.slots))
-        episodes = Episodes(members, slots, self._episodes, "evaluate")
+        episodes = EvalEpisodes(members, slots, self._episodes, "evaluate")
         self._evaluator = Evaluator(agent, episodes, len(members))
-        self.lent = lent
-        self._held: list[DeferredEval] = []
+        self._deferred: list[DeferredEval] = []
         self._counts: dict[int, Counts] = {}  # by member under evaluation
-        self._begun = np.zeros(len(members), dtype=int)
-        # Who waits for its policy to be taken, with its counts at that step.
+        self._started = np.zeros(len(members), dtype=int)  # evaluations so far, [S]
+        # Members whose policy must still be copied, with their counts at that step.
         self.due: dict[int, Counts] = {}
-        self.biases = ValueBiases(config.agent.discount)
+        self.value_bias = ValueBiasTracker(config.agent.discount)
 
     @property
     def width(self) -> int:
-        """Episodes of an evaluation that are played at once."""
+        """The number of episodes of an evaluation that run at once."""
         return self._evaluator.episodes.width
 
     @property
     def busy(self) -> bool:
-        """Whether episodes are under way."""
+        """Whether episodes are running."""
         return bool(self._evaluator.busy)
 
     @property
     def pending(self) -> bool:
-        """Whether anything is left to do."""
-        return bool(self.busy or self.due or self._held)
-
-    def reached(self, member: int, counts: Counts) -> None:
-        """Says how far a member has come, with all updates up to that step."""
-        if counts[0] % self._gap == 0:
-            self.due[member] = counts
+        """Whether any evaluation is running, due or deferred."""
+        return bool(self.busy or self.due or self._deferred)
 
     @property
-    def beginning(self) -> dict[int, Counts]:
-        """Whose evaluation can begin now."""
+    def startable(self) -> dict[int, Counts]:
+        """The members whose evaluation can start now."""
         members = sorted(set(self.due) - set(self._evaluator.busy))
         return {member: self.due[member] for member in members}
 
-    def begin(self, evaluated: EvalPolicies) -> tuple[Fault, ...]:
-        """Takes what is evaluated of those due, as it is now; gives what failed."""
-        counts = self.beginning
+    def record_step(self, member: int, counts: Counts) -> None:
+        """Record how far a member is, with all updates up to that step."""
+        if counts[0] % self._interval == 0:
+            self.due[member] = counts
+
+    def start(self, policies: EvalPolicies) -> tuple[Fault, ...]:
+        """Start the evaluations that can start; return the slots that failed."""
+        counts = self.startable
         for member in counts:
             del self.due[member]
         if not counts:
             return ()
-        if self.lent:
-            kept = jax.device_put(evaluated.policies, may_alias=False)
-            self._held.append(
-                DeferredEval(counts[0], evaluated._replace(policies=kept))
-            )
+        if self.shared_env:
+            copy = jax.device_put(policies.policies, may_alias=False)
+            deferred = DeferredEval(counts[0], policies._replace(policies=copy))
+            self._deferred.append(deferred)
             return ()
         self._counts |= counts
-        return self._start(list(counts), evaluated)
+        return self._begin(list(counts), policies)
 
-    def first_states(self, member: int) -> NDArray[np.float64]:
-        """What a member's episodes that have just begun began with, [E, obs]."""
-        return self._evaluator.episodes.standing(member)
+    def first_obs(self, member: int) -> NDArray[np.float64]:
+        """Return the first observations of an evaluation that just began, [E, obs]."""
+        return self._evaluator.episodes.current_obs(member)
 
-    def turn(self) -> StepRequest:
-        """The next step of every episode under way."""
-        return self._evaluator.turn()
+    def request(self) -> StepRequest:
+        """Return the next step of every running episode."""
+        return self._evaluator.request()
 
-    def take(self, step: StepResult) -> None:
-        """Books a turn, and the evaluations that it finished."""
-        self.biases.take(self._evaluator.episodes.playing, step)
-        for member, returns in self._evaluator.take(step):
+    def record(self, step: StepResult) -> None:
+        """Record a step and log the evaluations that it finished."""
+        for episode, reward in zip(
+            self._evaluator.episodes.running, step.reward, strict=True
+        ):
+            self.value_bias.record(episode.member, episode.number, float(reward))
+        for member, returns in self._evaluator.record(step):
             counts = self._counts.pop(member)
-            self._journal.evaluation(member, counts, returns)
-            if found := self.biases.done(member):
-                self._journal.event("value", member, counts, found)
+            self._log.evaluation(member, counts, returns)
+            if summary := self.value_bias.finish(member):
+                self._log.event("value", member, counts, summary)
 
-    def between_episodes(self, mend: Callable[[Fault], None]) -> None:
-        """Plays what waits for the one environment, to the end; `mend` what fails."""
-        while self._held:  # none any more, once the member is stopped
-            (counts, evaluated), *_ = self._held
-            for fault in self._start([0], evaluated):
-                mend(fault)
-            for returns in play_to_end(self._evaluator, self._pool, mend).values():
-                self._journal.evaluation(0, counts, returns)
-            self._held = self._held[1:]
+    def run_deferred(self, recover: Callable[[Fault], None]) -> None:
+        """Run the deferred evaluations in the shared environment, to their end."""
+        while self._deferred:  # emptied by `cancel` if the member is stopped
+            (counts, policies), *_ = self._deferred
+            for fault in self._begin([0], policies):
+                recover(fault)
+            for returns in play_to_end(self._evaluator, self._pool, recover).values():
+                self._log.evaluation(0, counts, returns)
+            self._deferred = self._deferred[1:]
 
-    def again(self, slot: int) -> tuple[int, int] | None:
-        """The member whose episode in a slot failed, and the seed to begin it with."""
+    def retry(self, slot: int) -> tuple[int, int] | None:
+        """Return the member of a failed slot's episode and the seed to restart it."""
         episodes = self._evaluator.episodes
-        found = episodes.at(slot)
-        return (found.member, episodes.seed_again(found)) if found else None
+        episode = episodes.in_slot(slot)
+        return (episode.member, episodes.retry_seed(episode)) if episode else None
 
-    def begun(self, slot: int, obs: NDArray[np.float64]) -> None:
-        """A slot's episode had to begin again, with `obs`."""
+    def restart(self, slot: int, obs: NDArray[np.float64]) -> None:
+        """Restart a slot's episode from `obs`."""
         episodes = self._evaluator.episodes
-        episodes.begun(slot, obs)
-        if one := episodes.at(slot):
-            self.biases.begun(one, same=not episodes.replaced(one))
+        episodes.restart(slot, obs)
+        if episode := episodes.in_slot(slot):
+            same_start = not episodes.has_new_start(episode)
+            self.value_bias.restart(episode.member, episode.number, same_start)
 
-    def forget(self, member: int) -> None:
-        """A member that is stopped is not evaluated any more."""
-        self._evaluator.episodes.forget(member)
+    def cancel(self, member: int) -> None:
+        """Cancel all evaluations of a member that is stopped."""
+        self._evaluator.episodes.cancel(member)
         self._counts.pop(member, None)
-        self.biases.done(member)
+        self.value_bias.finish(member)
         self.due.pop(member, None)
-        if self.lent:
-            self._held = []
+        if self.shared_env:
+            self._deferred = []
 
-    def running(self) -> dict[int, int]:
-        """The slots of episodes under way, each with its episode's seed."""
+    def running_seeds(self) -> dict[int, int]:
+        """Return the seed of each running episode by its slot."""
         episodes = self._evaluator.episodes
-        return {one.slot: episodes.seed(one) for one in episodes.playing}
+        return {episode.slot: episodes.seed(episode) for episode in episodes.running}
 
     def saved(self) -> SavedEvals:
-        """All of it, to be saved."""
+        """Return everything that a checkpoint must hold."""
         episodes = self._evaluator.episodes
-        obs, playing, returns, first, failed = episodes.underway()
+        obs, running, returns, first, failures = episodes.progress()
         notes = {
             "width": episodes.width,
-            "begun": self._begun.tolist(),
+            "begun": self._started.tolist(),
             "due": [[member, *counts] for member, counts in self.due.items()],
             "counts": [[member, *counts] for member, counts in self._counts.items()],
-            "held": [list(held.counts) for held in self._held],
-            "playing": [list(one) for one in playing],
+            "held": [list(deferred.counts) for deferred in self._deferred],
+            "playing": [list(episode) for episode in running],
             "returns": [[member, *x] for member, x in returns.items()],
             "first": list(map(list, first.items())),
-            "failed": [[*which, times] for which, times in failed.items()],
-            "biases": list(map(list, self.biases.notes())),
+            "failed": [[*which, times] for which, times in failures.items()],
+            "biases": list(map(list, self.value_bias.rows())),
         }
-        evaluated = [self._evaluator.kept()] if self.busy else []
-        evaluated += [jax.device_get(held.evaluated) for held in self._held]
+        policies = [self._evaluator.policies()] if self.busy else []
+        policies += [jax.device_get(deferred.policies) for deferred in self._deferred]
         rows = np.array(list(obs.values())).reshape(-1, self._pool.spec.obs_dim)
-        return SavedEvals(evaluated, rows, notes)
+        return SavedEvals(policies, rows, notes)
 
     def restore(self, saved: SavedEvals) -> tuple[Fault, ...]:
-        """Stands where the saved ones stood; gives what failed.
+        """Continue saved evaluations; return the slots that failed.
 
-        Where this machine plays another number of episodes at once, evaluations begin
-        again: they come to the same.
+        If another number of episodes runs at once on this machine, running evaluations
+        start again, with the same result.
         """
         notes, faults = saved.notes, tuple[Fault, ...]()
-        self._begun[:] = notes["begun"]
+        self._started[:] = notes["begun"]
         self.due = {member: (d, u) for member, d, u in notes["due"]}
         self._counts = {member: (d, u) for member, d, u in notes["counts"]}
-        playing = [Playing(*one) for one in notes["playing"]]
-        evaluated = list(saved.evaluated)
-        again = bool(playing) and notes["width"] != self._evaluator.episodes.width
-        self.biases.restore(notes.get("biases", []), again)
+        running = [EvalEpisode(*row) for row in notes["playing"]]
+        policies = list(saved.policies)
+        again = bool(running) and notes["width"] != self.width
+        self.value_bias.restore(notes.get("biases", []), again)
         if again:
-            members = sorted({one.member for one in playing})
-            self._begun[members] -= 1
-            faults = self._start(members, evaluated.pop(0))
-        elif playing:
-            rows = {one.slot: x for one, x in zip(playing, saved.obs, strict=True)}
+            members = sorted({episode.member for episode in running})
+            self._started[members] -= 1
+            faults = self._begin(members, policies.pop(0))
+        elif running:
+            obs = {x.slot: row for x, row in zip(running, saved.obs, strict=True)}
             returns = {member: x for member, *x in notes["returns"]}
-            failed = {(m, number): n for m, number, n in notes.get("failed", [])}
-            underway = Underway(rows, playing, returns, dict(notes["first"]), failed)
-            self._evaluator.go_on(evaluated.pop(0), underway)
+            failures = {(m, number): n for m, number, n in notes.get("failed", [])}
+            first = dict(notes["first"])
+            progress = EvalProgress(obs, running, returns, first, failures)
+            self._evaluator.restore(policies.pop(0), progress)
         counts = [(decisions, updates) for decisions, updates in notes["held"]]
-        self._held = [
-            DeferredEval(*pair) for pair in zip(counts, evaluated, strict=True)
+        self._deferred = [
+            DeferredEval(*pair) for pair in zip(counts, policies, strict=True)
         ]
         return faults
 
-    def _start(
-        self, members: Sequence[int], evaluated: EvalPolicies
+    def _begin(
+        self, members: Sequence[int], policies: EvalPolicies
     ) -> tuple[Fault, ...]:
-        first = [int(self._begun[member]) * self._episodes for member in members]
-        self._begun[list(members)] += 1
-        return self._evaluator.begin(self._pool, members, evaluated, first)
+        first = [int(self._started[member]) * self._episodes for member in members]
+        self._started[list(members)] += 1
+        return self._evaluator.begin(self._pool, members, policies, first)

@@ -1,4 +1,4 @@
-"""Returns of the evaluated policies, on environments of their own."""
+"""Evaluation of policies on whole episodes without exploration, many at once."""
 
 import collections
 from collections.abc import Callable, Sequence
@@ -6,15 +6,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent, Array
+from r2r2.agents.registry import state_shapes
 from r2r2.agents.tree_ops import select
 from r2r2.compute.update_grouping import group_size, pad_members
+from r2r2.config.errors import UserError
 from r2r2.envs.errors import Fault
 from r2r2.envs.make import episode_seed
-from r2r2.envs.spec import Member
+from r2r2.envs.spec import Member, Spec
 from r2r2.envs.vector.pool import EnvPool, available_cores
 from r2r2.envs.vector.step_types import (
     NO_EPISODE,
@@ -24,37 +27,45 @@ from r2r2.envs.vector.step_types import (
     StepResult,
 )
 from r2r2.replay.normalizer import Scales
+from r2r2.storage.arrays import load_weights
+from r2r2.storage.run_folder import RunFolder
+
+ObsNormalizer = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+# Evaluation environments per core, at most: more would not be faster, and a dog
+# takes 85 MB.
+SLOTS_PER_CORE = 32
 
 
-class Playing(NamedTuple):
-    """An episode under way."""
+class EvalEpisode(NamedTuple):
+    """A running evaluation episode."""
 
     member: int
     slot: int  # in the pool
-    number: int  # of the evaluation's episodes, from 0
+    number: int  # index within the evaluation, from 0
 
 
-class Underway(NamedTuple):
-    """Evaluations under way, to be saved."""
+class EvalProgress(NamedTuple):
+    """All running evaluations, to be saved in a checkpoint."""
 
     obs: dict[int, NDArray[np.float64]]  # by slot
-    playing: list[Playing]
+    running: list[EvalEpisode]
     returns: dict[int, list[float]]  # by member
     first: dict[int, int]  # by member, the index of its first episode
-    failed: dict[tuple[int, int], int]  # by member and number, how often
+    failures: dict[tuple[int, int], int]  # by member and number
 
 
-class Episodes:
-    """Counts evaluations through their episodes.
+class EvalEpisodes:
+    """Tracks running evaluations through their episodes.
 
-    Episode `index` of a purpose is seeded by (seed, purpose, index) alone, so an
-    evaluation does not depend on who else is evaluated, nor on how many at once.
+    Episode `index` of a purpose is seeded by (seed, purpose, index) alone, so that an
+    evaluation does not depend on the other members or on how many run at once.
 
     Args:
-        members: who may be evaluated.
-        slots: the pool's slots for it, as `places_for` lays them out.
+        members: the members that may be evaluated.
+        slots: the pool's evaluation slots, in the order of `eval_slots`.
         episodes: episodes per evaluation.
-        purpose: as in `episode_seed`.
+        purpose: see `episode_seed`.
     """
 
     def __init__(
@@ -62,53 +73,53 @@ class Episodes:
     ):
         self._members, self._slots, self._episodes = tuple(members), slots, episodes
         self._purpose = purpose
-        self.width = len(slots) // len(members)  # slots of each member
-        self.obs: dict[int, NDArray[np.float64]] = {}  # acted on next, by slot
-        self.playing: list[Playing] = []
+        self.width = len(slots) // len(members)  # slots per member
+        self.obs: dict[int, NDArray[np.float64]] = {}  # to act on, by slot
+        self.running: list[EvalEpisode] = []
         self._returns: dict[int, NDArray[np.float64]] = {}  # by member
-        self._first: dict[int, int] = {}  # the index of each one's first episode
+        self._first: dict[int, int] = {}  # by member, the index of its first episode
         self._seeds: dict[int, list[int]] = {}
-        self._failed: dict[tuple[int, int], int] = {}  # by member and number
+        self._failures: dict[tuple[int, int], int] = {}  # by member and number
 
     @property
     def busy(self) -> list[int]:
         """The members under evaluation."""
         return list(self._returns)
 
-    def begin(self, member: int, first: int) -> list[Playing]:
-        """Starts a member's evaluation, its episodes counted from index `first` on."""
+    def begin(self, member: int, first: int) -> list[EvalEpisode]:
+        """Start a member's evaluation, whose first episode has index `first`."""
         self._returns[member] = np.zeros(self._episodes)
-        self._name(member, first)
-        places = range(self.width)
+        self._set_seeds(member, first)
         slots = self._slots[member * self.width :]
-        new = [Playing(member, slots[place], place) for place in places]
-        self.playing += new
+        new = [EvalEpisode(member, slots[n], n) for n in range(self.width)]
+        self.running += new
         return new
 
-    def seed(self, playing: Playing) -> int:
-        """The seed of an episode."""
-        return self._seeds[playing.member][playing.number]
+    def seed(self, episode: EvalEpisode) -> int:
+        """Return the seed of an episode."""
+        return self._seeds[episode.member][episode.number]
 
-    def seed_after(self, playing: Playing) -> int:
-        """The seed of the episode that follows in its slot."""
-        number = playing.number + self.width
+    def next_seed(self, episode: EvalEpisode) -> int:
+        """Return the seed of the episode that follows in the same slot."""
+        number = episode.number + self.width
         more = number < self._episodes
-        return self._seeds[playing.member][number] if more else NO_EPISODE
+        return self._seeds[episode.member][number] if more else NO_EPISODE
 
-    def seed_again(self, playing: Playing) -> int:
-        """The seed of an episode that failed: its own once more, then others.
+    def retry_seed(self, episode: EvalEpisode) -> int:
+        """Return the seed for a failed episode: its own once, then other ones.
 
-        What failed by accident is repeated as it was. What fails from one start alone
-        would fail for ever.
+        An accidental failure is repeated as it was; an episode that always fails from
+        its start state would fail forever.
         """
-        member, number = playing.member, playing.number
-        times = self._failed[member, number] = self._failed.get((member, number), 0) + 1
+        member, number = episode.member, episode.number
+        times = self._failures.get((member, number), 0) + 1
+        self._failures[member, number] = times
         self._reseed(member, number, times)
-        return self.seed(playing)
+        return self.seed(episode)
 
-    def replaced(self, playing: Playing) -> bool:
-        """Whether another start took the place of its own, since that one failed."""
-        return self._failed.get((playing.member, playing.number), 0) > 1
+    def has_new_start(self, episode: EvalEpisode) -> bool:
+        """Return whether an episode was reseeded because its own start failed."""
+        return self._failures.get((episode.member, episode.number), 0) > 1
 
     def _reseed(self, member: int, number: int, times: int) -> None:
         if times > 1:
@@ -116,87 +127,80 @@ class Episodes:
             purpose = f"{self._purpose}-{times}"
             self._seeds[member][number] = episode_seed(seed, purpose, index)
 
-    def at(self, slot: int) -> Playing | None:
-        """The episode that runs in a slot, if one does."""
-        return next((one for one in self.playing if one.slot == slot), None)
+    def in_slot(self, slot: int) -> EvalEpisode | None:
+        """Return the episode that runs in a slot, if any."""
+        return next((x for x in self.running if x.slot == slot), None)
 
-    def standing(self, member: int) -> NDArray[np.float64]:
-        """What a member's episodes under way are acted on next, [E, obs]."""
-        own = [self.obs[one.slot] for one in self.playing if one.member == member]
-        return np.array(own)
+    def current_obs(self, member: int) -> NDArray[np.float64]:
+        """Return the observations that a member's episodes act on next, [E, obs]."""
+        return np.array([self.obs[x.slot] for x in self.running if x.member == member])
 
-    def begun(self, slot: int, obs: NDArray[np.float64]) -> None:
-        """A slot's episode had to begin again, with `obs`: what it gave is void."""
-        if one := self.at(slot):
-            self._returns[one.member][one.number] = 0
+    def restart(self, slot: int, obs: NDArray[np.float64]) -> None:
+        """Restart a slot's episode from `obs`; its rewards so far do not count."""
+        if episode := self.in_slot(slot):
+            self._returns[episode.member][episode.number] = 0
             self.obs[slot] = obs
 
-    def take(self, step: StepResult) -> list[tuple[int, NDArray[np.float64]]]:
-        """Books a turn; gives the members that are done, with their returns."""
-        going: list[Playing] = []
-        rows = zip(self.playing, step.reward, step.ended, step.obs, strict=True)
-        for playing, reward, ended, obs in rows:
-            self._returns[playing.member][playing.number] += reward
-            self.obs[playing.slot] = obs
+    def record(self, step: StepResult) -> list[tuple[int, NDArray[np.float64]]]:
+        """Record a step; return the finished members with their returns."""
+        running: list[EvalEpisode] = []
+        rows = zip(self.running, step.reward, step.ended, step.obs, strict=True)
+        for episode, reward, ended, obs in rows:
+            self._returns[episode.member][episode.number] += reward
+            self.obs[episode.slot] = obs
             if not ended:
-                going.append(playing)
-            elif (number := playing.number + self.width) < self._episodes:
-                going.append(playing._replace(number=number))
-        self.playing = going
-        still = {playing.member for playing in going}
-        done = [member for member in self._returns if member not in still]
-        return [(member, self._returns.pop(member)) for member in done]
+                running.append(episode)
+            elif (number := episode.number + self.width) < self._episodes:
+                running.append(episode._replace(number=number))
+        self.running = running
+        unfinished = {episode.member for episode in running}
+        finished = [member for member in self._returns if member not in unfinished]
+        return [(member, self._returns.pop(member)) for member in finished]
 
-    def forget(self, member: int) -> None:
-        """Gives a member's evaluation up, if one is under way."""
-        self.playing = [one for one in self.playing if one.member != member]
+    def cancel(self, member: int) -> None:
+        """Cancel a member's evaluation, if one is running."""
+        self.running = [x for x in self.running if x.member != member]
         self._returns.pop(member, None)
 
-    def underway(self) -> Underway:
-        """All that is under way."""
-        return Underway(
-            obs={playing.slot: self.obs[playing.slot] for playing in self.playing},
-            playing=list(self.playing),
+    def progress(self) -> EvalProgress:
+        """Return all running evaluations."""
+        failures = self._failures.items()
+        return EvalProgress(
+            obs={episode.slot: self.obs[episode.slot] for episode in self.running},
+            running=list(self.running),
             returns={member: x.tolist() for member, x in self._returns.items()},
             first={member: self._first[member] for member in self._returns},
-            failed={x: n for x, n in self._failed.items() if x[0] in self._returns},
+            failures={key: n for key, n in failures if key[0] in self._returns},
         )
 
-    def go_on(self, underway: Underway) -> None:
-        """Goes on with what `underway` gave."""
-        self.playing, self.obs = list(underway.playing), dict(underway.obs)
-        for member, returns in underway.returns.items():
+    def restore(self, progress: EvalProgress) -> None:
+        """Continue the evaluations that `progress` returned."""
+        self.running, self.obs = list(progress.running), dict(progress.obs)
+        for member, returns in progress.returns.items():
             self._returns[member] = np.array(returns)
-            self._name(member, underway.first[member])
-        self._failed |= underway.failed
-        for (member, number), times in underway.failed.items():
+            self._set_seeds(member, progress.first[member])
+        self._failures |= progress.failures
+        for (member, number), times in progress.failures.items():
             self._reseed(member, number, times)
 
-    def _name(self, member: int, first: int) -> None:
+    def _set_seeds(self, member: int, first: int) -> None:
         seed, indices = self._members[member].seed, range(first, first + self._episodes)
         self._first[member] = first
-        self._failed = {x: n for x, n in self._failed.items() if x[0] != member}
+        self._failures = {x: n for x, n in self._failures.items() if x[0] != member}
         self._seeds[member] = [episode_seed(seed, self._purpose, i) for i in indices]
 
 
-Sight = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-
-# Environments of an evaluation per core, at most: more would not be faster, and a dog
-# takes 85 MB.
-SLOTS_PER_CORE = 32
-
-
 class EvalPolicies(NamedTuple):
-    """What is evaluated, of all members."""
+    """The policies to evaluate, of all members."""
 
     policies: Any  # [S, ...]
-    scales: Scales | None = None  # [S, ...], where observations are normalised
+    scales: Scales | None = None  # [S, ...], where observations are normalized
 
 
 def eval_slots(
     members: Sequence[Member], factories: Sequence[EnvFactory], episodes: int
 ) -> list[EnvSlot]:
-    """Slots for all episodes of all members at once, or as many as the cores can use.
+    """Return slots for all evaluation episodes, or as many as the cores can use.
 
     Every member has the same number of them, one after the other.
     """
@@ -209,20 +213,20 @@ def eval_slots(
 
 
 class Evaluator:
-    """Plays whole episodes without exploration, turn by turn, many at once.
+    """Runs evaluation episodes, one step of all of them at a time.
 
     Args:
         agent: the algorithm.
-        episodes: which there are to play.
-        size: of the fleet.
+        episodes: the episodes to run.
+        size: the fleet size.
     """
 
-    def __init__(self, agent: Agent, episodes: Episodes, size: int):
+    def __init__(self, agent: Agent, episodes: EvalEpisodes, size: int):
         self.episodes, self._size = episodes, size
         self._greedy = jax.jit(partial(_greedy, agent))
-        self._pick = jax.jit(select)
-        # Beside an accelerator too: that one trains meanwhile.
-        self._stage = jax.devices("cpu")[0]
+        self._select = jax.jit(select)
+        # On the CPU beside an accelerator too, which trains in the meantime.
+        self._device = jax.devices("cpu")[0]
         self._policies: Any = None  # [S, ...], as of each member's evaluation
         self._scales: dict[int, Scales | None] = {}
 
@@ -235,83 +239,83 @@ class Evaluator:
         self,
         pool: EnvPool,
         members: Sequence[int],
-        evaluated: EvalPolicies,
+        policies: EvalPolicies,
         first: Sequence[int],
     ) -> tuple[Fault, ...]:
-        """Starts evaluating `members`, who are not busy, as they are now.
+        """Start evaluating `members`, none of whom may be busy.
 
         Args:
             pool: its slots are reset.
             members: whom to evaluate.
-            evaluated: of all members.
-            first: the index of each one's first episode within the purpose.
+            policies: of all members.
+            first: the index of each member's first episode within the purpose.
 
         Returns:
-            The slots that failed, whose episodes are to be `begun` yet.
+            The slots that failed, whose episodes must be restarted.
         """
-        self._keep(members, evaluated)
-        new: list[Playing] = []
-        for member, start in zip(members, first, strict=True):
-            new += self.episodes.begin(member, start)
-        slots = [playing.slot for playing in new]
+        self._set_policies(members, policies)
+        new: list[EvalEpisode] = []
+        for member, index in zip(members, first, strict=True):
+            new += self.episodes.begin(member, index)
+        slots = [episode.slot for episode in new]
         obs, faults = pool.try_reset(slots, list(map(self.episodes.seed, new)))
         self.episodes.obs.update(zip(slots, obs, strict=True))
         return faults
 
-    def _keep(self, members: Sequence[int], evaluated: EvalPolicies) -> None:
-        self._scales |= dict.fromkeys(members, evaluated.scales)
+    def _set_policies(self, members: Sequence[int], policies: EvalPolicies) -> None:
+        self._scales |= dict.fromkeys(members, policies.scales)
         # A copy: the originals are donated to the next update.
-        there = jax.device_put(evaluated.policies, self._stage, may_alias=False)
+        copy = jax.device_put(policies.policies, self._device, may_alias=False)
         if self._policies is None:
-            self._policies = there
+            self._policies = copy
         else:
             mask = np.isin(np.arange(self._size), list(members))
-            self._policies = self._pick(mask, there, self._policies)
+            self._policies = self._select(mask, copy, self._policies)
 
-    def turn(self) -> StepRequest:
-        """The next step of every episode under way; there must be one."""
+    def request(self) -> StepRequest:
+        """Return the next step of every running episode; there must be one."""
         episodes, rows = self.episodes, collections.defaultdict[int, list[int]](list)
-        playing = episodes.playing
-        for place, one in enumerate(playing):
-            rows[one.member].append(place)
+        running = episodes.running
+        for index, episode in enumerate(running):
+            rows[episode.member].append(index)
         who = pad_members(tuple(rows), group_size(len(rows), self._size, growth=2))
-        obs = np.zeros((len(who), episodes.width, len(episodes.obs[playing[0].slot])))
-        where = np.zeros((len(playing), 2), dtype=int)
-        for row, (member, places) in enumerate(rows.items()):
-            for column, place in enumerate(places):
-                obs[row, column] = episodes.obs[playing[place].slot]
-                where[place] = row, column
+        obs = np.zeros((len(who), episodes.width, len(episodes.obs[running[0].slot])))
+        where = np.zeros((len(running), 2), dtype=int)
+        for row, (member, indices) in enumerate(rows.items()):
+            for column, index in enumerate(indices):
+                obs[row, column] = episodes.obs[running[index].slot]
+                where[index] = row, column
             obs[row] = obs_normalizer(self._scales[member], member)(obs[row])
-        arguments = jax.device_put((who, obs), self._stage)
+        arguments = jax.device_put((who, obs), self._device)
         actions = np.asarray(self._greedy(self._policies, *arguments))
-        slots = [one.slot for one in playing]
-        seeds = list(map(episodes.seed_after, playing))
+        slots = [episode.slot for episode in running]
+        seeds = list(map(episodes.next_seed, running))
         return StepRequest(slots, actions[tuple(where.T)], seeds)
 
-    def take(self, step: StepResult) -> list[tuple[int, NDArray[np.float64]]]:
-        """Books a turn; gives the members that are done, with their returns."""
-        return self.episodes.take(step)
+    def record(self, step: StepResult) -> list[tuple[int, NDArray[np.float64]]]:
+        """Record a step; return the finished members with their returns."""
+        return self.episodes.record(step)
 
-    def kept(self) -> EvalPolicies:
-        """What the evaluations under way evaluate, on the host."""
+    def policies(self) -> EvalPolicies:
+        """Return the policies of the running evaluations, on the host."""
         busy = {m: scales for m in self.busy if (scales := self._scales[m])}
         policies = jax.device_get(self._policies)
         if not busy:
             return EvalPolicies(policies)
-        parts = [np.zeros_like(part) for part in next(iter(busy.values()))]
+        merged = [np.zeros_like(part) for part in next(iter(busy.values()))]
         for member, scales in busy.items():
-            for part, own in zip(parts, scales, strict=True):
-                part[member] = own[member]
-        return EvalPolicies(policies, Scales(*parts))
+            for target, source in zip(merged, scales, strict=True):
+                target[member] = source[member]
+        return EvalPolicies(policies, Scales(*merged))
 
-    def go_on(self, evaluated: EvalPolicies, underway: Underway) -> None:
-        """Goes on with evaluations; the pool's slots must be as they were then."""
-        self.episodes.go_on(underway)
-        self._keep(self.busy, evaluated)
+    def restore(self, policies: EvalPolicies, progress: EvalProgress) -> None:
+        """Continue saved evaluations; the pool's slots must be restored as well."""
+        self.episodes.restore(progress)
+        self._set_policies(self.busy, policies)
 
 
-def obs_normalizer(scales: Scales | None, member: int) -> Sight:
-    """How a member sees observations, [..., obs]."""
+def obs_normalizer(scales: Scales | None, member: int) -> ObsNormalizer:
+    """Return the function that normalizes a member's observations, [..., obs]."""
     if scales is None:
         return lambda obs: obs
     mean, deviation = np.asarray(scales.mean[member]), scales.deviation[member]
@@ -325,31 +329,62 @@ def _greedy(agent: Agent, policies: Any, who: Array, obs: Array) -> Array:
 
 
 def play_to_end(
-    evaluator: Evaluator, pool: EnvPool, mend: Callable[[Fault], None] | None = None
+    evaluator: Evaluator, pool: EnvPool, recover: Callable[[Fault], None] | None = None
 ) -> dict[int, NDArray[np.float64]]:
-    """Plays every episode under way to its end; returns by member.
+    """Play every running episode to its end and return the returns by member.
 
     Args:
-        evaluator: whose episodes.
-        pool: where they run.
-        mend: called with every slot that failed; by default it raises.
+        evaluator: has the episodes.
+        pool: has their environments.
+        recover: called with every slot that failed; by default, a failure is raised.
     """
-    found: dict[int, NDArray[np.float64]] = {}
+    returns: dict[int, NDArray[np.float64]] = {}
     while evaluator.busy:
-        step = pool.step(evaluator.turn())
-        found.update(evaluator.take(step))
+        step = pool.step(evaluator.request())
+        returns.update(evaluator.record(step))
         for fault in step.faults:
-            if mend is None:
+            if recover is None:
                 raise pool.to_error(fault)
-            mend(fault)
-    return found
+            recover(fault)
+    return returns
+
+
+class MemberWeights(NamedTuple):
+    """The content of a member's weights file."""
+
+    state: Any
+    scales: Scales | None  # where observations are normalized
+
+
+def load_policies(
+    folder: RunFolder, agent: Agent, spec: Spec, members: Sequence[Member]
+) -> EvalPolicies:
+    """Return the final policies of some members of a run, [S, ...].
+
+    Raises:
+        UserError: The run did not finish, or its weights cannot be read.
+    """
+    zeros = np.zeros(spec.obs_dim)
+    scales = Scales(zeros, zeros, np.zeros(())) if agent.normalizes else None
+    like = MemberWeights(state_shapes(agent), scales)
+    loaded: list[Any] = []
+    for member in members:
+        path = folder.weights(member.name)
+        if not path.exists():
+            raise UserError(
+                f"{folder.path}: no final weights of {member.name}; the run did not "
+                "finish"
+            )
+        weights = load_weights(path, like)
+        loaded.append((agent.eval_policy(weights.state), weights.scales))
+    policies, all_scales = zip(*loaded, strict=True)
+    return EvalPolicies(
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *policies),
+        # in NumPy, because JAX would round float64
+        jax.tree.map(lambda *leaves: np.stack(leaves), *all_scales),
+    )
 
 
 def deviation(returns: NDArray[np.float64]) -> float:
-    """Standard deviation over episodes, unbiased; NaN for one episode.
-
-    Example:
-        >>> deviation(np.array([1.0, 3.0]))
-        1.4142135623730951
-    """
+    """Return the unbiased standard deviation over episodes; NaN for one episode."""
     return float(returns.std(ddof=1)) if len(returns) > 1 else float("nan")

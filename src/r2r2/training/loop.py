@@ -1,254 +1,219 @@
-"""Training: one run, one page.
+"""The training loop: a run on one page.
 
-Members collect, train and are evaluated each at its own pace. A turn of the loop is one
-decision step of those who collect, while those who owe updates make some.
+Every member collects transitions, updates and is evaluated at its own pace. One
+iteration of the loop is one decision step of the members that collect, beside updates
+of those that have some pending. `TrainState` holds everything that changes; `Collector`
+steps environments, `Recovery` handles failures, `Diagnoser` looks into encoders.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.agents.registry import make_agent
-from r2r2.compute.update import RunLengths
 from r2r2.compute.update_grouping import next_update_call
 from r2r2.config.run import RunConfig
-from r2r2.envs.spec import Member
 from r2r2.envs.vector.pool import EnvPool
-from r2r2.replay.normalizer import initial_statistics, make_normalizer
 from r2r2.storage.checkpoints import Checkpoint
-from r2r2.training.checkpointer import CheckpointWriter
+from r2r2.storage.events import FieldValue
+from r2r2.training.checkpointing import CheckpointWriter, resume, save_checkpoint
 from r2r2.training.collector import Collector
-from r2r2.training.diagnosis import diagnosing_for
-from r2r2.training.eval_scheduler import EvalScheduler
+from r2r2.training.diagnosis import make_diagnoser
 from r2r2.training.evaluation import EvalPolicies
-from r2r2.training.fleet import Fleet
-from r2r2.training.memory import replay_rows
-from r2r2.training.nonfinite import NOT_FINITE, not_finite
-from r2r2.training.resume import resume, save
-from r2r2.training.rollout import Rollout
+from r2r2.training.recovery import Recovery
 from r2r2.training.run_log import RunLog
-from r2r2.training.schedule import Schedule
-from r2r2.training.state import HostState, OnMessage, RunState, ignore_message
+from r2r2.training.state import OnMessage, ignore_message, make_state
 
-# Updates per compiled call: a call has no end before its updates have, and a person
-# who waits wants to see the bar move.
-CALL = 250
-# The same while others collect on the same cores: small, so that they go on too.
-SHARED_CALL = 16
+# Updates per compiled call. A call cannot be interrupted, and a progress display
+# should move.
+UPDATES_PER_CALL = 250
+# The same while other members collect on the same cores: small, so that they continue.
+UPDATES_PER_SHARED_CALL = 16
 
 
 class Progress(NamedTuple):
-    """What a watcher is shown, after every turn."""
+    """The progress of a run, after every iteration of its loop."""
 
-    decisions: NDArray[np.int_]  # [S], decision steps made
+    decisions: NDArray[np.int_]  # [S], decision steps
     updates: NDArray[np.int_]  # [S]
     warm: NDArray[np.bool_]  # [S], past warm-up
     point: int  # decision step of the last evaluation that every member has, or 0
     returns: NDArray[np.float64]  # [S], at that point; NaN before the first
-    stopped: NDArray[np.bool_]  # [S], who will not go on
-    collapsed: tuple[int, ...] = ()  # of the others, whose representation has
+    stopped: NDArray[np.bool_]  # [S]
+    collapsed: tuple[int, ...] = ()  # other members whose representation has collapsed
 
 
 OnProgress = Callable[[Progress], None]
 
 
-def fleet_members(config: RunConfig) -> tuple[Member, ...]:
-    """The fleet's members in order: seeds within tasks."""
-    return tuple(Member(task, seed) for task in config.env for seed in config.seeds)
-
-
 class Training:
-    """A run from its first step to its last; `run` is the whole of it.
+    """A run from its first step to its last.
+
+    Attributes:
+        state: everything that changes during the run.
 
     Args:
-        config: the run.
+        config: the run, finalized.
         pool: slots of the members, then those of their evaluation.
-        journal: where it is written down.
-        saver: writes its checkpoints, if it is to have some.
-        lent: whether training and evaluation share one environment.
-        say: called with sentences for people.
+        log: writes the run's files.
+        writer: writes its checkpoints, if it has any.
+        shared_env: whether training and evaluation share one environment.
+        on_message: called with messages for the user.
     """
 
     def __init__(
         self,
         config: RunConfig,
         pool: EnvPool,
-        journal: RunLog,
-        saver: CheckpointWriter | None = None,
-        lent: bool = False,
-        say: OnMessage = ignore_message,
+        log: RunLog,
+        writer: CheckpointWriter | None = None,
+        shared_env: bool = False,
+        on_message: OnMessage = ignore_message,
     ):
-        members = fleet_members(config)
-        self._config, self._journal, self._lent = config, journal, lent
-        self._agent = make_agent(config.agent, pool.spec, config.utd)
-        self._rollout = Rollout(members, pool.spec)
-        self._fleet = Fleet(
-            self._agent,
-            pool.spec,
-            [member.seed for member in members],
-            RunLengths(replay_rows(config), config.steps * config.utd),
-            act_on_cpu=config.agent.policy_checkpoints,
-        )
-        fresh = initial_statistics(len(members), pool.spec.obs_dim)
-        self._normaliser = make_normalizer(config.agent, fresh)
-        self._schedule = Schedule(config, len(members))
-        self._points = EvalScheduler(config, self._agent, members, pool, journal, lent)
-        self._host = HostState(
-            members,
-            self._rollout,
-            self._schedule,
-            self._normaliser,
-            self._points,
-            faults={},
-            stopped={},
-            collapsed=set(),
-        )
-        self._saver = saver
-        parts = config, self._agent, pool, journal, self._fleet, self._host
-        self._run = RunState(*parts, say)
-        self._collector = Collector(self._run, lent)
-        self._diagnosing = diagnosing_for(self._run)
-        self._flying: list[int] = []
-
-    @property
-    def stopped(self) -> dict[str, str]:
-        """The members that were stopped, each with why."""
-        host = self._host
-        return {host.members[m].name: why for m, why in host.stopped.items()}
+        self.state = make_state(config, pool, log, shared_env, on_message)
+        self._writer = writer
+        self._recovery = Recovery(self.state, writer)
+        self._collector = Collector(self.state, self._recovery)
+        self.diagnoser = make_diagnoser(self.state)
 
     def begin(self) -> None:
-        """Begins every member's first episode."""
+        """Begin every member's first episode."""
         self._collector.begin()
 
-    def go_on(self, checkpoint: Checkpoint) -> None:
-        """Stands where a checkpoint was taken, in place of `begin`."""
-        if self._saver is None:
-            raise ValueError("what cannot be saved cannot be gone on with")
-        resume(self._run, self._collector, self._saver, checkpoint)
-        self._schedule.go_on(self._rollout.steps < self._config.steps)
+    def resume(
+        self, checkpoint: Checkpoint, details: Mapping[str, FieldValue] | None = None
+    ) -> None:
+        """Continue from a checkpoint, in place of `begin`.
 
-    def run(self, watch: OnProgress) -> None:
-        """Trains every member to its last step, then keeps the weights.
-
-        A watcher that raises KeyboardInterrupt ends it with a checkpoint.
+        Args:
+            checkpoint: validated by `plan_resume`.
+            details: more fields of the `resumed` event.
         """
-        while self._collecting() or self._pending():
-            self._launch(alone=not self._collecting() and not self._points.busy)
-            collecting = self._collecting()
-            self._collector.step(collecting)
-            self._land(wait=not collecting and not self._points.busy)
-            self._evaluate()
-            self._end_of_lending()
-            self._report(watch)
-            self._checkpoint()
-        spoilt = self._fleet.nonfinite_members()
-        self._journal.weights(self._fleet.states, self._normaliser.scales(), spoilt)
-        self._save()
+        if self._writer is None:
+            raise ValueError("resume() requires a CheckpointWriter")
+        for fault in resume(self.state, self._writer, checkpoint, details or {}):
+            self._recovery.recover(fault)
 
-    def _collecting(self) -> list[int]:
-        schedule = self._schedule
-        if not self._config.agent.policy_checkpoints and (
-            self._flying or self._points.due or schedule.owed.any()
+    def run(self, on_progress: OnProgress) -> None:
+        """Train every member to its last step, then save the weights.
+
+        A KeyboardInterrupt raised by `on_progress` ends the run with a checkpoint.
+        """
+        state = self.state
+        while (collecting := self.collecting()) or self._work_pending():
+            self._start_updates(alone=not collecting and not state.evals.busy)
+            collecting = self.collecting()
+            self._collector.step(collecting)
+            self._finish_updates(wait=not collecting and not state.evals.busy)
+            self._start_evaluations()
+            self._log_losses()
+            self._report(on_progress)
+            self._checkpoint_if_due()
+        skip = state.fleet.nonfinite_members()
+        scales = state.normalizer.scales()
+        state.log.save_all_weights(state.fleet.states, scales, skip)
+        self._checkpoint_and_wait()
+
+    def collecting(self) -> list[int]:
+        """Return the members that can make a decision step now."""
+        state, schedule = self.state, self.state.schedule
+        if not state.config.agent.policy_checkpoints and (
+            state.in_flight or state.evals.due or schedule.pending.any()
         ):
-            return []  # in lockstep the next step waits for all updates of this one
-        free = (schedule.owed == 0) & (self._rollout.steps < self._config.steps)
-        busy = {*self._flying, *self._points.due, *self._host.stopped}
+            return []  # in lockstep, a step waits for all updates of the last one
+        free = (schedule.pending == 0) & (state.rollout.steps < state.config.steps)
+        busy = {*state.in_flight, *state.evals.due, *state.stopped}
         return [int(m) for m in np.flatnonzero(free) if m not in busy]
 
-    def _pending(self) -> bool:
-        return bool(self._flying or self._points.pending or self._schedule.owed.any())
+    def _work_pending(self) -> bool:
+        state = self.state
+        updates = state.in_flight or state.schedule.pending.any()
+        return bool(updates or state.evals.pending)
 
-    def _launch(self, alone: bool) -> None:
-        """Starts updates of those who owe some, if none are under way."""
-        schedule = self._schedule
-        if self._flying or not schedule.owed.any():
+    def _start_updates(self, alone: bool) -> None:
+        """Start pending updates of some members, unless others are in flight."""
+        state, schedule, fleet = self.state, self.state.schedule, self.state.fleet
+        if state.in_flight or not schedule.pending.any():
             return
-        most = (
-            CALL
-            if alone or self._fleet.async_updates
-            else max(SHARED_CALL, self._config.utd)
-        )
-        call = next_update_call(
-            schedule.made, schedule.owed, self._fleet.update_multiple, most
-        )
-        self._fleet.train(call, schedule.made, self._normaliser.scales())
-        schedule.book(call.members, call.updates)
-        self._flying = list(call.members)
+        shared = max(UPDATES_PER_SHARED_CALL, state.config.utd)
+        limit = UPDATES_PER_CALL if alone or fleet.async_updates else shared
+        multiple = fleet.update_multiple
+        call = next_update_call(schedule.done, schedule.pending, multiple, limit)
+        fleet.train(call, schedule.done, state.normalizer.scales())
+        schedule.record_updates(call.members, call.updates)
+        state.in_flight = list(call.members)
 
-    def _land(self, wait: bool) -> None:
-        """Lets those whose updates are done act on them.
+    def _finish_updates(self, wait: bool) -> None:
+        """Let members act on their new policy once their updates are done.
 
-        Without a device apart, who trains with whom must not hang on the clock: there
-        a call always lands one turn after its start.
+        On a CPU, which members train together must not depend on timing: there, a call
+        always finishes one iteration after its start.
         """
-        if not self._flying or (
-            self._fleet.async_updates and not wait and not self._fleet.ready
-        ):
+        state, fleet = self.state, self.state.fleet
+        running = fleet.async_updates and not wait and not fleet.ready
+        if not state.in_flight or running:
             return
-        self._fleet.wait()
-        for member in self._fleet.nonfinite_members():
-            if member not in self._host.stopped:
-                not_finite(self._run, self._saver, member)
-                self._collector.stop(member, NOT_FINITE)
-        landed = [m for m in self._flying if m not in self._host.stopped]
-        done = [m for m in landed if self._schedule.owed[m] == 0]
-        if done:
-            self._fleet.refresh(done)
-        self._flying = []
+        fleet.wait()
+        for member in fleet.nonfinite_members():
+            self._recovery.stop_nonfinite(member)
+        updated = [m for m in state.in_flight if m not in state.stopped]
+        if done := [m for m in updated if state.schedule.pending[m] == 0]:
+            fleet.refresh(done)
+        state.in_flight = []
 
-    def _evaluate(self) -> None:
-        """Begins what is due, where the policy to be evaluated is ready.
+    def _start_evaluations(self) -> None:
+        """Start due evaluations if the policies to evaluate are ready.
 
-        A policy checkpoint always is: a burst does not change it. The acting policy is
-        when the updates of its step are made.
+        Policy checkpoints always are: updates do not change them. Without them, the
+        updates of the step must be done. In a shared environment, evaluations run
+        between training episodes, and at once after the last step.
         """
-        if self._flying or not self._points.due:
-            return
-        if self._schedule.owed.any() and not self._config.agent.policy_checkpoints:
-            return
-        states, scales = self._fleet.states, self._normaliser.scales()
-        due = self._points.beginning
-        self._collector.evaluate(EvalPolicies(self._agent.eval_policy(states), scales))
-        if self._diagnosing is not None:
-            self._diagnosing.look(due, scales)
+        state = self.state
+        lockstep = not state.config.agent.policy_checkpoints
+        waiting = state.in_flight or (lockstep and state.schedule.pending.any())
+        if state.evals.due and not waiting:
+            scales, due = state.normalizer.scales(), state.evals.startable
+            policies = state.agent.eval_policy(state.fleet.states)
+            for fault in state.evals.start(EvalPolicies(policies, scales)):
+                self._recovery.recover(fault)
+            if self.diagnoser is not None:
+                self.diagnoser.diagnose(due, scales)
+        if state.shared_env and state.training_done(0):
+            self._collector.run_deferred_evals()
 
-    def _end_of_lending(self) -> None:
-        """A lent environment's last evaluations, when no episode will end any more."""
-        if self._lent and (self._rollout.steps >= self._config.steps).all():
-            self._collector.end_of_lending()
+    def _log_losses(self) -> None:
+        state = self.state
+        if state.log.losses_due(state.rollout.steps) and not state.in_flight:
+            counts = [state.counts(m) for m in range(len(state.members))]
+            state.log.losses(state.fleet.read_metrics(), counts)
 
-    def _report(self, watch: OnProgress) -> None:
-        if self._journal.losses_due(self._rollout.steps) and not self._flying:
-            steps = [self._collector.counts(m) for m in range(self._fleet.size)]
-            self._journal.losses(self._fleet.read_metrics(), steps)
-        stopped = np.isin(np.arange(self._fleet.size), list(self._host.stopped))
+    def _report(self, on_progress: OnProgress) -> None:
+        state = self.state
         progress = Progress(
-            self._rollout.steps,
-            self._schedule.made,
-            self._schedule.warm,
-            *self._journal.common_point(),
-            stopped,
-            tuple(sorted(self._host.collapsed - self._host.stopped.keys())),
+            state.rollout.steps,
+            state.schedule.done,
+            state.schedule.warm,
+            *state.log.common_point(),
+            np.isin(np.arange(len(state.members)), list(state.stopped)),
+            tuple(sorted(state.collapsed - state.stopped.keys())),
         )
         try:
-            watch(progress)
+            on_progress(progress)
         except KeyboardInterrupt:
-            self._land(wait=True)
-            self._save()
+            self._finish_updates(wait=True)
+            self._checkpoint_and_wait()
             raise
 
-    def _checkpoint(self) -> None:
-        """Takes a checkpoint if it is due: nothing may be under way on the device."""
-        if self._saver is None:
+    def _checkpoint_if_due(self) -> None:
+        """Start writing a checkpoint if one is due and no updates are in flight."""
+        if self._writer is None:
             return
-        self._saver.check()
-        if not self._flying and self._saver.due(self._host.step()):
-            save(self._run, self._saver)
+        self._writer.check()
+        if not self.state.in_flight and self._writer.due(self.state.step()):
+            save_checkpoint(self.state, self._writer)
 
-    def _save(self) -> None:
-        """Takes a checkpoint and waits until it is written."""
-        if self._saver is not None and self._saver.wanted:
-            save(self._run, self._saver)
-            self._saver.wait()
+    def _checkpoint_and_wait(self) -> None:
+        if self._writer is not None and self._writer.enabled:
+            save_checkpoint(self.state, self._writer)
+            self._writer.wait()

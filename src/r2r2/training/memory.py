@@ -1,4 +1,4 @@
-"""Whether a fleet fits its device, said before training starts."""
+"""Memory of a fleet: how much it needs, and whether the device has it."""
 
 import os
 from pathlib import Path
@@ -13,96 +13,92 @@ from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Spec
 from r2r2.replay.sum_tree import FANOUT
 
-# The rest is for batches, compiled programs and the host's own needs.
+# Fraction of the memory for replay and networks; the rest is for batches, compiled
+# programs and the host.
 SHARE = 0.8
-# Rows of a replay, if nobody asks for fewer: with as many levels of sums as there are
-# over a million, so that what a run draws does not depend on its length.
-FEWEST = 4 * FANOUT**2
+# Least number of replay rows: its sum tree has as many levels as that of a million
+# rows, so that the samples of a run do not depend on its length.
+MIN_ROWS = 4 * FANOUT**2
 
 
 def replay_rows(config: RunConfig) -> int:
-    """Rows to allocate per member: what the run can write, at the next power of two.
+    """Return the replay rows per member: what the run can write, a power of two.
 
-    An episode of one step takes two rows, the most per step there can be. Programs are
-    compiled for a number of rows: of all lengths of runs they are for a few.
+    A one-step episode takes two rows, the most per step. Programs are compiled for a
+    number of rows, so powers of two keep the number of different programs small.
     """
-    rows = FEWEST
+    rows = MIN_ROWS
     while rows < 2 * config.steps + 2:
         rows *= 2
     return min(config.replay_size, rows)
 
 
 def row_bytes(spec: Spec) -> float:
-    """Bytes of one row: observation, action, reward, priority with sums, a flag."""
+    """Return the bytes of a row: observation, action, reward, priority and a flag."""
     numbers = spec.obs_dim + spec.action_dim + 1 + 1 + 2 / FANOUT
     return numbers * jnp.zeros(()).dtype.itemsize + 1
 
 
-def state_bytes(config: RunConfig, spec: Spec) -> int:
-    """Bytes of one member's networks, targets and moments."""
-    return agent_bytes(make_agent(config.agent, spec, config.utd))
-
-
 def agent_bytes(agent: Agent) -> int:
-    """Bytes of the state of one member with this agent."""
+    """Return the bytes of one member's networks, targets and moments."""
     shapes = jax.tree.leaves(state_shapes(agent))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
 
 
-def batch_bytes(config: RunConfig, spec: Spec) -> int:
-    """Bytes of what a member's networks make of a batch, roughly.
+def activation_bytes(config: RunConfig, agent: Agent, spec: Spec) -> int:
+    """Estimate the bytes of one member's activations for a batch.
 
-    Every matrix gives as many numbers per transition as it has columns; of a state's
-    matrices two thirds are moments, which give none.
+    Every matrix gives as many numbers per transition as it has columns; two thirds of
+    a state's matrices are moments, which give none.
     """
-    shapes = state_shapes(make_agent(config.agent, spec, config.utd))
-    matrices = [leaf for leaf in jax.tree.leaves(shapes) if leaf.ndim > 1]
+    leaves = jax.tree.leaves(state_shapes(agent))
+    matrices = [leaf for leaf in leaves if leaf.ndim > 1]
     columns = sum(leaf.size // leaf.shape[-2] for leaf in matrices) / 3
     numbers = columns + 2 * (spec.obs_dim + spec.action_dim)
     return int(config.agent.batch_size * numbers * jnp.zeros(()).dtype.itemsize)
 
 
 def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
-    """Refuses a fleet that is larger than the device.
+    """Check that a fleet fits into the memory of the device.
 
     Args:
         config: the run.
-        spec: the task's sizes.
-        free: bytes of the device; measured if not given.
+        spec: sizes of observations and actions.
+        free: bytes of the device; measured by default.
+
+    Raises:
+        UserError: It does not fit; the message says what would.
     """
-    members = len(config.env) * len(config.seeds)
-    rows, row, state = replay_rows(config), row_bytes(spec), state_bytes(config, spec)
-    room = SHARE * (device_bytes() if free is None else free)
-    need = members * (rows * row + state)
-    if need <= room:
-        _check_batch(config, spec, room)
-        return
-    fits = [f"replay_size {int((room / members - state) / row)}"]
-    if fewer := int(room / (rows * row + state)):
-        fits.append(f"{fewer} instead of {members} members")
-    if members * state >= room:
-        fits = ["smaller networks or fewer members"]
-    raise UserError(
-        f"replay_size is {config.replay_size}; the fleet takes {need / 1e9:.1f} GB "
-        f"(members: {members}; each {rows} rows of {row:.0f} bytes and networks of "
-        f"{state / 1e6:.1f} MB), and {jax.devices()[0].device_kind} has "
-        f"{room / 1e9:.1f} GB for it; what would fit: {' or '.join(fits)}"
-    )
-
-
-def _check_batch(config: RunConfig, spec: Spec, room: float) -> None:
-    members, each = len(config.env) * len(config.seeds), batch_bytes(config, spec)
-    if members * each > room:
+    agent = make_agent(config.agent, spec, config.utd)
+    members, device = len(config.env) * len(config.seeds), jax.devices()[0].device_kind
+    available = SHARE * (device_bytes() if free is None else free)
+    rows, row, state = replay_rows(config), row_bytes(spec), agent_bytes(agent)
+    needed = members * (rows * row + state)
+    if needed > available:
+        options = [f"--replay-size {int((available / members - state) / row)}"]
+        if fewer := int(available / (rows * row + state)):
+            options.append(f"{fewer} instead of {members} members")
+        if members * state >= available:
+            options = ["smaller networks or fewer members"]
         raise UserError(
-            f"agent.batch_size is {config.agent.batch_size}; what networks make of "
-            f"batches takes about {members * each / 1e9:.1f} GB (members: {members}), "
-            f"and {jax.devices()[0].device_kind} has {room / 1e9:.1f} GB for it; what "
-            f"would fit: {int(config.agent.batch_size * room / (members * each))}"
+            f"replay_size: the fleet needs {needed / 1e9:.1f} GB ({members} members, "
+            f"each with {rows} rows of {row:.0f} bytes and networks of "
+            f"{state / 1e6:.1f} MB), but {device} has {available / 1e9:.1f} GB for it; "
+            f"try {' or '.join(options)}"
+        )
+    activations = members * activation_bytes(config, agent, spec)
+    if activations > available:
+        size = config.agent.batch_size
+        raise UserError(
+            f"agent.batch_size: activations need about {activations / 1e9:.1f} GB "
+            f"({members} members, batches of {size}), but {device} has "
+            f"{available / 1e9:.1f} GB for them; expected at most "
+            f"{int(size * available / activations)}"
         )
 
 
 def device_bytes() -> int:
-    """Memory of the device that trains: its own, or what the machine has left."""
+    """Return the memory of the training device, or what the machine has available."""
     stats = jax.devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
@@ -110,7 +106,7 @@ def device_bytes() -> int:
 
 
 def _available() -> int:
-    """What Linux could hand out; it counts caches, which the free pages leave out."""
+    """Return the memory that Linux can provide, which includes reclaimable caches."""
     table = Path("/proc/meminfo")
     if table.exists():
         for line in table.read_text().splitlines():

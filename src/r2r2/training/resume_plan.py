@@ -1,74 +1,78 @@
-"""Whether a run begins, or goes on from where an earlier process left it."""
+"""Whether a run starts or resumes, and whether its checkpoint fits its config.
 
+A checksum detects damage, but not a checkpoint that was written by something else. One
+whose notes do not fit is refused before anything is changed.
+"""
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from r2r2.config.errors import UserError
-from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig
-from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, parse_toml
+from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields
 from r2r2.storage.checkpoints import Checkpoint, latest_valid
+from r2r2.storage.evaluations import read_evaluations
+from r2r2.storage.files import is_count, is_number
 from r2r2.storage.run_folder import open_run, read_manifest
-from r2r2.training.checkpoint_validation import AGAIN, check_notes
+from r2r2.training.memory import replay_rows
+from r2r2.training.run_config import find_config
 from r2r2.training.state import OnMessage
+
+Test = Callable[[object], bool]
+Form = Test | Mapping[str, "Form"]
+
+# Notes that the first runs did not write, with their value then.
+DEFAULT_NOTES: Mapping[str, Any] = {"collapsed": []}
+
+START_AGAIN = "the same command with --overwrite starts again from step 0"
 
 
 class ResumePlan(NamedTuple):
     """How a run starts."""
 
-    checkpoint: Checkpoint | None = None  # goes on from there
-    anew: bool = False  # an earlier process left nothing to go on from
+    checkpoint: Checkpoint | None = None  # where to resume
+    restart: bool = False  # an earlier process left no checkpoint
 
 
-def read_config(path: Path) -> RunConfig | None:
-    """The config of the run in a folder; None where there is none to be read."""
-    if read_manifest(path) is None:
-        return None
-    try:
-        return resolve(parse_toml(open_run(path).config_text()))
-    except (ValueError, RecursionError):
-        return None
-
-
-def plan_resume(path: Path, config: RunConfig, say: OnMessage) -> ResumePlan:
-    """What is to be done in a folder; where that is not this run's, nothing special.
+def plan_resume(path: Path, config: RunConfig, on_message: OnMessage) -> ResumePlan:
+    """Return how to start a run in a folder that may hold an earlier part of it.
 
     Args:
-        path: the run's folder.
-        config: the run, settled.
-        say: called with sentences for people.
+        path: the run folder.
+        config: the run, finalized.
+        on_message: called with messages for the user.
 
     Raises:
-        UserError: This run is there, and cannot go on.
+        UserError: The folder holds this run, but it cannot be resumed.
     """
-    there, manifest = read_config(path), read_manifest(path)
-    if there is None or manifest is None:
+    earlier, manifest = find_config(path), read_manifest(path)
+    if earlier is None or manifest is None:
         return ResumePlan()
-    different = changed_fields(config, there)
-    over = manifest.status == "finished"
-    if set(different) - {"steps", *NON_RESULT_FIELDS} or (over and not different):
+    changed = changed_fields(config, earlier)
+    finished = manifest.status == "finished"
+    if set(changed) - {"steps", *NON_RESULT_FIELDS} or (finished and not changed):
         return ResumePlan()
-    _check_steps(path, config, there.steps)
+    _check_steps(path, config, earlier.steps)
     checkpoint, damaged = latest_valid(path / "checkpoints")
     if checkpoint is None:
-        return _without(path, over, damaged, say)
+        return _without_checkpoint(path, finished, damaged, on_message)
     check_notes(path, checkpoint, config)
-    for sentence in damaged:
-        say(sentence)
-    say(f"'{path}' goes on from step {checkpoint.step}")
+    for message in damaged:
+        on_message(message)
+    on_message(f"{path}: resuming from step {checkpoint.step}")
     return ResumePlan(checkpoint)
 
 
-def _without(path: Path, over: bool, damaged: list[str], say: OnMessage) -> ResumePlan:
+def _without_checkpoint(
+    path: Path, finished: bool, damaged: list[str], on_message: OnMessage
+) -> ResumePlan:
     if damaged:
-        raise UserError(f"{damaged[0]}; {AGAIN}")
-    if over:
-        raise UserError(
-            f"run is '{path}', which is finished and has no checkpoint left to go on "
-            f"from; {AGAIN}"
-        )
-    say(f"'{path}' was left before its first checkpoint: it begins again from step 0")
-    return ResumePlan(anew=True)
+        raise UserError(f"{damaged[0]}; {START_AGAIN}")
+    if finished:
+        raise UserError(f"{path}: finished without a checkpoint; {START_AGAIN}")
+    on_message(f"{path}: stopped before its first checkpoint; starting from step 0")
+    return ResumePlan(restart=True)
 
 
 def _check_steps(path: Path, config: RunConfig, before: int) -> None:
@@ -76,13 +80,144 @@ def _check_steps(path: Path, config: RunConfig, before: int) -> None:
         return
     if config.steps < before:
         raise UserError(
-            f"steps is {config.steps}; allowed for '{path}', which is a run of "
-            f"{before}, is as many or more"
+            f"steps: expected {before} or more, as in '{path}', got {config.steps}"
         )
-    agent = config.agent
-    if agent.depends_on_run_length:
+    if config.agent.depends_on_run_length:
         raise UserError(
-            f"steps is {config.steps}; allowed for '{path}' is {before}, because "
-            f"{agent.name}'s learning rate falls until the last step of the run: give "
-            "another folder with --out"
+            f"steps: expected {before}, as in '{path}', got {config.steps}; the "
+            f"learning rate of {config.agent.name} depends on the length of the run; "
+            "choose another folder with --out"
         )
+
+
+def check_notes(run: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
+    """Check that a checkpoint's notes and the run's logs fit together.
+
+    Args:
+        run: the run folder.
+        checkpoint: has files with the right checksums.
+        config: the run, finalized.
+
+    Raises:
+        UserError: Something is missing or impossible.
+    """
+    invalid = _first_invalid({**DEFAULT_NOTES, **checkpoint.metadata}, _form(config))
+    invalid = invalid or _contradiction(
+        checkpoint.metadata["points"], config.eval_episodes
+    )
+    if invalid:
+        path = checkpoint.arrays.with_suffix(".json")
+        raise UserError(
+            f"{path}: '{invalid}' in its notes is missing or invalid; {START_AGAIN}"
+        )
+    folder, expected = open_run(run), checkpoint.metadata["journal"]["events"][0]
+    size = folder.events.lstat().st_size if folder.events.exists() else 0
+    if size < expected:
+        raise UserError(
+            f"{folder.events}: truncated; expected at least {expected} bytes, as when "
+            f"the checkpoint was taken, got {size}; {START_AGAIN}"
+        )
+    if folder.evaluations.exists():
+        read_evaluations(folder.evaluations)  # an error now rather than at the end
+
+
+def _form(config: RunConfig) -> Mapping[str, Form]:
+    """Return the test for each note."""
+    size, episodes = len(config.env) * len(config.seeds), config.eval_episodes
+    member, count = _below(size), is_count
+    rows = _each(_row(member, count, count))
+    points: Mapping[str, Form] = {
+        "width": lambda x: count(x) and x != 0,
+        "begun": _each(count, size),
+        "due": rows,
+        "counts": rows,
+        "held": _each(_row(count, count)),
+        "playing": _each(_row(member, count, _below(episodes))),
+        "returns": _each(_row(member, *[is_number] * episodes)),
+        "first": _each(_row(member, count)),
+    }
+    journal: Mapping[str, Form] = {
+        "events": _row(count, lambda x: is_number(x) and 0 <= cast(float, x) < 2**62),
+        "evaluations": count,
+        "points": _each(_each(is_number), size),
+        "random": lambda x: _is_table(x, config.env, _each(is_number)),
+        "logged": count,
+        "stopped": _each(member),
+    }
+    return {
+        "points": points,
+        "journal": journal,
+        "faults": _each(_row(member, count)),
+        "stopped": _each(_row(member, lambda x: isinstance(x, str))),
+        "collapsed": _each(member),
+        "rows": _below(replay_rows(config) + 1),
+    }
+
+
+def _first_invalid(notes: Mapping[str, Any], form: Mapping[str, Form]) -> str | None:
+    """Return the name of the first note that is missing or fails its test."""
+    for name, expected in form.items():
+        value: object = notes.get(name)
+        if callable(expected):
+            if name not in notes or not expected(value):
+                return name
+        elif not isinstance(value, dict):
+            return name
+        elif inner := _first_invalid(cast("dict[str, Any]", value), expected):
+            return f"{name}.{inner}"
+    return None
+
+
+def _contradiction(points: Mapping[str, Any], episodes: int) -> str | None:
+    """Return the name of a note about evaluations that the others contradict."""
+    width, started = points["width"], points["begun"]
+    running: list[list[int]] = points["playing"]
+    busy = sorted({member for member, _, _ in running})
+    episode: list[Test] = [lambda m: m in busy, _below(episodes)]
+    optional: dict[str, list[Test]] = {  # the first runs did not write them
+        "failed": [_below(2**31)],
+        "biases": [is_number] * 3,
+    }
+    for name, rest in optional.items():
+        if not _each(_row(*episode, *rest))(points.get(name, [])):
+            return f"points.{name}"
+    for name in ("counts", "returns", "first"):
+        if sorted(row[0] for row in points[name]) != busy:
+            return f"points.{name}"
+    # In the order of `eval_slots`: each member's slots, after those of training.
+    ordered = all((slot - len(started)) // width == m for m, slot, _ in running)
+    if not ordered or len({slot for _, slot, _ in running}) < len(running):
+        return "points.playing"
+    return None if all(started[member] > 0 for member in busy) else "points.begun"
+
+
+def _below(end: int) -> Test:
+    return lambda value: is_count(value, end)
+
+
+def _each(test: Test, length: int | None = None) -> Test:
+    def is_valid(value: object) -> bool:
+        if not isinstance(value, list):
+            return False
+        items = cast("list[object]", value)
+        return length in (None, len(items)) and all(map(test, items))
+
+    return is_valid
+
+
+def _row(*tests: Test) -> Test:
+    def is_valid(value: object) -> bool:
+        if not isinstance(value, list):
+            return False
+        items = cast("list[object]", value)
+        pairs = zip(tests, items, strict=False)
+        return len(items) == len(tests) and all(test(item) for test, item in pairs)
+
+    return is_valid
+
+
+def _is_table(value: object, names: tuple[str, ...], test: Test) -> bool:
+    if not isinstance(value, dict):
+        return False
+    items = cast("dict[str, object]", value).items()
+    return all(name in names and test(item) for name, item in items)

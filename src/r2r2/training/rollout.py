@@ -1,4 +1,4 @@
-"""Where each member stands in its episodes, and what its steps gave."""
+"""Training episodes of every member on the host: observations, counts and seeds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,16 +12,16 @@ from r2r2.envs.vector.step_types import StepRequest, StepResult
 
 
 class Episode(NamedTuple):
-    """An episode that ended."""
+    """A finished episode."""
 
     member: int
-    number: int  # of the member's episodes, from 0
+    number: int  # index among the member's episodes, from 0
     length: int  # decision steps
     total: float  # undiscounted return
 
 
 class HostTransition(NamedTuple):
-    """A step of some members on the host, in the fields of `replay.Experience`."""
+    """One step of K members on the host, with the fields of `replay.Transition`."""
 
     action: NDArray[np.floating]
     reward: NDArray[np.float64]
@@ -33,88 +33,86 @@ class HostTransition(NamedTuple):
 
 
 class Rollout:
-    """Counts members through their episodes; member m has the pool's slot m.
+    """Tracks each member through its training episodes; member m uses pool slot m.
 
     The reset of episode `index` is seeded by (seed, index) alone.
 
     Example:
         >>> from r2r2.envs.vector.pool import EnvPool
-        >>> from r2r2.envs.vector.step_types import EnvSlot
-        >>> from r2r2.envs.vector.step_types import EnvFactory
-        >>> one = Member("Pendulum-v1", 0)
-        >>> places = [EnvSlot(one, EnvFactory("Pendulum-v1", 1), "training")]
-        >>> with EnvPool(places, workers=0) as pool:
-        ...     rollout = Rollout([one], pool.spec)
-        ...     rollout.obs = pool.reset([0], rollout.seeds)
-        ...     turn = rollout.turn([0], np.zeros((1, 1)))
-        ...     seen, ended = rollout.take([0], turn, pool.step(turn))
-        >>> rollout.steps.tolist(), ended
+        >>> from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
+        >>> member = Member("Pendulum-v1", 0)
+        >>> slots = [EnvSlot(member, EnvFactory("Pendulum-v1", 1), "training")]
+        >>> with EnvPool(slots, workers=0) as pool:
+        ...     rollout = Rollout([member], pool.spec)
+        ...     rollout.obs = pool.reset([0], [rollout.seed(0)])
+        ...     request = rollout.request([0], np.zeros((1, 1)))
+        ...     transition, episodes = rollout.record([0], request, pool.step(request))
+        >>> rollout.steps.tolist(), episodes
         ([1], [])
     """
 
     def __init__(self, members: Sequence[Member], spec: Spec):
         size = len(members)
         self._members, self._spec = tuple(members), spec
-        self.obs = np.zeros((size, spec.obs_dim))  # acted on next
-        self.steps = np.zeros(size, dtype=int)  # decision steps made, [S]
+        self.obs = np.zeros((size, spec.obs_dim))  # observations to act on
+        self.steps = np.zeros(size, dtype=int)  # decision steps done, [S]
         self.reward = np.zeros(size)  # of the last step, [S]
         self.ended = np.zeros(size, dtype=bool)  # whether it ended an episode, [S]
         self._episode = np.zeros(size, dtype=int)
         self._length = np.zeros(size, dtype=int)
         self._total = np.zeros(size)
-        self.seeds = [self._seed(member, 0) for member in range(size)]
         self._next_seeds = [self._seed(member, 1) for member in range(size)]
 
-    def turn(
+    def request(
         self, members: Sequence[int], actions: NDArray[np.floating]
     ) -> StepRequest:
-        """One decision step of `members`; actions is [K, action], in [-1, 1]."""
+        """Return one decision step of `members`; actions is [K, action], in [-1, 1]."""
         return StepRequest(members, actions, [self._next_seeds[m] for m in members])
 
-    def take(
-        self, members: Sequence[int], turn: StepRequest, step: StepResult
+    def record(
+        self, members: Sequence[int], request: StepRequest, step: StepResult
     ) -> tuple[HostTransition, list[Episode]]:
-        """Books what the turn gave."""
-        who = list(members)
-        self.steps[who] += 1
-        self._length[who] += 1
-        self._total[who] += step.reward
-        self.obs[who], self.reward[who] = step.obs, step.reward
-        self.ended[who] = step.ended
-        episodes = [self._finish(int(member)) for member in np.array(who)[step.ended]]
-        seen = HostTransition(
-            action=turn.actions,
+        """Record a step; return its transition and the episodes that it finished."""
+        rows = list(members)
+        self.steps[rows] += 1
+        self._length[rows] += 1
+        self._total[rows] += step.reward
+        self.obs[rows], self.reward[rows] = step.obs, step.reward
+        self.ended[rows] = step.ended
+        episodes = [self._finish(int(member)) for member in np.array(rows)[step.ended]]
+        transition = HostTransition(
+            action=request.actions,
             reward=step.reward,
             terminated=step.terminated,
             ended=step.ended,
             next_obs=step.next_obs,
             obs=step.obs,
-            lost=np.zeros(len(who), dtype=bool),
+            lost=np.zeros(len(rows), dtype=bool),
         )
-        return seen, episodes
+        return transition, episodes
 
     def seed(self, member: int) -> int:
-        """The seed of a member's running episode."""
+        """Return the seed of a member's current episode."""
         return self._seed(member, int(self._episode[member]))
 
     def drop(self, member: int) -> Episode:
-        """Gives a member's running episode up; the next one takes its place.
+        """Abandon a member's current episode and return it.
 
-        What it saw last counts as an end, so that no reward is collected twice.
+        The last observation counts as an end, so that no reward is counted twice.
         """
         self.reward[member], self.ended[member] = 0, True
         return self._finish(member)
 
     def begin(self, member: int, obs: NDArray[np.float64]) -> HostTransition:
-        """Takes the first observation [obs] after a drop; gives what replay is told."""
+        """Record the first observation [obs] after a drop; return it for the replay."""
         self.obs[member] = obs
-        action, none = np.zeros((1, self._spec.action_dim)), np.zeros(1, dtype=bool)
+        action, false = np.zeros((1, self._spec.action_dim)), np.zeros(1, dtype=bool)
         return HostTransition(
-            action, np.zeros(1), none, none, obs[None], obs[None], ~none
+            action, np.zeros(1), false, false, obs[None], obs[None], ~false
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All of it by name, to be saved; `restore` puts such arrays back."""
+        """Return all arrays by their name in checkpoints."""
         return {
             "obs": self.obs,
             "steps": self.steps,
@@ -126,7 +124,7 @@ class Rollout:
         }
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Stands where the saved one stood."""
+        """Take over the arrays of a checkpoint."""
         for name, array in self.arrays().items():
             array[...] = saved[name]
         for member in range(len(self._members)):
@@ -134,7 +132,7 @@ class Rollout:
             self._next_seeds[member] = self._seed(member, index + 1)
 
     def _finish(self, member: int) -> Episode:
-        done = Episode(
+        episode = Episode(
             member=member,
             number=int(self._episode[member]),
             length=int(self._length[member]),
@@ -144,7 +142,7 @@ class Rollout:
         self._length[member] = 0
         self._total[member] = 0
         self._next_seeds[member] = self._seed(member, int(self._episode[member]) + 1)
-        return done
+        return episode
 
     def _seed(self, member: int, index: int) -> int:
         return episode_seed(self._members[member].seed, "train", index)

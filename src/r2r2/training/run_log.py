@@ -1,9 +1,9 @@
-"""What a run writes down as it goes: events, points of the curve, weights."""
+"""What training writes to the run folder: events, curve points and weights."""
 
 import json
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -24,28 +24,21 @@ from r2r2.storage.events import (
 from r2r2.storage.files import atomic_write, fsync_file, storage_errors
 from r2r2.storage.run_folder import RunFolder
 from r2r2.storage.tensorboard import TensorBoardWriter
-from r2r2.training.evaluation import deviation
+from r2r2.training.evaluation import MemberWeights, deviation
 from r2r2.training.rollout import Episode
 
 Counts = tuple[int, int]  # decision steps, updates
 
 
-class Learnt(NamedTuple):
-    """What a member's file of weights holds."""
-
-    state: Any
-    scales: Scales | None  # where observations are normalised
-
-
 class RunLog:
-    """The run's folder as training writes it, with TensorBoard's files if wanted.
+    """Writes the files of a run while it trains.
 
     Args:
         config: the run.
-        folder: where it is written.
-        members: the fleet's.
-        name: what its curves are called in the table of evaluations.
-        tensorboard: whether to write TensorBoard's files too.
+        folder: where to write.
+        members: the fleet's members.
+        name: the run's name in the table of evaluations.
+        tensorboard: whether to write TensorBoard files as well.
     """
 
     def __init__(
@@ -58,13 +51,13 @@ class RunLog:
     ):
         self._config, self._folder, self._members = config, folder, tuple(members)
         self._name = name
-        self._log = EventLog(folder.events)
+        self._events = EventLog(folder.events)
         self._board = TensorBoardWriter(folder.tensorboard) if tensorboard else None
-        self._points: list[list[float]] = [[] for _ in members]
+        self._means: list[list[float]] = [[] for _ in members]  # of all evaluations
         self._random: dict[str, list[float]] = {}
         self._logged = 0
         self._stopped: set[int] = set()
-        self.latest = np.full(len(members), np.nan)  # [S], the curves' newest points
+        self.latest = np.full(len(members), np.nan)  # [S], newest points of the curves
 
     def event(
         self,
@@ -73,15 +66,15 @@ class RunLog:
         counts: Counts,
         fields: Mapping[str, FieldValue] | None = None,
     ) -> None:
-        """Writes one event of a member, or of the whole run."""
+        """Write one event of a member, or of the run if `member` is None."""
         name = None if member is None else self._members[member].name
         steps = self._steps(counts)
-        self._log.write(event, steps, name, fields)
+        self._events.write(event, steps, name, fields)
         if self._board is not None:
             self._board.write(event, steps.env_step, name, fields or {})
 
     def episode(self, episode: Episode, counts: Counts, random: bool) -> None:
-        """Writes one episode of training down; a random one is warm-up's."""
+        """Write a training episode; `random` marks an episode of the warm-up."""
         member, number, length, total = episode
         fields = {
             "episode": number,
@@ -94,126 +87,127 @@ class RunLog:
             self._random.setdefault(self._members[member].task, []).append(total)
 
     def random_returns(self) -> dict[str, float]:
-        """The mean return of warm-up's random policy, by task."""
+        """Return the mean return of the warm-up's random policy, by task."""
         return {task: float(np.mean(totals)) for task, totals in self._random.items()}
 
     def evaluation(
         self, member: int, counts: Counts, returns: NDArray[np.float64]
     ) -> None:
-        """Books one evaluation and, when enough of them are in, a point."""
+        """Write an evaluation and, after every `eval_average` of them, a point."""
         fields: dict[str, FieldValue] = {
             "mean": returns.mean(),
             "std": deviation(returns),
             "episodes": len(returns),
         }
         self.event("evaluation", member, counts, fields)
-        self._points[member].append(float(returns.mean()))
-        if len(self._points[member]) % self._config.eval_average:
+        means, average = self._means[member], self._config.eval_average
+        means.append(float(returns.mean()))
+        if len(means) % average:
             return
-        self.latest[member] = np.mean(
-            self._points[member][-self._config.eval_average :]
-        )
+        self.latest[member] = np.mean(means[-average:])
         task, seed = self._members[member]
         step = self._steps(counts).env_step
         row = Row(self._name, task, seed, "return", step, self.latest[member])
         append_evaluations(self._folder.evaluations, [row])
 
     def common_point(self) -> tuple[int, NDArray[np.float64]]:
-        """The last point that every member has: its decision step and the returns.
+        """Return the last point that every member has: decision step and returns [S].
 
-        Step 0, and NaN, before there is one.
+        Before the first one, the step is 0 and the returns are NaN.
         """
-        each, none = self._config.eval_average, np.full(len(self._points), np.nan)
-        going = [m for m in range(len(self._points)) if m not in self._stopped]
-        number = min([len(self._points[m]) for m in going], default=0) // each
+        average, returns = self._config.eval_average, np.full(len(self._means), np.nan)
+        active = [m for m in range(len(self._means)) if m not in self._stopped]
+        number = min([len(self._means[m]) for m in active], default=0) // average
         if not number:
-            return 0, none
-        last = slice((number - 1) * each, number * each)
-        none[going] = [np.mean(self._points[m][last]) for m in going]
-        return number * self._config.eval_every, none
+            return 0, returns
+        last = slice((number - 1) * average, number * average)
+        returns[active] = [np.mean(self._means[m][last]) for m in active]
+        return number * self._config.eval_every, returns
 
     def losses_due(self, decisions: NDArray[np.int_]) -> bool:
-        """Whether the members have taken `log_every` steps since the last losses."""
+        """Return whether `log_every` steps have passed since losses were written."""
         return int(decisions.mean()) - self._logged >= self._config.log_every
 
     def losses(
         self, means: Mapping[str, NDArray[np.floating]], counts: Sequence[Counts]
     ) -> None:
-        """Writes each member's mean losses since the last time; none if no updates."""
+        """Write the mean losses of every member that made updates."""
         self._logged = int(np.mean([decisions for decisions, _ in counts]))
         for member, count in enumerate(counts):
-            own = {name: mean[member] for name, mean in means.items()}
-            if not all(np.isnan(value) for value in own.values()):
-                self.event("losses", member, count, own)
+            fields = {name: mean[member] for name, mean in means.items()}
+            if not all(np.isnan(value) for value in fields.values()):
+                self.event("losses", member, count, fields)
 
     def stop(self, member: int, counts: Counts, why: str) -> None:
-        """Writes down that a member's run ends here."""
+        """Write that a member is stopped."""
         self._stopped.add(member)
         self.event("stopped", member, counts, {"why": why})
 
     def report(self, member: int, fields: Mapping[str, Any]) -> None:
-        """Writes down why a member was stopped, in a file of its own."""
+        """Write the file that says why a member was stopped."""
         text = json.dumps(dict(fields), indent=2, allow_nan=False) + "\n"
         path = self._folder.report(self._members[member].name)
         with storage_errors(path):
             atomic_write(path, text)
 
-    def go_on(self, stopped: set[int]) -> None:
-        """Takes back the reports of members that are not stopped any more."""
-        self._stopped = set(stopped)
-        for place, member in enumerate(self._members):
-            if place not in stopped:
-                self._folder.report(member.name).unlink(missing_ok=True)
-
-    def keep(self, member: int, learnt: Learnt) -> None:
-        """Keeps what one member had learnt."""
+    def save_weights(self, member: int, weights: MemberWeights) -> None:
+        """Write one member's weights."""
         path = self._folder.weights(self._members[member].name)
         with storage_errors(path):
-            save_weights(path, learnt)
+            save_weights(path, weights)
 
-    def weights(
-        self, states: Any, scales: Scales | None, spoilt: Sequence[int] = ()
+    def save_all_weights(
+        self, states: Any, scales: Scales | None, skip: Sequence[int] = ()
     ) -> None:
-        """Keeps what every member has learnt, but for those that are spoilt."""
-        host = jax.device_get(Learnt(states, scales))
-        for place in range(len(self._members)):
-            if place not in spoilt:
-                self.keep(place, jax.tree.map(operator.itemgetter(place), host))
+        """Write the weights of all members except those in `skip`."""
+        host = jax.device_get(MemberWeights(states, scales))
+        for member in range(len(self._members)):
+            if member not in skip:
+                weights = jax.tree.map(operator.itemgetter(member), host)
+                self.save_weights(member, weights)
 
     def notes(self) -> dict[str, Any]:
-        """Where it stands, as JSON has it; `restore` goes back there.
+        """Return the log's position as JSON values for a checkpoint.
 
-        Copies: they are written while the run goes on.
+        They are copies, because they are written while the run continues.
         """
         table = self._folder.evaluations
         if table.exists():
             fsync_file(table)
         return {
-            "events": list(self._log.position()),
+            "events": list(self._events.position()),
             "evaluations": table.stat().st_size if table.exists() else 0,
-            "points": [list(points) for points in self._points],
-            "random": {task: list(found) for task, found in self._random.items()},
+            "points": [list(means) for means in self._means],
+            "random": {task: list(totals) for task, totals in self._random.items()},
             "logged": self._logged,
             "stopped": sorted(self._stopped),
         }
 
-    def restore(self, notes: Mapping[str, Any]) -> None:
-        """Goes back to `notes`: what came later is of steps that are made again."""
-        self._log.truncate(LogPosition(*notes["events"]))
+    def restore(self, notes: Mapping[str, Any], stopped: set[int]) -> None:
+        """Go back to a position, removing everything written later.
+
+        Args:
+            notes: what `notes` returned.
+            stopped: the members that stay stopped; reports on others are deleted.
+        """
+        self._events.truncate(LogPosition(*notes["events"]))
         truncate_evaluations(self._folder.evaluations, notes["evaluations"])
-        self._points = [list(points) for points in notes["points"]]
-        self._random = {task: list(found) for task, found in notes["random"].items()}
-        self._logged, self._stopped = notes["logged"], set(notes["stopped"])
-        for member, points in enumerate(self._points):
-            each = self._config.eval_average
-            if whole := len(points) // each * each:
-                self.latest[member] = np.mean(points[whole - each : whole])
+        self._means = [list(means) for means in notes["points"]]
+        self._random = {task: list(totals) for task, totals in notes["random"].items()}
+        self._logged, self._stopped = notes["logged"], set(stopped)
+        average = self._config.eval_average
+        for index, means in enumerate(self._means):
+            if whole := len(means) // average * average:
+                self.latest[index] = np.mean(means[whole - average : whole])
         if self._board is not None:
             self._board.rewrite(read_events(self._folder.events))
+        for index, member in enumerate(self._members):
+            if index not in stopped:
+                self._folder.report(member.name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Closes the files."""
-        self._log.close()
+        """Close the files."""
+        self._events.close()
         if self._board is not None:
             self._board.close()
 

@@ -1,120 +1,173 @@
-"""Who owes how many updates: after every step, or in bursts between assessments."""
+"""When members update: after every step, or in bursts between policy assessments.
+
+TD7's policy checkpointing keeps the behavior policy fixed while it is assessed for
+whole episodes, and updates only in between. A policy that passes its assessment
+becomes the policy checkpoint, which is the one evaluated.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.config.common import AssessmentConfig
 from r2r2.config.run import RunConfig
-from r2r2.training.policy_checkpointing import (
-    AssessmentState,
-    after_episode,
-    after_updates,
-)
 from r2r2.training.rollout import Episode
 
 
-class Schedule:
-    """Each member's warm-up, updates made and updates owed, on the host.
+class AssessmentState(NamedTuple):
+    """The current assessment of one member's policy."""
 
-    Warm-up ends after `warmup` steps or, where the agent says so, with the first
-    episode that ends at or after them; its steps are not made up for.
+    max_episodes: int
+    episodes: int = 0
+    steps: int = 0  # decision steps since the last updates
+    min_return: float = 1e8
+    best_min: float = -1e8
+
+
+class NextAction(NamedTuple):
+    """What follows an episode: perhaps a policy checkpoint, then updates."""
+
+    checkpoint: bool
+    updates: int
+
+
+def after_episode(
+    state: AssessmentState, length: int, episode_return: float, utd: int
+) -> tuple[AssessmentState, NextAction]:
+    """Return the assessment after an episode, and what to do next.
+
+    A policy whose worst return falls below the best one so far fails at once; one that
+    lasts all its episodes becomes the policy checkpoint. Updates follow either way.
+    """
+    state = state._replace(
+        episodes=state.episodes + 1,
+        steps=state.steps + length,
+        min_return=min(state.min_return, episode_return),
+    )
+    failed = state.min_return < state.best_min
+    if not failed and state.episodes < state.max_episodes:
+        return state, NextAction(checkpoint=False, updates=0)
+    best = state.best_min if failed else state.min_return
+    fresh = AssessmentState(max_episodes=state.max_episodes, best_min=best)
+    return fresh, NextAction(checkpoint=not failed, updates=state.steps * utd)
+
+
+def after_updates(
+    config: AssessmentConfig, state: AssessmentState, done: int, count: int, utd: int
+) -> AssessmentState:
+    """Return the assessment after `count` updates beyond the first `done`.
+
+    When they contain the switch to long assessments, the best score so far is scaled
+    down (up, if it is negative, as in the released code).
+    """
+    switch = config.switch * (utd if config.count == "decisions" else 1)
+    if not done <= switch < done + count:
+        return state
+    return state._replace(
+        max_episodes=config.late_episodes,
+        best_min=state.best_min * config.reset_weight,
+    )
+
+
+class Schedule:
+    """Warm-up, done and pending updates of every member, on the host.
+
+    Warm-up ends after `warmup` steps or, where the agent config says so, with the first
+    episode that ends at or after them. Its steps cause no updates.
     """
 
     def __init__(self, config: RunConfig, size: int):
         self._config = config
         agent = config.agent
         self._assessment = agent.assessment if agent.policy_checkpoints else None
-        fresh = AssessmentState(
-            self._assessment.early_episodes if self._assessment else 0
-        )
-        self.trackers = [fresh] * size
-        self._whole = config.agent.warmup_ends_with_episode
-        at_once = not self._whole and not config.warmup
-        self.warm = np.full(size, at_once)  # past its warm-up
-        self.made = np.zeros(size, dtype=int)
-        self.owed = np.zeros(size, dtype=int)
-        self.forgiven = np.zeros(size, dtype=int)  # owed at the run's end
+        episodes = self._assessment.early_episodes if self._assessment else 0
+        self._states = [AssessmentState(episodes)] * size
+        self._whole_episodes = agent.warmup_ends_with_episode
+        self.warm = np.full(size, not self._whole_episodes and not config.warmup)
+        self.done = np.zeros(size, dtype=int)
+        self.pending = np.zeros(size, dtype=int)
+        self.skipped = np.zeros(size, dtype=int)  # pending at the end of the run
 
-    def after_step(
+    def record_step(
         self, members: Sequence[int], steps: np.ndarray, episodes: Sequence[Episode]
     ) -> list[int]:
-        """Books a step of `members`; gives those whose policy is to be kept now."""
-        kept: list[int] = []
+        """Record a step; return the members whose policy must be checkpointed."""
+        checkpointed: list[int] = []
         if self._assessment:
-            warm = [episode for episode in episodes if self.warm[episode.member]]
-            kept = [episode.member for episode in warm if self._assess(episode)]
+            assessed = [episode for episode in episodes if self.warm[episode.member]]
+            checkpointed = [x.member for x in assessed if self._record_episode(x)]
         else:
-            who = [member for member in members if self.warm[member]]
-            self.owed[who] += self._config.utd
-        over = [episode.member for episode in episodes] if self._whole else members
-        for member in over:
+            updating = [member for member in members if self.warm[member]]
+            self.pending[updating] += self._config.utd
+        ended = [episode.member for episode in episodes]
+        for member in ended if self._whole_episodes else members:
             self.warm[member] |= steps[member] >= self._config.warmup
-        return kept
+        return checkpointed
 
-    def book(self, members: Sequence[int], count: int) -> None:
-        """Counts updates of `members` as made."""
+    def record_updates(self, members: Sequence[int], count: int) -> None:
+        """Count `count` pending updates of `members` as done."""
         if self._assessment:
             for member in members:
-                self.trackers[member] = after_updates(
+                self._states[member] = after_updates(
                     self._assessment,
-                    self.trackers[member],
-                    int(self.made[member]),
+                    self._states[member],
+                    int(self.done[member]),
                     count,
                     self._config.utd,
                 )
-        self.made[list(members)] += count
-        self.owed[list(members)] -= count
+        self.done[list(members)] += count
+        self.pending[list(members)] -= count
 
-    def forgive(self, member: int) -> int:
-        """Drops the burst that a member owes at its run's end; says how many."""
+    def skip_pending(self, member: int) -> int:
+        """Drop the burst that is pending at a member's last step; return its length."""
         if not self._assessment:
             return 0
-        self.forgiven[member], self.owed[member] = self.owed[member], 0
-        return int(self.forgiven[member])
+        self.skipped[member], self.pending[member] = self.pending[member], 0
+        return int(self.skipped[member])
 
-    def go_on(self, members: NDArray[np.bool_]) -> None:
-        """Members [S] that were done get more steps: they owe what was forgiven."""
-        self.owed[members] += self.forgiven[members]
-        self.forgiven[members] = 0
+    def resume_skipped(self, members: NDArray[np.bool_]) -> None:
+        """Make skipped updates of members [S] that get more steps pending again."""
+        self.pending[members] += self.skipped[members]
+        self.skipped[members] = 0
 
-    def drop(self, episode: Episode) -> None:
-        """Books an episode that was given up: its steps are trained on, no more."""
-        member, tracker = episode.member, self.trackers[episode.member]
+    def record_dropped(self, episode: Episode) -> None:
+        """Record an abandoned episode: its steps cause updates but no assessment."""
+        member, state = episode.member, self._states[episode.member]
         if self._assessment and self.warm[member]:
-            steps = tracker.steps + episode.length
-            self.trackers[member] = tracker._replace(steps=steps)
+            self._states[member] = state._replace(steps=state.steps + episode.length)
 
     def stop(self, member: int) -> None:
-        """A member that is stopped owes nothing, however far the run is to go."""
-        self.owed[member] = self.forgiven[member] = 0
+        """Drop all updates of a member that is stopped."""
+        self.pending[member] = self.skipped[member] = 0
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All of it by name, to be saved; `restore` puts such arrays back."""
-        columns = zip(*self.trackers, strict=True)
-        trackers = dict(
-            zip(AssessmentState._fields, map(np.array, columns), strict=True)
-        )
-        return trackers | {
-            "warm": self.warm,
-            "made": self.made,
-            "owed": self.owed,
-            "forgiven": self.forgiven,
-        }
+        """Return all arrays by their name in checkpoints."""
+        columns = map(np.array, zip(*self._states, strict=True))
+        states = dict(zip(AssessmentState._fields, columns, strict=True))
+        return states | self._counts()
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Stands where the saved one stood."""
-        for name in ("warm", "made", "owed", "forgiven"):
-            getattr(self, name)[...] = saved[name]
+        """Take over the arrays of a checkpoint."""
+        for name, array in self._counts().items():
+            array[...] = saved[name]
         columns = [saved[name].tolist() for name in AssessmentState._fields]
-        self.trackers = [AssessmentState(*row) for row in zip(*columns, strict=True)]
+        self._states = [AssessmentState(*row) for row in zip(*columns, strict=True)]
 
-    def _assess(self, episode: Episode) -> bool:
+    def _counts(self) -> dict[str, NDArray[Any]]:
+        return {
+            "warm": self.warm,
+            "made": self.done,
+            "owed": self.pending,
+            "forgiven": self.skipped,
+        }
+
+    def _record_episode(self, episode: Episode) -> bool:
+        """Record an assessed episode; return whether its policy is checkpointed."""
         member = episode.member
-        tracker, order = after_episode(
-            self.trackers[member], episode.length, episode.total, self._config.utd
+        self._states[member], action = after_episode(
+            self._states[member], episode.length, episode.total, self._config.utd
         )
-        self.trackers[member] = tracker
-        self.owed[member] += order.updates
-        return order.keep
+        self.pending[member] += action.updates
+        return action.checkpoint

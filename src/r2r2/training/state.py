@@ -1,51 +1,244 @@
-"""What a run is made of, for those who step it, save it and put it back."""
+"""The state of a run: one object with all mutable parts, and its snapshot as arrays."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent
+from r2r2.agents.registry import make_agent
+from r2r2.compute.update import RunLengths
+from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Member
 from r2r2.envs.vector.pool import EnvPool
-from r2r2.replay.normalizer import IdentityNormalizer, Normalizer
-from r2r2.training.eval_scheduler import EvalScheduler
-from r2r2.training.fleet import Fleet
+from r2r2.replay import sum_tree
+from r2r2.replay.normalizer import (
+    IdentityNormalizer,
+    Normalizer,
+    Statistics,
+    initial_statistics,
+    make_normalizer,
+)
+from r2r2.storage.arrays import flatten_tree
+from r2r2.training.eval_scheduler import EvalScheduler, SavedEvals
+from r2r2.training.evaluation import EvalPolicies
+from r2r2.training.fleet import Fleet, FleetSnapshot
+from r2r2.training.memory import replay_rows
 from r2r2.training.rollout import Rollout
-from r2r2.training.run_log import RunLog
+from r2r2.training.run_config import fleet_members
+from r2r2.training.run_log import Counts, RunLog
 from r2r2.training.schedule import Schedule
 
-OnMessage = Callable[[str], None]  # told sentences for people
+Tree = TypeVar("Tree")
+OnMessage = Callable[[str], None]
 
 
 def ignore_message(_: str) -> None:
-    """For a run that nobody listens to."""
+    """Ignore a message."""
 
 
-class HostState(NamedTuple):
-    """Where every member stands, as far as the host knows it."""
-
-    members: tuple[Member, ...]
-    rollout: Rollout
-    schedule: Schedule
-    normaliser: Normalizer | IdentityNormalizer
-    points: EvalScheduler
-    faults: dict[int, int]  # by member, how often its environments failed
-    stopped: dict[int, str]  # by member, why
-    collapsed: set[int]  # members, by what was last seen of their representations
-
-    def step(self) -> int:
-        """The least decision step of those who go on; of all, where nobody does."""
-        going = [m for m in range(len(self.members)) if m not in self.stopped]
-        return int(self.rollout.steps[going or slice(None)].min())
-
-
-class RunState(NamedTuple):
-    """All parts of a run."""
+@dataclass
+class TrainState:
+    """Everything that changes during a run, shared by the loop and its helpers."""
 
     config: RunConfig
+    members: tuple[Member, ...]
     agent: Agent
     pool: EnvPool  # slots of the members, then those of their evaluation
-    journal: RunLog
-    fleet: Fleet
-    host: HostState
-    say: OnMessage = ignore_message
+    log: RunLog
+    fleet: Fleet  # networks, replay and policies, on the device
+    rollout: Rollout
+    schedule: Schedule
+    normalizer: Normalizer | IdentityNormalizer
+    evals: EvalScheduler
+    on_message: OnMessage
+    failures: dict[int, int] = field(default_factory=dict[int, int])  # by member
+    stopped: dict[int, str] = field(default_factory=dict[int, str])  # with the reason
+    collapsed: set[int] = field(default_factory=set[int])  # at their last diagnosis
+    in_flight: list[int] = field(default_factory=list[int])  # members being updated
+
+    @property
+    def shared_env(self) -> bool:
+        """Whether training and evaluation share one environment."""
+        return self.evals.shared_env
+
+    def counts(self, member: int) -> Counts:
+        """Return a member's decision steps and updates."""
+        return int(self.rollout.steps[member]), int(self.schedule.done[member])
+
+    def step(self) -> int:
+        """Return the least decision step of the members that are not stopped."""
+        active = [m for m in range(len(self.members)) if m not in self.stopped]
+        return int(self.rollout.steps[active or slice(None)].min())
+
+    def training_done(self, member: int) -> bool:
+        """Return whether a member has made its last step."""
+        return bool(self.rollout.steps[member] >= self.config.steps)
+
+    def running_seeds(self) -> dict[int, int]:
+        """Return the seed of each running episode by its slot.
+
+        In a shared environment, the last evaluation has replaced the training episode.
+        """
+        members = [m for m in range(len(self.members)) if m not in self.stopped]
+        if self.shared_env:
+            members = [m for m in members if not self.training_done(m)]
+        training = {member: self.rollout.seed(member) for member in members}
+        return training | self.evals.running_seeds()
+
+
+def make_state(
+    config: RunConfig,
+    pool: EnvPool,
+    log: RunLog,
+    shared_env: bool = False,
+    on_message: OnMessage = ignore_message,
+) -> TrainState:
+    """Return the state of a run before its first step."""
+    members = fleet_members(config)
+    agent = make_agent(config.agent, pool.spec, config.utd)
+    fleet = Fleet(
+        agent,
+        pool.spec,
+        [member.seed for member in members],
+        RunLengths(replay_rows(config), config.steps * config.utd),
+        act_on_cpu=config.agent.policy_checkpoints,
+    )
+    statistics = initial_statistics(len(members), pool.spec.obs_dim)
+    return TrainState(
+        config=config,
+        members=members,
+        agent=agent,
+        pool=pool,
+        log=log,
+        fleet=fleet,
+        rollout=Rollout(members, pool.spec),
+        schedule=Schedule(config, len(members)),
+        normalizer=make_normalizer(config.agent, statistics),
+        evals=EvalScheduler(config, agent, members, pool, log, shared_env),
+        on_message=on_message,
+    )
+
+
+class Snapshot(NamedTuple):
+    """All arrays of a run except replay rows and environment states."""
+
+    fleet: FleetSnapshot
+    rollout: dict[str, NDArray[Any]]
+    schedule: dict[str, NDArray[Any]]
+    statistics: Statistics | None
+    evaluated: list[EvalPolicies]
+    obs: NDArray[np.float64]  # of the running evaluations
+
+
+# Arrays whose first axis has another length in every snapshot.
+VARIABLE = ("fleet/waiting/", "obs")
+# Arrays of counts, which are never negative.
+COUNTS = (
+    *("fleet/newest", "fleet/waiting/members", "fleet/waiting/opened", "fleet/opened"),
+    *("rollout/steps", "rollout/episode", "rollout/length"),
+    *("schedule/made", "schedule/owed", "schedule/forgiven"),
+)
+LEVELS = "fleet/learners/priorities/tree/levels/"
+
+
+def take_snapshot(state: TrainState, evals: SavedEvals) -> Snapshot:
+    """Copy a run's arrays to the host; no updates may be in flight."""
+    statistics = None
+    if isinstance(state.normalizer, Normalizer):
+        statistics = jax.tree.map(np.copy, state.normalizer.statistics)
+    return Snapshot(
+        fleet=state.fleet.snapshot(),
+        rollout={name: x.copy() for name, x in state.rollout.arrays().items()},
+        schedule={name: x.copy() for name, x in state.schedule.arrays().items()},
+        statistics=statistics,
+        evaluated=evals.policies,
+        obs=evals.obs,
+    )
+
+
+def snapshot_like(state: TrainState, running: bool, deferred: int) -> Snapshot:
+    """Return a snapshot of this run's form, with evaluations running or deferred."""
+    no_obs = np.zeros((0, state.pool.spec.obs_dim))
+    fresh = take_snapshot(state, SavedEvals([], no_obs, {}))
+    shapes = jax.eval_shape(state.agent.eval_policy, fresh.fleet.learners.state)
+    policies = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    evaluated = EvalPolicies(policies, state.normalizer.scales())
+    return fresh._replace(evaluated=[evaluated] * (running + deferred))
+
+
+def restore_snapshot(state: TrainState, snapshot: Snapshot) -> None:
+    """Put the arrays of a snapshot into a run, except those of evaluations."""
+    state.fleet.restore(snapshot.fleet)
+    state.rollout.restore(snapshot.rollout)
+    state.schedule.restore(snapshot.schedule)
+    if isinstance(state.normalizer, Normalizer) and snapshot.statistics is not None:
+        state.normalizer.statistics = snapshot.statistics
+
+
+def to_arrays(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
+    """Return a snapshot's arrays by name."""
+    names, leaves = flatten_tree(snapshot)
+    return {name: np.asarray(leaf) for name, leaf in zip(names, leaves, strict=True)}
+
+
+def from_arrays(saved: Mapping[str, NDArray[Any]], like: Snapshot) -> Snapshot:
+    """Return the snapshot whose arrays were saved, in the form of another one.
+
+    Raises:
+        UserError: The arrays belong to another run or version of r2r2.
+    """
+    names, leaves = flatten_tree(like)
+    if odd := sorted(set(names) ^ set(saved)):
+        problem = "missing" if odd[0] in names else "unexpected"
+        raise UserError(f"{problem} array '{odd[0]}'; the checkpoint is of another run")
+    for name, leaf in zip(names, leaves, strict=True):
+        _check_array(name, saved[name], np.asarray(leaf))
+    if len({len(saved[name]) for name in names if name.startswith(VARIABLE[0])}) > 1:
+        raise UserError(f"the arrays of '{VARIABLE[0]}' have different lengths")
+    structure = jax.tree.structure(like)
+    tree: Snapshot = jax.tree.unflatten(structure, [saved[name] for name in names])
+    return tree
+
+
+def _check_array(name: str, array: NDArray[Any], like: NDArray[Any]) -> None:
+    skip = 1 if name.startswith(VARIABLE) else 0
+    got, expected = ((x.dtype, x.ndim, x.shape[skip:]) for x in (array, like))
+    if got != expected:
+        raise UserError(
+            f"array '{name}': expected {like.dtype}{list(like.shape)}, got "
+            f"{array.dtype}{list(array.shape)}"
+        )
+    if name.startswith(COUNTS) and (array.astype(float) < 0).any():
+        raise UserError(f"array '{name}': expected counts >= 0, got a negative one")
+
+
+def grow_replay(
+    saved: Mapping[str, NDArray[Any]], rows: int, new_rows: int
+) -> dict[str, NDArray[Any]]:
+    """Return arrays for replay buffers with more rows, none of which is full yet.
+
+    Raises:
+        UserError: The arrays do not hold `rows` rows.
+    """
+    levels = sorted(name for name in saved if name.startswith(LEVELS))
+    if not levels or (first := saved[levels[0]]).ndim != 3 or not first.size:
+        raise UserError(f"missing array '{LEVELS}0'")
+    priorities = first.reshape(len(first), -1)[:, :rows]
+    if (length := priorities.shape[1]) < rows:
+        raise UserError(f"array '{LEVELS}0': expected {rows} rows, got {length}")
+    grown = np.zeros((len(priorities), new_rows), priorities.dtype)
+    grown[:, :rows] = priorities
+    rest = {name: array for name, array in saved.items() if name not in levels}
+    return rest | {f"{LEVELS}{n}": x for n, x in enumerate(sum_tree.over(grown))}
+
+
+def member_of(tree: Tree, member: int) -> Tree:
+    """Return one member's part of a tree of arrays [S, ...]."""
+    part: Tree = jax.tree.map(operator.itemgetter(member), tree)
+    return part

@@ -1,4 +1,4 @@
-"""`r2r2 eval --video`: a run's final policy, as a film."""
+"""Videos of a run's final policies."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent
 from r2r2.agents.registry import make_agent
-from r2r2.config.errors import UserError
+from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import EPISODES
 from r2r2.config.run import RunConfig
 from r2r2.envs.errors import EnvFailure
@@ -33,103 +33,104 @@ from r2r2.envs.rendering import Frame, gl_backend, rendering_hint
 from r2r2.envs.spec import Member
 from r2r2.storage.run_folder import open_run
 from r2r2.storage.video_file import check_video_path, write_mp4
-from r2r2.training.evaluation import EvalPolicies, obs_normalizer
-from r2r2.training.load_run import load_config, load_policies, select_members
-from r2r2.training.loop import fleet_members
+from r2r2.training.evaluation import EvalPolicies, load_policies, obs_normalizer
+from r2r2.training.run_config import fleet_members, load_config, select_members
 
 Act = Callable[[NDArray[np.float64]], NDArray[np.floating]]  # observation -> action
+# Called with the frames so far and their largest number, if known.
+OnFrame = Callable[[int, int | None], None]
 
-# Environment steps per second where a task does not say.
-RATE = 30.0
+DEFAULT_FPS = 30.0  # environment steps per second where a task does not say
 
 
 class EpisodeRecorder:
-    """An environment that is played in front of a camera, in real time at `fps`.
+    """Plays episodes of an environment and yields their frames.
 
-    `returns` holds the undiscounted returns of the episodes that were played.
+    Attributes:
+        fps: frames per second of real time.
+        max_steps: decision steps of the longest episode, if known.
+        returns: undiscounted returns of the finished episodes.
 
     Args:
-        task: its name.
-        env: built for the render mode 'rgb_array'; it is closed with the film.
-        action_repeat: its environment steps per decision.
+        task: the environment's name.
+        env: made with render mode 'rgb_array'; closed with the recorder.
+        action_repeat: environment steps per decision step.
     """
 
     def __init__(self, task: str, env: Env, action_repeat: int):
         self._task, self._env = task, env
-        self.fps = _rate(env) / action_repeat
+        self.fps = float(env.metadata.get("render_fps") or DEFAULT_FPS) / action_repeat
         limit = time_limit_of(env)
-        # Decision steps of the longest episode, if it is known.
-        self.longest = None if limit is None else math.ceil(limit / action_repeat)
+        self.max_steps = None if limit is None else math.ceil(limit / action_repeat)
         self.returns: list[float] = []
         self._steps = 0
 
     def frames(self, act: Act, seeds: Sequence[int]) -> Generator[Frame]:
-        """Plays episodes: a picture of each start, then one after every decision.
+        """Play episodes; yield a frame of each start and one after every decision.
 
         Raises:
-            UserError: The environment cannot be rendered; nothing was played.
-            EnvFailure: It raised.
+            UserError: The environment cannot be rendered.
+            EnvFailure: The environment raised.
         """
         for seed in seeds:
-            with self._blamed():
+            with self._env_errors():
                 obs, _ = self._env.reset(seed=seed)
-            yield self._first() if seed == seeds[0] else self._frame()
-            total, over = 0.0, False
-            while not over:
+            yield self._first_frame() if seed == seeds[0] else self._frame()
+            total, done = 0.0, False
+            while not done:
                 action = act(obs)
-                with self._blamed():
-                    obs, reward, ended, cut, _ = self._env.step(action)
+                with self._env_errors():
+                    obs, reward, terminated, truncated, _ = self._env.step(action)
                 self._steps += 1
-                total, over = total + float(reward), ended or cut
+                total, done = total + float(reward), terminated or truncated
                 yield self._frame()
             self.returns.append(total)
 
-    def _first(self) -> Frame:
-        """The first picture, which shows whether there can be any."""
+    def _first_frame(self) -> Frame:
+        """Render a frame; an error means that this machine cannot render at all."""
         try:
             with warnings.catch_warnings():
-                # It warns that there is no display, and then fails.
+                # It warns about a missing display, and then fails.
                 warnings.filterwarnings("ignore", module="glfw")
-                return self._checked(self._env.render())
+                return self._check_frame(self._env.render())
         except UserError:
             raise
         except Exception as error:
-            words = " ".join(f"{type(error).__name__}: {error}".split())
-            raise self._unfit(
-                f"cannot be rendered here ({words}){rendering_hint()}"
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise UserError(
+                f"{self._task}: cannot be rendered here ({text}){rendering_hint()}"
             ) from error
 
     def _frame(self) -> Frame:
-        with self._blamed():
-            return self._checked(self._env.render())
+        with self._env_errors():
+            return self._check_frame(self._env.render())
 
-    def _checked(self, frame: object) -> Frame:
-        if not isinstance(frame, np.ndarray):
-            raise self._unfit(f"renders {type(frame).__name__}, not an array of pixels")
-        if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
-            found = f"of shape {frame.shape} and type {frame.dtype}"
-            raise self._unfit(
-                f"renders arrays {found}, not [rows, columns, 3] of uint8"
-            )
-        return frame
+    def _check_frame(self, frame: object) -> Frame:
+        got = type(frame).__name__
+        if isinstance(frame, np.ndarray):
+            if frame.ndim == 3 and frame.shape[2] == 3 and frame.dtype == np.uint8:
+                return frame
+            got = f"{frame.dtype}{list(frame.shape)}"
+        raise UserError(
+            f"{self._task}: invalid frame; expected an array [height, width, 3] of "
+            f"uint8, got {got}"
+        )
 
     @contextlib.contextmanager
-    def _blamed(self) -> Generator[None]:
-        """What is raised within it is told as the environment's."""
+    def _env_errors(self) -> Generator[None]:
+        """Raise errors of the environment as `EnvFailure`."""
         try:
             yield
         except UserError:
             raise
         except Exception as error:
-            story = "".join(traceback.format_exception(error)).strip()
-            said = f"{self._task} failed at step {self._steps} of its film: {story}"
-            raise EnvFailure(said) from error
-
-    def _unfit(self, why: str) -> UserError:
-        return UserError(f"env is {self._task!r}, which {why}")
+            detail = "".join(traceback.format_exception(error)).strip()
+            raise EnvFailure(
+                f"{self._task} failed at step {self._steps} of its video: {detail}"
+            ) from error
 
     def close(self) -> None:
-        """Frees the task and its camera."""
+        """Close the environment."""
         self._env.close()
 
     def __enter__(self) -> Self:
@@ -139,18 +140,8 @@ class EpisodeRecorder:
         self.close()
 
 
-def _rate(env: Env) -> float:
-    """Environment steps per second of real time."""
-    said = env.metadata.get("render_fps")
-    return float(said) if said else RATE
-
-
-# Pictures so far, and how many there will be at most, if that is known.
-FilmWatcher = Callable[[int, int | None], None]
-
-
 class Video(NamedTuple):
-    """What was filmed."""
+    """A recorded video."""
 
     path: Path
     member: Member
@@ -159,8 +150,8 @@ class Video(NamedTuple):
     fps: float
 
 
-def unwatched(_: int, __: int | None) -> None:
-    """The watcher of a film that nobody waits for."""
+def ignore_frame(_: int, __: int | None) -> None:
+    """Ignore a frame."""
 
 
 def record_video(
@@ -170,57 +161,59 @@ def record_video(
     episodes: int = 1,
     *,
     env: EnvBuilder | Env | None = None,
-    on_progress: FilmWatcher = unwatched,
+    on_progress: OnFrame = ignore_frame,
 ) -> Video:
-    """Films episodes of a run's final policy, in real time; no display is needed.
+    """Record episodes of a run's final policy in real time; needs no display.
 
     They start as the first episodes of `evaluate_run` do.
 
     Args:
-        run: the run's folder.
-        path: the mp4 file; written whole or not at all.
-        member: `task:seed`, by default the run's first.
-        episodes: how many, one after the other.
-        env: as in `train`, for a run on an environment of one's own; one that is built
-            already has to be of render mode 'rgb_array'.
-        on_progress: called after every picture.
+        run: the run folder.
+        path: the mp4 file, which is written completely or not at all.
+        member: `task:seed`; by default the run's first member.
+        episodes: number of episodes.
+        env: as in `train`, for a run on a user's environment; an instance must have
+            the render mode 'rgb_array'.
+        on_progress: called after every frame with the frames so far and their
+            largest number, if known.
 
     Raises:
-        UserError: the folder is no finished run or has no such member, the task cannot
-            be rendered, or the file cannot be written.
+        UserError: The folder is not a finished run or has no such member, the task
+            cannot be rendered, or the file cannot be written.
 
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> import r2r2
         >>> config = r2r2.resolve({"env": "InvertedPendulum-v5", "steps": 10})
-        >>> with TemporaryDirectory() as here:
-        ...     folder = r2r2.train(config, Path(here, "run")).folder
-        ...     video = record_video(folder.path, Path(here, "out.mp4"))
+        >>> with TemporaryDirectory() as folder:
+        ...     run = r2r2.train(config, Path(folder, "run")).folder
+        ...     video = record_video(run.path, Path(folder, "out.mp4"))
         >>> video.fps
         25.0
     """
     if not EPISODES.is_valid(episodes):
-        raise UserError(f"episodes is {episodes}; allowed is {EPISODES.description}")
+        raise invalid_value("episodes", EPISODES.description, episodes)
     check_video_path(path)
     folder = open_run(run)
     config = load_config(folder)
-    who = select_members(fleet_members(config), member)[:1]
-    seeds = [episode_seed(who[0].seed, "eval-command", n) for n in range(episodes)]
-    stage = _stage(who[0].task, config, env)
+    (player, *_) = select_members(fleet_members(config), member)
+    seeds = [episode_seed(player.seed, "eval-command", n) for n in range(episodes)]
+    rendered = _rendered_env(player.task, config, env)
     with (
         gl_backend(),
-        EpisodeRecorder(who[0].task, stage, config.action_repeat) as film,
+        EpisodeRecorder(player.task, rendered, config.action_repeat) as recorder,
     ):
-        agent = make_agent(config.agent, spec_of(stage), config.utd)
-        act = _greedy(agent, load_policies(folder, agent, spec_of(stage), who))
-        most = film.longest and (film.longest + 1) * episodes
-        shown = _watched(film.frames(act, seeds), most, on_progress)
-        count = write_mp4(path, shown, film.fps)
-        return Video(path, who[0], tuple(film.returns), count, film.fps)
+        spec = spec_of(rendered)
+        agent = make_agent(config.agent, spec, config.utd)
+        act = _greedy(agent, load_policies(folder, agent, spec, [player]))
+        most = recorder.max_steps and (recorder.max_steps + 1) * episodes
+        frames = _counted(recorder.frames(act, seeds), most, on_progress)
+        count = write_mp4(path, frames, recorder.fps)
+        return Video(path, player, tuple(recorder.returns), count, recorder.fps)
 
 
-def _stage(task: str, config: RunConfig, env: EnvBuilder | Env | None) -> Env:
-    """The environment, built to be filmed."""
+def _rendered_env(task: str, config: RunConfig, env: EnvBuilder | Env | None) -> Env:
+    """Return an environment that can be rendered."""
     try:
         if env is None:
             return make_env(task, config.action_repeat, render=True)
@@ -230,24 +223,26 @@ def _stage(task: str, config: RunConfig, env: EnvBuilder | Env | None) -> Env:
     except (UserError, TypeError) as error:
         if "render_mode" not in str(error):
             raise
-        needs = "a video needs an environment with the render mode 'rgb_array'"
-        said = error if isinstance(error, UserError) else f"env is {task!r}: {error}"
-        raise UserError(f"{said}; {needs}") from None
+        text = error if isinstance(error, UserError) else f"{task}: {error}"
+        raise UserError(
+            f"{text}; a video needs an environment with the render mode 'rgb_array'"
+        ) from None
 
 
-def _greedy(agent: Agent, evaluated: EvalPolicies) -> Act:
-    """The first policy as a function of one observation."""
-    policy = jax.tree.map(lambda leaf: leaf[0], evaluated.policies)
-    greedy, sight = jax.jit(agent.greedy), obs_normalizer(evaluated.scales, member=0)
+def _greedy(agent: Agent, policies: EvalPolicies) -> Act:
+    """Return the first policy as a function of one observation."""
+    policy = jax.tree.map(lambda leaf: leaf[0], policies.policies)
+    greedy, normalize = jax.jit(agent.greedy), obs_normalizer(policies.scales, member=0)
 
     def act(obs: NDArray[np.float64]) -> NDArray[np.floating]:
-        return np.asarray(greedy(policy, sight(np.asarray(obs, np.float64))[None])[0])
+        normalized = normalize(np.asarray(obs, np.float64))
+        return np.asarray(greedy(policy, normalized[None])[0])
 
     return act
 
 
-def _watched(
-    frames: Iterator[Frame], most: int | None, on_progress: FilmWatcher
+def _counted(
+    frames: Iterator[Frame], most: int | None, on_progress: OnFrame
 ) -> Iterator[Frame]:
     for count, frame in enumerate(frames, start=1):
         yield frame

@@ -7,8 +7,8 @@ import pytest
 
 from r2r2.config.interval import parse_interval
 from r2r2.storage.checkpoints import CheckpointContent
-from r2r2.training import checkpointer as subject
-from r2r2.training.checkpointer import CheckpointWriter
+from r2r2.training import checkpointing as subject
+from r2r2.training.checkpointing import CheckpointWriter
 
 
 class Fleet:
@@ -51,7 +51,7 @@ def test_never_is_never(tmp_path):
     saver = CheckpointWriter(
         tmp_path, parse_interval("never"), keep=2, clock=lambda: 0.0
     )
-    assert not saver.wanted
+    assert not saver.enabled
     assert not saver.due(10**9)
     saver.close()
 

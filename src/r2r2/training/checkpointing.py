@@ -1,0 +1,329 @@
+"""Checkpoints of a run: when they are written, how they are saved and resumed."""
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from r2r2.config.errors import UserError
+from r2r2.config.interval import Interval
+from r2r2.envs.errors import Fault
+from r2r2.envs.vector.step_types import SavedState
+from r2r2.replay.buffer import Rows
+from r2r2.replay.transfer import HostRows
+from r2r2.storage.arrays import read_arrays
+from r2r2.storage.checkpoints import (
+    MANIFEST_SUFFIX,
+    Checkpoint,
+    CheckpointContent,
+    checkpoint_numbers,
+    delete_files,
+    file_name,
+    latest_valid,
+    write_checkpoint,
+)
+from r2r2.storage.events import FieldValue
+from r2r2.training.eval_scheduler import SavedEvals
+from r2r2.training.fleet import Fleet
+from r2r2.training.state import (
+    Snapshot,
+    TrainState,
+    from_arrays,
+    grow_replay,
+    restore_snapshot,
+    snapshot_like,
+    take_snapshot,
+    to_arrays,
+)
+
+NO_STATE = "the environment cannot save its state"
+
+
+class Segment(NamedTuple):
+    """A file with replay rows."""
+
+    name: str
+    last: list[int]  # number of each member's newest row in it
+
+
+class CheckpointWriter:
+    """Writes a run's checkpoints in a thread, one at a time.
+
+    Args:
+        folder: where to write.
+        interval: time or steps between checkpoints; the run's result does not depend
+            on it.
+        keep: number of checkpoints to keep.
+        clock: returns seconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        interval: Interval,
+        keep: int,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._folder, self._interval, self._keep = folder, interval, keep
+        self._clock = clock
+        self._last_time, self._last_step = clock(), 0
+        self._segments: list[Segment] = []
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: tuple[Future[Checkpoint], list[int]] | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the run has checkpoints at all."""
+        return self._interval != Interval()
+
+    def due(self, step: int) -> bool:
+        """Return whether to save now, when all members are at least at `step`."""
+        if self._writing is not None and not self._writing[0].done():
+            return False
+        if (steps := self._interval.steps) is not None:
+            return step // steps > self._last_step // steps
+        minutes = self._interval.minutes
+        return minutes is not None and self._clock() - self._last_time >= 60 * minutes
+
+    def segment(self, fleet: Fleet) -> dict[str, NDArray[Any]]:
+        """Return the replay rows that are new since the last checkpoint.
+
+        They include its newest row, which had no action yet.
+        """
+        self.wait()
+        last = self._segments[-1].last if self._segments else [0] * fleet.size
+        arrays: dict[str, NDArray[Any]] = {}
+        for member in range(fleet.size):
+            rows = fleet.fetch_rows(member, last[member])
+            newest = int(fleet.opened[member])
+            arrays[f"{member}/first"] = np.asarray(newest + 1 - len(rows["reward"]))
+            arrays |= {f"{member}/{name}": field for name, field in rows.items()}
+        return arrays
+
+    def needed_segments(self, fleet: Fleet) -> tuple[str, ...]:
+        """Return the earlier segments that hold a row still in some replay buffer."""
+        oldest = fleet.opened - fleet.replay_rows + 1
+        before, needed = np.full(fleet.size, -1), list[Segment]()
+        for segment in self._segments:
+            last = np.asarray(segment.last)
+            if ((last > before) & (last >= oldest)).any():
+                needed.append(segment)
+            before = last
+        self._segments = needed
+        return tuple(segment.name for segment in self._segments)
+
+    def write(self, content: CheckpointContent, fleet: Fleet) -> None:
+        """Start writing a checkpoint whose content is on the host."""
+        self._last_time, self._last_step = self._clock(), content.step
+        arguments = self._folder, content, self._keep
+        future = self._thread.submit(write_checkpoint, *arguments)
+        self._writing = future, fleet.opened.tolist()
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is written.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        if self._writing is not None:
+            future, last = self._writing
+            self._writing = None
+            self._segments.append(Segment(future.result().segments[-1].name, last))
+
+    def check(self) -> None:
+        """Raise the error of a write that has failed, if any."""
+        if self._writing is not None and self._writing[0].done():
+            self.wait()
+
+    def newest(self) -> Checkpoint | None:
+        """Return the newest good checkpoint, after pending writes."""
+        self.wait()
+        return latest_valid(self._folder)[0]
+
+    def resume(self, checkpoint: Checkpoint, fleet: Fleet) -> None:
+        """Load a checkpoint's replay rows and continue after it.
+
+        Raises:
+            UserError: The rows belong to another run.
+        """
+        self._last_step = checkpoint.step
+        self._segments = []
+        for path in checkpoint.segments:
+            arrays = read_arrays(path)
+            last: list[int] = []
+            for member in range(fleet.size):
+                newest = fleet.fetch_rows(member, int(fleet.opened[member]))
+                first, rows = _member_rows(path, arrays, member, newest)
+                fleet.put_rows(member, first, rows)
+                last.append(first + len(rows["reward"]) - 1)
+            self._segments.append(Segment(path.name, last))
+        # Newer checkpoints are damaged, and the log no longer belongs to them.
+        newer = [n for n in checkpoint_numbers(self._folder) if n > checkpoint.number]
+        delete_files(self._folder / file_name(n, MANIFEST_SUFFIX) for n in newer)
+
+    def close(self) -> None:
+        """Wait for pending writes and end the thread."""
+        self._thread.shutdown()
+
+
+def _member_rows(
+    path: Path, arrays: Mapping[str, NDArray[Any]], member: int, like: HostRows
+) -> tuple[int, HostRows]:
+    """Return the number of a member's first row in a segment, and its rows."""
+    missing = np.zeros(())
+    first = arrays.get(f"{member}/first", missing)
+    rows = {name: arrays.get(f"{member}/{name}", missing) for name in Rows._fields}
+    is_count = first.dtype.kind == "i" and first.shape == () and 0 <= int(first) < 2**62
+    same_form = [
+        (x.dtype, x.ndim, x.shape[1:]) == (y.dtype, y.ndim, y.shape[1:])
+        for x, y in ((rows[name], like[name]) for name in Rows._fields)
+    ]
+    lengths = {field.shape[:1] for field in rows.values()}
+    if not is_count or not all(same_form) or len(lengths) > 1:
+        raise UserError(f"{path}: not a replay segment of this run")
+    return int(first), rows
+
+
+def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
+    """Copy a run to the host and start writing it; no updates may be in flight."""
+    evals, running = state.evals.saved(), state.running_seeds()
+    saved = zip(running, state.pool.save_states(list(running)), strict=True)
+    env_states = {
+        f"{slot}/{name}": array
+        for slot, env_state in saved
+        if env_state is not None
+        for name, array in env_state.items()
+    }
+    notes = {
+        "points": evals.notes,
+        "journal": state.log.notes(),
+        "faults": list(map(list, state.failures.items())),
+        "stopped": list(map(list, state.stopped.items())),
+        "collapsed": sorted(state.collapsed),
+        "rows": state.fleet.replay_rows,
+    }
+    segment = writer.segment(state.fleet)
+    content = CheckpointContent(
+        step=state.step(),
+        metadata=notes,
+        arrays=to_arrays(take_snapshot(state, evals)),
+        env_states=env_states,
+        replay_segment=segment,
+        earlier_segments=writer.needed_segments(state.fleet),
+    )
+    writer.write(content, state.fleet)
+
+
+def resume(
+    state: TrainState,
+    writer: CheckpointWriter,
+    checkpoint: Checkpoint,
+    details: Mapping[str, FieldValue],
+) -> list[Fault]:
+    """Put a fresh run where a checkpoint was taken; return the slots to recover.
+
+    Args:
+        state: the run, before its first step.
+        writer: continues after the checkpoint.
+        checkpoint: validated by `plan_resume`.
+        details: more fields of the `resumed` event.
+
+    Raises:
+        UserError: The checkpoint's arrays belong to another run.
+    """
+    notes = checkpoint.metadata
+    with _naming(checkpoint.arrays):
+        snapshot = read_snapshot(state, checkpoint)
+    env_states = _env_states(checkpoint.env_states)
+    restore_snapshot(state, snapshot)
+    writer.resume(checkpoint, state.fleet)
+    state.schedule.resume_skipped(state.rollout.steps < state.config.steps)
+    state.failures.update(dict(notes["faults"]))
+    state.stopped.update(_still_stopped(state, dict(notes["stopped"])))
+    state.collapsed.update(notes.get("collapsed", []))
+    state.log.restore(notes["journal"], set(state.stopped))
+    counts = checkpoint.step, int(state.schedule.done.min())
+    fields = {"checkpoint": checkpoint.number, **details}
+    state.log.event("resumed", None, counts, fields)
+    saved = SavedEvals(snapshot.evaluated, snapshot.obs, notes["points"])
+    faults = list(state.evals.restore(saved))
+    return faults + _restore_envs(state, notes["points"]["width"], env_states)
+
+
+def _still_stopped(state: TrainState, stopped: dict[int, str]) -> dict[int, str]:
+    """Return the stopped members, without those whose failures are now allowed."""
+    limit, alarmed = state.config.env_faults, state.fleet.nonfinite_members()
+    return {
+        member: why
+        for member, why in stopped.items()
+        if member in alarmed or state.failures.get(member, 0) > limit
+    }
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """Put the file's name before the text of an error."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def read_snapshot(state: TrainState, checkpoint: Checkpoint) -> Snapshot:
+    """Return a checkpoint's arrays in the form of this run's.
+
+    Raises:
+        UserError: The arrays belong to another run.
+    """
+    arrays, notes = read_arrays(checkpoint.arrays), checkpoint.metadata
+    rows, evals = notes["rows"], notes["points"]
+    if rows < state.fleet.replay_rows:
+        if (np.asarray(arrays.get("fleet/opened", 0)) >= rows).any():
+            raise UserError("the replay buffer is full; the steps cannot be increased")
+        arrays = grow_replay(arrays, rows, state.fleet.replay_rows)
+    like = snapshot_like(state, bool(evals["playing"]), len(evals["held"]))
+    snapshot = from_arrays(arrays, like)
+    if len(snapshot.obs) != (expected := len(evals["playing"])):
+        count = len(snapshot.obs)
+        raise UserError(f"array 'obs': expected {expected} rows, got {count}")
+    return snapshot
+
+
+def _env_states(path: Path) -> dict[int, SavedState]:
+    """Return the saved states of environments by slot."""
+    states: dict[int, SavedState] = {}
+    for name, array in read_arrays(path).items():
+        match = re.fullmatch(r"([0-9]{1,9})/([a-z0-9_/.]+)", name)
+        if match is None:
+            raise UserError(f"{path}: unexpected array {name!r}")
+        states.setdefault(int(match[1]), {})[match[2]] = array
+    return states
+
+
+def _restore_envs(
+    state: TrainState, width: int, env_states: dict[int, SavedState]
+) -> list[Fault]:
+    """Restore environments; return the slots whose episode must start again.
+
+    A state that does not fit any more, after an upgrade for example, does not count as
+    a failure of the environment. If another `width` of evaluations runs at once,
+    evaluations have started again already.
+    """
+    running = state.running_seeds()
+    if width != state.evals.width:
+        running = {s: seed for s, seed in running.items() if s < len(state.members)}
+    slots = [slot for slot in running if slot in env_states]
+    missing = [slot for slot in running if slot not in env_states]
+    faults = [Fault(slot, NO_STATE, own_failure=False) for slot in missing]
+    if slots:
+        seeds = [running[slot] for slot in slots]
+        states = [env_states[slot] for slot in slots]
+        _, failed = state.pool.load_states(slots, seeds, states)
+        faults += [fault._replace(own_failure=False) for fault in failed]
+    return faults

@@ -1,0 +1,129 @@
+"""The config of a run: members, automatic settings, and the config in a run folder."""
+
+import dataclasses
+import math
+from functools import partial
+from pathlib import Path
+
+from r2r2.config.common import AgentConfig, TaskInfo
+from r2r2.config.errors import UserError, did_you_mean
+from r2r2.config.fields import flatten_config
+from r2r2.config.resolve import (
+    resolve_saved,
+    run_defaults,
+    validate,
+    with_action_repeat,
+)
+from r2r2.config.run import RunConfig
+from r2r2.config.toml_io import parse_toml
+from r2r2.envs.make import EnvBuilder, step_limit
+from r2r2.envs.spec import Member
+from r2r2.envs.suites import ACTION_REPEAT, Suite, find_suite
+from r2r2.storage.run_folder import RunFolder, open_run
+
+
+def finalize_config(config: RunConfig, builder: EnvBuilder | None = None) -> RunConfig:
+    """Return the validated config, its automatic settings resolved from its tasks.
+
+    Args:
+        config: the run.
+        builder: builds the user's environment that `config.env` names.
+
+    Raises:
+        UserError: The tasks disagree, or do not determine a setting.
+
+    Example:
+        >>> from r2r2.config.resolve import resolve
+        >>> config = resolve({"env": "Pendulum-v1", "agent": "simbav2"})
+        >>> agent = finalize_config(config).agent
+        >>> agent.critics, agent.discount
+        (2, 0.975)
+    """
+    return _apply_task_defaults(validate(config), builder)
+
+
+def task_default_config(
+    config: RunConfig, builder: EnvBuilder | None = None
+) -> RunConfig:
+    """Return the defaults of a run's agent on its first task, as far as known."""
+    default = dataclasses.replace(run_defaults(config), env=config.env[:1])
+    try:
+        return _apply_task_defaults(default, builder)
+    except UserError:
+        return default
+
+
+def _apply_task_defaults(config: RunConfig, builder: EnvBuilder | None) -> RunConfig:
+    suites: dict[str, Suite] = {
+        task: "gymnasium" if builder else find_suite(task) for task in config.env
+    }
+    repeats = {ACTION_REPEAT[suite] for suite in suites.values()}
+    config = with_action_repeat(config, repeats)
+
+    def length(task: str) -> int | None:
+        limit = step_limit(task, builder)
+        return None if limit is None else math.ceil(limit / config.action_repeat)
+
+    agents = [
+        config.agent.for_task(TaskInfo(task, suite, partial(length, task)))
+        for task, suite in suites.items()
+    ]
+    return dataclasses.replace(config, agent=_common_config(agents, config.env))
+
+
+def _common_config(agents: list[AgentConfig], tasks: tuple[str, ...]) -> AgentConfig:
+    """Return the agent config of all tasks, which must be the same."""
+    first, *others = map(flatten_config, agents)
+    for path, field in first.items():
+        if any(other[path].value != field.value for other in others):
+            raise UserError(
+                f"agent.{path}: 0 (automatic) differs between {', '.join(tasks)}; set "
+                "one value for all"
+            )
+    return agents[0]
+
+
+def fleet_members(config: RunConfig) -> tuple[Member, ...]:
+    """Return the fleet's members in order: all seeds of each task."""
+    return tuple(Member(task, seed) for task in config.env for seed in config.seeds)
+
+
+def select_members(members: tuple[Member, ...], name: str | None) -> tuple[Member, ...]:
+    """Return the member named `task:seed` or by its folder; all members for None.
+
+    Raises:
+        UserError: There is no such member.
+    """
+    if name is None:
+        return members
+    selected = tuple(m for m in members if name in (f"{m.task}:{m.seed}", m.name))
+    if not selected:
+        names = [f"{m.task}:{m.seed}" for m in members]
+        near = did_you_mean(name, names, most=1)
+        expected = ", ".join(names)
+        raise UserError(f"member: expected one of {expected}, got {name!r}{near}")
+    return selected
+
+
+def load_config(folder: RunFolder) -> RunConfig:
+    """Return the config in a run folder.
+
+    Raises:
+        UserError: It cannot be read, or does not match the folder's members.
+    """
+    path, text = folder.path / "config.toml", folder.config_text()
+    try:
+        config = resolve_saved(parse_toml(text))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: {error}") from None
+    if tuple(member.name for member in fleet_members(config)) != folder.members:
+        raise UserError(f"{path}: its members differ from those in manifest.json")
+    return config
+
+
+def find_config(path: Path) -> RunConfig | None:
+    """Return the config of the run at a path, or None if there is no readable run."""
+    try:
+        return load_config(open_run(path))
+    except UserError:
+        return None
