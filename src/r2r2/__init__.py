@@ -51,8 +51,8 @@ if TYPE_CHECKING:
         probability_of_improvement,
     )
     from r2r2.stats.bootstrap import comparison_interval, interval
-    from r2r2.stats.normalization import normalise_scores
     from r2r2.stats.samples import from_rliable, to_rliable
+    from r2r2.stats.suites import normalise_scores
     from r2r2.training.video import record_video
 
 __version__ = "0.1.0"
@@ -90,7 +90,7 @@ _EXPORTS = {
         "probability_of_improvement",
     ),
     "r2r2.stats.bootstrap": ("comparison_interval", "interval"),
-    "r2r2.stats.normalization": ("normalise_scores",),
+    "r2r2.stats.suites": ("normalise_scores",),
     "r2r2.stats.samples": ("from_rliable", "to_rliable"),
     "r2r2.training.video": ("record_video",),
 }

@@ -97,7 +97,7 @@ def test_a_scaled_down_run_is_beside_the_paper_only_as_such(r2r2, here, made):
     assert r2r2("report", made).code == 0
     for row in table(here / "report", "beside_paper"):
         assert row["intervals overlap"] == "not a reproduction"
-        assert "steps is 1000, not 500000" in row["lacks"]
+        assert "steps=1000 (default 500000)" in row["lacks"]
         assert "2 of 5 seeds" in row["lacks"]
     assert all("steps" in row["lacks"] for row in table(here / "report", "lacks"))
 
@@ -140,7 +140,7 @@ def test_two_runs_of_the_same_settings_and_seeds_are_compared(r2r2, here):
     rows = {row["method"]: row for row in table(here / "report", "runs")}
     assert rows["td7, run after"]["run"] == "after"
     assert all(
-        "since another run of the same settings has other returns" in row["lacks"]
+        "(another run with the same settings has different returns)" in row["lacks"]
         for row in table(here / "report", "lacks")
     )
 
@@ -150,9 +150,9 @@ def test_an_unfinished_run_and_a_stopped_member_are_shown_as_such(r2r2, here):
     assert r2r2("report", "a").code == 0
     (run,) = table(here / "report", "runs")
     assert run["status"] == "unfinished"
-    assert "Hopper-v5_s1 was stopped at 400 environment steps" in run["remarks"]
+    assert "Hopper-v5_s1 stopped at environment step 400" in run["remarks"]
     (row,) = table(here / "report", "lacks")
-    assert "seed 1 has 400 environment steps, not 500,000" in row["lacks"]
+    assert "seed 1 has 400 environment steps instead of 500,000" in row["lacks"]
 
 
 def test_a_run_that_has_just_begun_is_there_without_scores(r2r2, here, runs):
@@ -183,7 +183,7 @@ def test_a_report_is_replaced_and_anything_else_is_left_alone(r2r2, here, made):
     assert (here / "report" / "index.html").read_text() != before
     said = r2r2("report", made, "--out", made)
     assert said.code == 2
-    assert "which is not empty and not a report" in said.err
+    assert "not empty and not a report" in said.err
     assert r2r2("report", made / "plain", "--out", made / "plain").code == 2
     assert (made / "plain" / "config.toml").exists()
 
@@ -266,11 +266,11 @@ BAD = {
     "report": "runs are missing; allowed are folders of runs",
     "report nowhere": "nowhere: does not exist",
     "report empty": "run is 'empty', which holds no run, nor does any folder in it",
-    "report text.csv": "text.csv: line 1 is damaged: it has no column",
-    "report none.csv": "'none.csv' holds no returns",
-    "report twice": "two returns at env_step 200",
+    "report text.csv": "text.csv: line 1 is damaged: no column",
+    "report none.csv": "none.csv: has no returns",
+    "report twice": "expected one return at env_step 200",
     "report a --out text.csv": "text.csv: not a folder",
-    "report a --out=": "out is ''; allowed is the name of a folder",
+    "report a --out=": "out: expected the name of a folder",
     "report a --to x": "to",
 }
 

@@ -2,9 +2,16 @@
 
 import numpy as np
 
-from r2r2.report.study import MemberData, RunData, Series, Spectrum, Timing, study_of
-from r2r2.stats.paper import suite_of
-from r2r2.stats.scores import ACTION_REPEAT, Method, Results
+from r2r2.report.study import (
+    MemberData,
+    RunData,
+    RunTiming,
+    Series,
+    Spectrum,
+    make_study,
+)
+from r2r2.stats.paper import find_suite
+from r2r2.stats.scores import ACTION_REPEAT, Method, Override, Results
 from r2r2.storage.evaluations import Row
 
 AGENTS = ("td7", "td7+r2r2", "minphi", "minphi+r2r2")
@@ -16,8 +23,10 @@ def example_study(agents=AGENTS, tasks=TASKS, utds=(1, 10, 20), seeds=5, points=
     """Return a study of agents on tasks, including an ablation."""
     methods = [Method(agent, utd) for agent in agents for utd in utds]
     if "td7+r2r2" in agents:
-        methods.append(Method("td7+r2r2", utds[-1], ("lambda_var is 0.0, not 0.01",)))
-    return study_of([example_run(m, tasks, seeds, points) for m in methods])
+        methods.append(
+            Method("td7+r2r2", utds[-1], (Override("lambda_var", "0.0", "0.01"),))
+        )
+    return make_study([example_run(m, tasks, seeds, points) for m in methods])
 
 
 def example_run(method, tasks=TASKS, seeds=5, points=10, name=None):
@@ -28,7 +37,7 @@ def example_run(method, tasks=TASKS, seeds=5, points=10, name=None):
     rows = [row for _, member_rows in results for row in member_rows]
     decisions = 500_000 * len(members)
     rate = 2000 / ((method.utd or 1) + 3)
-    timing = Timing(
+    timing = RunTiming(
         decisions / rate,
         len(members),
         decisions,
@@ -49,14 +58,14 @@ def example_run(method, tasks=TASKS, seeds=5, points=10, name=None):
 
 def _member(rng, method, task, seed, points):
     """Return a member and its evaluations: R2R2 learns faster and keeps its rank."""
-    repeat = ACTION_REPEAT.get(suite_of(task), 1)
+    repeat = ACTION_REPEAT.get(find_suite(task), 1)
     steps = np.linspace(0, 500_000 * repeat, points + 1)[1:]
     part = np.linspace(0, 1, points + 1)[1:]
     r2r2, utd = "+r2r2" in method.agent, method.utd or 1
     speed = 2 + (2 if r2r2 else 1) * np.log(utd + 1) + rng.normal(0, 0.3)
     top = 900 * (1 + (0.25 if r2r2 else 0.05) * np.log10(utd)) * rng.uniform(0.85, 1.1)
     values = top * (1 - np.exp(-speed * part)) + rng.normal(0, 25, points)
-    if method.departures:
+    if method.overrides:
         values = values * 0.8
     rows = [
         Row("example", task, seed, "return", int(step), float(value))

@@ -9,15 +9,15 @@ from r2r2.report.charts import Note, NoteKind
 from r2r2.report.curve_charts import aggregate_curves, profiles, task_curves
 from r2r2.report.figures import render_chart
 from r2r2.report.score_charts import ablations, suites_by_utd, tasks_by_utd
-from r2r2.report.study import RunData, study_of
+from r2r2.report.study import RunData, make_study
 from r2r2.report.svg import draw_panel, hover_data
 from r2r2.stats import paper
-from r2r2.stats.scores import Results
+from r2r2.stats.scores import Override, Results
 from r2r2.storage.evaluations import Row
 
 NAN = float("nan")
 TD7, BASE = Method("td7", 20), Method("td7", 1)
-LESS = TD7._replace(departures=("warmup is 5, not 25000",))
+LESS = TD7._replace(overrides=(Override("warmup", "5", "25000"),))
 
 
 def curves(*seeds, method=BASE):
@@ -28,7 +28,7 @@ def curves(*seeds, method=BASE):
         for number, value in enumerate(values, start=1)
     ]
     made = RunData(str(method), "x", "finished", Results(method, rows))
-    (chart,) = task_curves(study_of([made]))
+    (chart,) = task_curves(make_study([made]))
     return chart
 
 
@@ -108,7 +108,7 @@ def test_aggregates_stop_where_a_seed_is_not_finite():
         for n in range(1, 15)
     ]
     made = RunData("x", "x", "finished", Results(BASE, rows))
-    chart = aggregate_curves(study_of([made]))
+    chart = aggregate_curves(make_study([made]))
     (line,) = chart.panels[0].lines
     assert line.x.tolist() == [1000, 2000]
     assert chart.notes[0].items == ("td7, UTD 1 on a (seed 1 at step 3,000)",)

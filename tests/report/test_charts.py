@@ -10,7 +10,7 @@ from given import column
 
 from r2r2.report.all_charts import make_charts
 from r2r2.report.charts import Note, NoteKind, chart_csv
-from r2r2.report.comparison_tables import beside_aggregates_table
+from r2r2.report.comparison_tables import paper_aggregates_table
 from r2r2.report.curve_charts import (
     aggregate_curves,
     profiles,
@@ -18,21 +18,21 @@ from r2r2.report.curve_charts import (
     spectrum_chart,
     task_curves,
 )
-from r2r2.report.run_tables import diagnostics_table
 from r2r2.report.score_charts import ablations, suites_by_utd, tasks_by_utd, timing
-from r2r2.report.study import RunData, Spectrum, study_of
+from r2r2.report.score_tables import diagnostics_table
+from r2r2.report.study import RunData, Spectrum, make_study
 from r2r2.report.svg import hover_data
 from r2r2.stats import paper
-from r2r2.stats.scores import Method, Results
+from r2r2.stats.scores import Method, Override, Results
 from r2r2.storage.evaluations import Row
 
 TD7 = Method("td7", 1)
 RELATIVE = "UTD 1, relative to td7, UTD 1"
 
 
-def run_of(agent, utd, by_task, departures=()):
+def run_of(agent, utd, by_task, overrides=()):
     """Return a run with returns by task and seed at steps 1000, 2000, ..."""
-    method = Method(agent, utd, departures)
+    method = Method(agent, utd, overrides)
     rows = [
         Row("x", task, seed, "return", 1000 * number, value)
         for task, seeds in by_task.items()
@@ -54,7 +54,7 @@ def study():
 
 
 def test_learning_curves_are_means_with_the_lines_of_seeds():
-    study = study_of([run_of("td7", 1, {"a": [[1.0, 2.0], [3.0, 8.0]]})])
+    study = make_study([run_of("td7", 1, {"a": [[1.0, 2.0], [3.0, 8.0]]})])
     (chart,) = task_curves(study)
     (line,) = chart.panels[0].lines
     np.testing.assert_array_equal(line.x, [1000, 2000])
@@ -66,14 +66,14 @@ def test_learning_curves_are_means_with_the_lines_of_seeds():
 
 
 def test_one_seed_has_no_interval_and_no_thin_line():
-    (chart,) = task_curves(study_of([run_of("td7", 1, {"a": [[1.0, 2.0]]})]))
+    (chart,) = task_curves(make_study([run_of("td7", 1, {"a": [[1.0, 2.0]]})]))
     (line,) = chart.panels[0].lines
     assert (line.low, line.high, line.seeds, line.detail) == (None, None, (), "1 seed")
 
 
 def test_results_with_unknown_utd_are_in_the_curves_of_every_utd():
     runs = [run_of("td7", utd, {"a": [[1.0]]}) for utd in (20, 1, None)]
-    charts = task_curves(study_of(runs))
+    charts = task_curves(make_study(runs))
     assert [chart.name for chart in charts] == ["curves-utd-1", "curves-utd-20"]
     assert [len(chart.panels[0].lines) for chart in charts] == [2, 2]
 
@@ -83,7 +83,7 @@ def test_the_aggregate_is_the_iqm_relative_to_the_base():
     # of which the middle half are 1, 1.5 and 2, 3.
     base = run_of("td7", 1, {"a": [[2.0], [2.0]], "b": [[10.0], [10.0]]})
     ours = {"a": [[1.0, 2.0], [2.0, 4.0]], "b": [[15.0, 30.0], [20.0, 40.0]]}
-    chart = aggregate_curves(study_of([base, run_of("td7", 20, ours)]))
+    chart = aggregate_curves(make_study([base, run_of("td7", 20, ours)]))
     line = lines_of(chart)["UTD 20, relative to td7, UTD 1", "td7"]
     np.testing.assert_allclose(line.y, [1.25, 2.5])
     assert line.detail == "4 runs on 2 tasks"
@@ -91,7 +91,7 @@ def test_the_aggregate_is_the_iqm_relative_to_the_base():
 
 def test_aggregates_are_plotted_against_decision_steps():
     run = run_of("td7", 1, {"Hopper-v5": [[1.0, 1.0]], "dog-run": [[1.0, 1.0]]})
-    (panel,) = aggregate_curves(study_of([run])).panels
+    (panel,) = aggregate_curves(make_study([run])).panels
     # dog-run repeats actions: its 1000 and 2000 steps are 500 and 1000 decisions.
     assert panel.lines[0].x.tolist() == [1000]
 
@@ -99,13 +99,13 @@ def test_aggregates_are_plotted_against_decision_steps():
 def test_decision_steps_use_the_action_repeat_of_the_run():
     run = run_of("td7", 1, {"cartpole-swingup": [[1.0, 1.0]]})
     swing = run._replace(repeats={"cartpole-swingup": 2})
-    chart = aggregate_curves(study_of([swing]))
+    chart = aggregate_curves(make_study([swing]))
     assert chart.panels[0].lines[0].x.tolist() == [500, 1000]
     assert chart.notes == ()
     dog = run_of("td7", 1, {"dog-run": [[1.0, 1.0]]})._replace(repeats={"dog-run": 4})
-    chart = aggregate_curves(study_of([dog]))
+    chart = aggregate_curves(make_study([dog]))
     assert chart.panels[0].lines[0].x.tolist() == [250, 500]
-    unknown = aggregate_curves(study_of([run]))
+    unknown = aggregate_curves(make_study([run]))
     assert unknown.panels[0].lines[0].x.tolist() == [1000, 2000]
     repeat = Note(NoteKind.UNKNOWN_REPEAT, ("cartpole-swingup",))
     assert unknown.notes == (repeat,)
@@ -113,27 +113,27 @@ def test_decision_steps_use_the_action_repeat_of_the_run():
 
 def test_a_method_without_a_task_has_no_aggregate():
     whole = run_of("td7", 1, {"a": [[1.0]], "b": [[1.0]]})
-    study = study_of([whole, run_of("td7", 20, {"a": [[1.0]]})])
+    study = make_study([whole, run_of("td7", 20, {"a": [[1.0]]})])
     assert [p.title for p in aggregate_curves(study).panels] == [RELATIVE]
 
 
 def test_an_extra_task_does_not_prevent_the_aggregate_of_a_suite():
     tasks = {task: [[1.0]] for task in paper.tasks("gym-mujoco")}
-    study = study_of([run_of("td7", 1, tasks), run_of("mine", 1, {"own": [[1.0]]})])
+    study = make_study([run_of("td7", 1, tasks), run_of("mine", 1, {"own": [[1.0]]})])
     chart = aggregate_curves(study)
     assert [panel.title for panel in chart.panels] == [RELATIVE]
     assert "Gymnasium MuJoCo" in chart.caption
 
 
 def test_methods_with_another_base_are_in_another_panel():
-    small = run_of("td7", 1, {"a": [[9.0]]}, ("steps is 9, not 500000",))
+    small = run_of("td7", 1, {"a": [[9.0]]}, (Override("steps", "9", "500000"),))
     runs = [run_of(agent, 1, {"a": [[1.0]]}) for agent in ("td7", "td7+r2r2")]
-    study = study_of([*runs, small])
+    study = make_study([*runs, small])
     for chart in (aggregate_curves(study), profiles(study)):
         names = {p.title: [line.name for line in p.lines] for p in chart.panels}
         assert names == {
             RELATIVE: ["td7", "td7+r2r2"],
-            f"{RELATIVE}, steps is 9": ["td7, steps is 9"],
+            f"{RELATIVE}, steps=9": ["td7, steps=9"],
         }
 
 
@@ -167,7 +167,7 @@ def test_every_marker_has_its_own_detail():
         run_of("td7", 1, {"Hopper-v5": [[1.0], [2.0], [3.0]]}),
         run_of("td7", 20, {"Hopper-v5": [[1.0]]}),
     ]
-    chart = tasks_by_utd(study_of(runs))
+    chart = tasks_by_utd(make_study(runs))
     # The paper's raw_scores.csv: td7 on Hopper-v5.
     spread = paper.raw_scores()["Hopper-v5", "td7", 20]
     expected = ["3 seeds", "1 seed", f"5 seeds, standard deviation {spread.std:,g}"]
@@ -204,7 +204,7 @@ def test_figure_and_table_use_the_same_published_interval():
     which = ["all 11 tasks", "mean", "minphi+r2r2", "20"]
     (high,) = [
         row[5].numbers["high"]
-        for row in beside_aggregates_table(study).rows
+        for row in paper_aggregates_table(study).rows
         if [entry.text for entry in row[:4]] == which
     ]
     assert (theirs.high[1], high) == (11.04, 11.04)
@@ -224,23 +224,23 @@ def test_ablations_compare_variants_with_their_base(study):
     assert chart.rows
     assert {panel.title for panel in chart.panels} == set(study.tasks)
     names = [line.name for line in chart.panels[0].lines]
-    assert names == ["td7", "td7+r2r2", "td7+r2r2, lambda_var is 0.0"]
+    assert names == ["td7", "td7+r2r2", "td7+r2r2, lambda_var=0.0"]
     colours = [line.style.color for line in chart.panels[0].lines]
     assert colours[0] == colours[1] != colours[2]
 
 
 def test_results_of_a_file_are_not_an_ablation():
     plain = run_of("td7", 1, {"a": [[1.0]]})
-    other = run_of("td7", 1, {"a": [[2.0]]}, ("its settings are not known",))
-    assert len(ablations(study_of([plain, other]))) == 1
-    assert ablations(study_of([plain, other._replace(status="file")])) == []
+    other = run_of("td7", 1, {"a": [[2.0]]}, (Override("warmup", "5", "9"),))
+    assert len(ablations(make_study([plain, other]))) == 1
+    assert ablations(make_study([plain, other._replace(status="file")])) == []
 
 
 def test_spectra_are_of_the_last_evaluation(study):
     run = example_run(Method("td7", 1), ("a",), 2, 2)
     spectra = (Spectrum(1, np.array([9.0, 9.0])), Spectrum(2, np.array([4.0, 2.0])))
     both = tuple(member._replace(spectra=spectra) for member in run.members)
-    chart = spectrum_chart(study_of([run._replace(members=both)]))
+    chart = spectrum_chart(make_study([run._replace(members=both)]))
     (line,) = chart.panels[0].lines
     assert (line.x.tolist(), line.y.tolist()) == ([1, 2], [4, 2])
     assert chart.y.log
@@ -250,7 +250,7 @@ def test_long_spectra_are_thinned_out():
     run = example_run(Method("td7", 1), ("a",), 1, 2)
     spectrum = (Spectrum(2, np.append(np.linspace(5, 1, 255), 0.0)),)
     members = tuple(member._replace(spectra=spectrum) for member in run.members)
-    (panel,) = spectrum_chart(study_of([run._replace(members=members)])).panels
+    (panel,) = spectrum_chart(make_study([run._replace(members=members)])).panels
     x = panel.lines[0].x
     assert x[:16].tolist() == list(range(1, 17))
     assert x[-1] == 255  # a logarithmic scale has no zero
@@ -267,7 +267,7 @@ def with_spectra(*spectra, method=TD7):
 
 @pytest.mark.parametrize("collapsed", [[3.0], [3.0, 0.0, 0.0], [3.0, 1e-9, 1e-9]])
 def test_missing_values_of_a_collapsed_seed_count_as_zero(collapsed):
-    chart = spectrum_chart(study_of([with_spectra([5.0, 4.0, 2.0], collapsed)]))
+    chart = spectrum_chart(make_study([with_spectra([5.0, 4.0, 2.0], collapsed)]))
     (line,) = chart.panels[0].lines
     assert line.x.tolist() == [1, 2, 3]
     np.testing.assert_allclose(line.y, [4, 2, 1])
@@ -276,14 +276,14 @@ def test_missing_values_of_a_collapsed_seed_count_as_zero(collapsed):
 
 
 def test_zero_spectra_count_and_nonfinite_ones_have_a_note():
-    study = study_of([with_spectra([6.0, 4.0], [0.0, 0.0])])
+    study = make_study([with_spectra([6.0, 4.0], [0.0, 0.0])])
     (line,) = spectrum_chart(study).panels[0].lines
     assert line.y.tolist() == [3, 2]
-    assert spectrum_chart(study_of([with_spectra([0.0, 0.0])])) is None
+    assert spectrum_chart(make_study([with_spectra([0.0, 0.0])])) is None
     bad = with_spectra([6.0, 4.0], [np.nan, 1.0])
-    assert spectrum_chart(study_of([bad])) is None
+    assert spectrum_chart(make_study([bad])) is None
     good = with_spectra([1.0], method=Method("minphi", 1))
-    chart = spectrum_chart(study_of([bad, good]))
+    chart = spectrum_chart(make_study([bad, good]))
     assert [line.name for line in chart.panels[0].lines] == ["minphi"]
     assert chart.notes[0].text == "No mean: td7, UTD 1 on a (seed 1 not finite)"
 
@@ -297,7 +297,7 @@ def test_a_seed_in_two_folders_counts_once():
         name="copy", members=tuple(m._replace(diagnostics=more) for m in longer[:1])
     )
     for runs in ([run, copy], [copy, run]):
-        study = study_of(runs)
+        study = make_study(runs)
         (line,) = spectrum_chart(study).panels[0].lines
         assert line.detail == "2 seeds"
         (chart,) = rank_charts(study)
@@ -323,7 +323,7 @@ def test_times_per_step_include_published_ones_of_the_same_task():
         for utd in (1, 20)
         for tasks in (("Humanoid-v5",), ("Ant-v5", "dog-run"))
     ]
-    chart = timing(study_of(runs))
+    chart = timing(make_study(runs))
     assert [panel.title for panel in chart.panels] == ["Ant-v5, dog-run", "Humanoid-v5"]
     lines = lines_of(chart)
     # example_study.py: 2000 / (UTD + 3) decisions per second.
@@ -342,7 +342,7 @@ def test_runs_on_different_tasks_have_different_times():
     )
     rate = fast.timing.decisions_per_second
     fast = fast._replace(timing=fast.timing._replace(decisions_per_second=2 * rate))
-    lines = lines_of(timing(study_of([slow, fast])))
+    lines = lines_of(timing(make_study([slow, fast])))
     ours = [lines[task, "td7, UTD 20"].y[0] for task in ("Ant-v5", "a")]
     assert ours == [pytest.approx(1 / rate), pytest.approx(0.5 / rate)]
 
@@ -351,9 +351,9 @@ def test_runs_too_short_for_a_rate_are_not_counted():
     runs = [example_run(Method("td7", 1), ("a",), 2, 1, name) for name in "xyz"]
     short = runs[0].timing._replace(decisions_per_second=float("nan"))
     runs[0] = runs[0]._replace(timing=short)
-    (line,) = timing(study_of(runs)).panels[0].lines
+    (line,) = timing(make_study(runs)).panels[0].lines
     assert line.detail == "2 runs, 4 members; 1 too short to measure"
-    assert timing(study_of(runs[:1])) is None
+    assert timing(make_study(runs[:1])) is None
 
 
 def test_a_name_has_the_same_style_in_all_charts(study):
@@ -380,7 +380,7 @@ def test_a_complete_study_has_every_chart(study):
 
 
 def test_unprintable_characters_are_removed_from_names():
-    study = study_of([run_of("a\nb\x1b\udc80", 1, {"t\x00": [[1.0, 2.0]]})])
+    study = make_study([run_of("a\nb\x1b\udc80", 1, {"t\x00": [[1.0, 2.0]]})])
     (chart,) = task_curves(study)
     assert "\n" in chart.panels[0].lines[0].name
     (shown,) = [c for c in make_charts(study).charts if c.name == chart.name]

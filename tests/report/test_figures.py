@@ -10,7 +10,7 @@ from example_study import HOSTILE, example_run
 from r2r2.report.charts import Axis, Chart, Line, Note, NoteKind, Panel
 from r2r2.report.figures import draw_chart, render_chart, write_figures
 from r2r2.report.palette import COLORS, Style
-from r2r2.report.study import study_of
+from r2r2.report.study import make_study
 from r2r2.stats.scores import Method
 
 MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-"}
@@ -22,7 +22,7 @@ def written(tmp_path_factory):
     """Figures of one run that has evaluations and times, and no diagnostics."""
     folder = tmp_path_factory.mktemp("report") / "figures"
     run = example_run(Method("td7", 1), ("Hopper-v5",), 2, 4)
-    return folder, write_figures(study_of([run._replace(members=())]), folder)
+    return folder, write_figures(make_study([run._replace(members=())]), folder)
 
 
 def line(name="td7", color=0, dash="solid", **fields):
@@ -130,7 +130,7 @@ def test_long_names_and_letters_without_glyphs_are_drawn():
 def test_a_run_without_evaluations_has_no_figures_but_reasons(tmp_path):
     run = example_run(Method("td7", 1), ("Hopper-v5",), 1, 3)
     bare = run._replace(members=(), timing=None, results=run.results._replace(rows=()))
-    chart_set = write_figures(study_of([bare]), tmp_path)
+    chart_set = write_figures(make_study([bare]), tmp_path)
     assert chart_set.charts == ()
     assert len(chart_set.missing) == 9
     assert all(chart.reason for chart in chart_set.missing)

@@ -10,10 +10,10 @@ import pytest
 from example_study import HOSTILE, example_run, example_study
 
 from r2r2.report.all_charts import ChartSet, make_charts
-from r2r2.report.all_tables import tables_of
+from r2r2.report.comparison_tables import all_tables
 from r2r2.report.page import introduction, page_html, write_page
-from r2r2.report.study import study_of
-from r2r2.stats.scores import Method
+from r2r2.report.study import make_study
+from r2r2.stats.scores import Method, Override
 
 VOID = {"meta", "link", "path", "circle", "rect", "br"}
 
@@ -50,7 +50,7 @@ class Page(HTMLParser):
 
 
 def page_of(study):
-    return page_html(study, tables_of(study), make_charts(study))
+    return page_html(study, all_tables(study), make_charts(study))
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,17 @@ def page(text):
 @pytest.fixture(scope="module")
 def hostile_text():
     """Return a page of runs in which every name is an attack."""
-    run = example_run(Method(HOSTILE, 1, (HOSTILE,)), (HOSTILE,), 2, 3, HOSTILE)
-    more = example_run(Method("td7", 1, (HOSTILE,)), (HOSTILE,), 2, 3, "b")
+    run = example_run(
+        Method(HOSTILE, 1, (Override(HOSTILE, HOSTILE, HOSTILE),)),
+        (HOSTILE,),
+        2,
+        3,
+        HOSTILE,
+    )
+    more = example_run(Method("td7", 1, file=HOSTILE), (HOSTILE,), 2, 3, "b")
     members = tuple(m._replace(name=HOSTILE, stopped=HOSTILE) for m in run.members)
     bad = run._replace(members=members, versions={"commit": HOSTILE, "device": HOSTILE})
-    return page_of(study_of([bad, more]))
+    return page_of(make_study([bad, more]))
 
 
 def test_the_page_is_valid_and_complete(page, study):
@@ -84,7 +90,7 @@ def test_the_page_is_valid_and_complete(page, study):
     assert len(ids) == len(set(ids))
     wanted = {"summary", "figures", "tables", "missing", "runs"}
     wanted |= {f"figure-{chart.name}" for chart in make_charts(study).charts}
-    wanted |= {f"table-{table.name}" for table in tables_of(study)}
+    wanted |= {f"table-{table.name}" for table in all_tables(study)}
     assert wanted <= set(ids)
     links = {a["href"][1:] for a in page.all("a") if a["href"].startswith("#")}
     assert links <= set(ids)
@@ -121,7 +127,7 @@ def test_downloads_link_to_the_files_of_the_report(page, study):
     }
     tables = {
         f"tables/{table.name}.{end}"
-        for table in tables_of(study)
+        for table in all_tables(study)
         for end in ("csv", "md", "tex")
     }
     assert links == figures | tables
@@ -197,8 +203,8 @@ def test_names_never_become_markup(hostile_text):
 
 def test_names_may_hold_any_characters(tmp_path):
     run = example_run(Method("\udc80\x00", 1), ("\x1b",), 1, 2, "\ud800")
-    study = study_of([run])
-    write_page(study, tables_of(study), make_charts(study), tmp_path)
+    study = make_study([run])
+    write_page(study, all_tables(study), make_charts(study), tmp_path)
 
 
 def test_partial_results_are_labelled(study, text):
@@ -227,7 +233,7 @@ def test_the_header_shows_runs_and_versions(study):
     first, *others = study.runs
     runs = [first._replace(versions=made), *others]
     runs[1] = runs[1]._replace(versions={**made, "jax": "0.11"}, status="unfinished")
-    head = page_html(study_of(runs), [], ChartSet((), ())).split("</header>")[0]
+    head = page_html(make_study(runs), [], ChartSet((), ())).split("</header>")[0]
     for text in (
         "abc123",
         "python 3.11.7, jax 0.10.2 or 0.11",
@@ -239,7 +245,7 @@ def test_the_header_shows_runs_and_versions(study):
 
 
 def test_equal_studies_give_equal_pages(study, text, tmp_path):
-    path = write_page(study, tables_of(study), make_charts(study), tmp_path)
+    path = write_page(study, all_tables(study), make_charts(study), tmp_path)
     assert path == tmp_path / "index.html"
     assert path.read_text(encoding="utf-8") == text
 
@@ -249,14 +255,14 @@ def test_equal_studies_give_equal_pages(study, text, tmp_path):
     [("td7", "Hopper-v5", True), ("td7", "Own-v0", False), ("sac", "Hopper-v5", False)],
 )
 def test_published_numbers_are_mentioned_only_if_there_are_any(agent, task, expected):
-    found = study_of([example_run(Method(agent, 1), (task,), 2, 3)])
+    found = make_study([example_run(Method(agent, 1), (task,), 2, 3)])
     assert ("next to the paper's numbers" in introduction(found)) is expected
-    names = {table.name for table in tables_of(found)}
+    names = {table.name for table in all_tables(found)}
     assert ("beside_paper" in names) is expected
 
 
 def test_results_with_unknown_utd_have_no_published_numbers():
-    found = study_of([example_run(Method("td7", None), ("Hopper-v5",), 2, 3)])
+    found = make_study([example_run(Method("td7", None), ("Hopper-v5",), 2, 3)])
     assert introduction(found).startswith(
         "Scores, learning curves and diagnostics, with 95 % intervals. Hover"
     )

@@ -12,8 +12,8 @@ import pytest
 from r2r2.report.tables import (
     Entry,
     latex_text,
+    make_table,
     markdown_text,
-    table_of,
     to_csv,
     to_latex,
     to_markdown,
@@ -36,7 +36,7 @@ HOSTILE = (
 
 def hostile():
     rows = [[name, Entry("1.0", name, {"mean": 1.0})] for name in HOSTILE]
-    return table_of("hostile", HOSTILE[0], ["task", HOSTILE[1]], rows, HOSTILE)
+    return make_table("hostile", HOSTILE[0], ["task", HOSTILE[1]], rows, HOSTILE)
 
 
 def read(table):
@@ -49,7 +49,7 @@ def test_csv_has_a_column_for_every_number_unrounded_and_one_for_notes():
         ["dog-run", Entry("0.33", "", score)],
         ["dog-walk", Entry("-", "no evaluation")],
     ]
-    assert read(table_of("a", "A", ["task", "td7"], rows)) == [
+    assert read(make_table("a", "A", ["task", "td7"], rows)) == [
         ["task", "td7: mean", "td7: low", "td7: seeds", "td7: note"],
         ["dog-run", repr(1 / 3), "0.1", "5", ""],
         ["dog-walk", "", "", "", "no evaluation"],
@@ -58,7 +58,7 @@ def test_csv_has_a_column_for_every_number_unrounded_and_one_for_notes():
 
 def test_csv_says_nan_where_a_number_is_not_there():
     rows = [[Entry("5.0", "", {"mean": 5.0, "low": math.nan})]]
-    assert read(table_of("a", "A", ["x"], rows))[1] == ["5.0", "nan"]
+    assert read(make_table("a", "A", ["x"], rows))[1] == ["5.0", "nan"]
 
 
 def test_csv_brings_every_name_back_as_it_was():
@@ -69,7 +69,7 @@ def test_csv_brings_every_name_back_as_it_was():
 
 def test_a_note_has_one_mark_however_often_it_is_there():
     rows = [[Entry("1", "few"), Entry("2", "odd")], [Entry("3", "few"), Entry("4")]]
-    table = table_of("a", "A", ["x", "y"], rows, ["in general"])
+    table = make_table("a", "A", ["x", "y"], rows, ["in general"])
     assert table.footnotes == ("few", "odd")
     lines = to_markdown(table).splitlines()
     assert "| 1<sup>1</sup> | 2<sup>2</sup> |" in lines
@@ -111,15 +111,15 @@ def test_latex_has_as_many_columns_in_every_row():
 
 def test_a_wide_table_is_made_to_fit_and_a_narrow_one_is_left():
     header = [f"column {n}" for n in range(12)]
-    wide = to_latex(table_of("a", "A", header, [header]))
+    wide = to_latex(make_table("a", "A", header, [header]))
     assert wide.count(r"\resizebox") == 1
     assert r"\end{tabular}}" in wide
-    assert r"\resizebox" not in to_latex(table_of("a", "A", ["x"], [["y"]]))
+    assert r"\resizebox" not in to_latex(make_table("a", "A", ["x"], [["y"]]))
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no LaTeX here")
 def test_latex_compiles(tmp_path):
-    wide = table_of("wide", "W", HOSTILE, [HOSTILE, HOSTILE])
+    wide = make_table("wide", "W", HOSTILE, [HOSTILE, HOSTILE])
     write_tables([hostile(), wide], tmp_path)
     (tmp_path / "all.tex").write_text(
         r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"

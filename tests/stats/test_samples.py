@@ -1,43 +1,46 @@
-"""Scores come in whole, or are refused in a sentence."""
+"""Conversion of scores, and errors for invalid ones."""
 
 import numpy as np
 import pytest
 
 from r2r2.config.errors import UserError
-from r2r2.stats.samples import from_rliable, sample_of, to_rliable
+from r2r2.stats.samples import as_sample, from_rliable, to_rliable
 
 
-def test_an_array_is_runs_by_tasks():
-    sample = sample_of(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+def test_array_is_runs_by_tasks():
+    sample = as_sample(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     assert sample.tasks == ("0", "1")
     assert sample.counts == (3, 3)
-    np.testing.assert_array_equal(sample.part(1), [2, 4, 6])
+    np.testing.assert_array_equal(sample.task_scores(1), [2, 4, 6])
 
 
-def test_weights_are_the_same_for_every_task():
-    weights = sample_of({"a": [1.0, 2.0, 3.0], "b": [1.0]}).weights
+def test_tasks_have_equal_weights():
+    weights = as_sample({"a": [1.0, 2.0, 3.0], "b": [1.0]}).weights
     np.testing.assert_allclose(weights, [1 / 6, 1 / 6, 1 / 6, 1 / 2])
 
 
 @pytest.mark.parametrize(
-    ("scores", "said"),
+    ("scores", "message"),
     [
-        ({}, "scores are of no task"),
-        ({"a": [1.0], "b": []}, "scores of 'b' have shape (0,)"),
-        ({"a": [[1.0]]}, "scores of 'a' have shape (1, 1)"),
-        ({"a": [1.0, float("nan")]}, "scores of 'a' hold nan"),
-        ([[1.0, float("inf")]], "scores of '1' hold inf"),
-        ([1.0, 2.0], "scores have shape (2,); allowed is [runs, tasks]"),
-        (np.empty((0, 3)), "scores of '0' have shape (0,)"),
+        ({}, "scores: expected at least one task"),
+        (
+            {"a": [1.0], "b": []},
+            "scores of 'b': expected a row of at least one score, got",
+        ),
+        ({"a": [[1.0]]}, "got shape (1, 1)"),
+        ({"a": [1.0, float("nan")]}, "scores of 'a': expected finite numbers, got nan"),
+        ([[1.0, float("inf")]], "scores of '1': expected finite numbers, got inf"),
+        ([1.0, 2.0], "scores: expected shape (runs, tasks), got shape (2,)"),
+        (np.empty((0, 3)), "scores of '0': expected a row"),
     ],
 )
-def test_what_is_missing_or_not_a_number_is_refused(scores, said):
-    with pytest.raises(UserError) as refusal:
-        sample_of(scores)
-    assert said in str(refusal.value)
+def test_invalid_scores_are_rejected(scores, message):
+    with pytest.raises(UserError) as error:
+        as_sample(scores)
+    assert message in str(error.value)
 
 
-def test_rliables_shape_goes_there_and_back():
+def test_rliable_round_trip():
     scores = {
         "td7": {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([4.0, 5.0, 6.0])},
         "other": {"b": np.array([9.0]), "a": np.array([8.0])},
@@ -52,18 +55,22 @@ def test_rliables_shape_goes_there_and_back():
             np.testing.assert_array_equal(back[algorithm][task], expected)
 
 
-def test_rliables_shape_has_no_room_for_uneven_runs():
-    with pytest.raises(UserError, match=r"'td7' are uneven.*\{'a': 2, 'b': 1\}"):
+def test_uneven_runs_cannot_be_converted_to_rliable():
+    with pytest.raises(
+        UserError, match=r"'td7': expected the same.*\{'a': 2, 'b': 1\}"
+    ):
         to_rliable({"td7": {"a": [1.0, 2.0], "b": [1.0]}})
 
 
-def test_rliables_shape_needs_the_same_tasks_of_all():
-    with pytest.raises(UserError, match="scores of other lack b;"):
+def test_rliable_needs_the_same_tasks_for_all_algorithms():
+    with pytest.raises(
+        UserError, match="other: expected the same tasks, got missing b"
+    ):
         to_rliable({"td7": {"a": [1.0], "b": [1.0]}, "other": {"a": [1.0]}})
-    with pytest.raises(UserError, match=r"'td7' have 2 columns.* 3 tasks"):
+    with pytest.raises(UserError, match=r"'td7': expected one column.* 3 tasks, got 2"):
         from_rliable({"td7": [[1.0, 2.0]]}, ["a", "b", "c"])
 
 
-def test_a_gap_in_rliables_shape_is_refused():
-    with pytest.raises(UserError, match="hold nan"):
+def test_nan_from_rliable_is_rejected():
+    with pytest.raises(UserError, match="got nan"):
         from_rliable({"td7": [[1.0, 2.0], [float("nan"), 3.0]]}, ["a", "b"])

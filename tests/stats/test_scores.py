@@ -1,4 +1,4 @@
-"""Scores of runs, and how a run that is not the paper's is told apart."""
+"""Scores of seeds, cells, and their shortfalls."""
 
 import dataclasses
 import math
@@ -8,143 +8,161 @@ import pytest
 
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import default_config, resolve
-from r2r2.stats.scores import Method, Results, cells_of, results_of
+from r2r2.report.completeness import describe
+from r2r2.stats.scores import Method, Override, Results, make_cells, run_results
 from r2r2.storage.evaluations import Row
 
 TD7 = Method("td7", 20)
 
 
 def curve(task="Hopper-v5", seed=0, points=50, gap=10_000, value=float):
-    """Evaluations at `points` even steps; by default the return is the number."""
+    """Return evaluations at even steps; by default the return is the point's number."""
     numbers = range(1, points + 1)
     return [Row("x", task, seed, "return", n * gap, value(n)) for n in numbers]
 
 
-def five(task="Hopper-v5", gap=10_000):
+def curves(task="Hopper-v5", gap=10_000):
     return [row for seed in range(5) for row in curve(task, seed, gap=gap)]
 
 
 def cell(rows, method=TD7, members=()):
-    (found,) = cells_of([Results(method, rows, members)])
-    return found
+    (only,) = make_cells([Results(method, rows, members)])
+    return only
 
 
-def test_a_score_is_the_mean_of_the_last_ten_points_by_step():
+def test_score_is_the_mean_of_the_last_ten_points():
     rows = curve(points=50)
-    # 41 to 50, in whichever order they were written.
+    # 41 to 50, in any order of rows.
     assert cell(rows[::-1]).scores == pytest.approx([45.5])
 
 
-def test_other_metrics_are_not_returns():
+def test_other_metrics_are_ignored():
     rows = curve(points=12)
     other = [row._replace(metric="effective rank", value=1e9) for row in rows]
     assert cell(rows + other).scores == pytest.approx([7.5])
 
 
 @pytest.mark.parametrize(("task", "gap"), [("Hopper-v5", 10_000), ("dog-run", 20_000)])
-def test_five_whole_seeds_with_the_papers_settings_are_complete(task, gap):
-    found = cell(five(task, gap))
-    assert found.shortfalls == ()
-    assert found.complete
-    assert [seed.env_steps for seed in found.seeds] == [50 * gap] * 5
+def test_five_full_seeds_are_complete(task, gap):
+    result = cell(curves(task, gap))
+    assert result.shortfalls == ()
+    assert result.complete
+    assert [seed.env_steps for seed in result.seeds] == [50 * gap] * 5
 
 
-def test_more_seeds_are_complete_too():
-    assert cell(five() + curve(seed=9)).complete
+def test_more_than_five_seeds_are_complete():
+    assert cell(curves() + curve(seed=9)).complete
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "text"),
     [
-        (five()[:150], "3 of 5 seeds"),
-        (five()[:-20], "seed 4 has 300,000 environment steps, not 500,000"),
-        (five()[:-20], "seed 4 has 30 points, not 50"),
-        (five()[:7] + five()[8:], "seed 0 has 49 points, not 50"),
-        (five(gap=20_000), "seed 3 has 1,000,000 environment steps, not 500,000"),
-        (five("dog-run"), "seed 0 has 500,000 environment steps, not 1,000,000"),
-        (five("Pendulum-v1"), "the paper has no td7 at UTD 20 on Pendulum-v1"),
-        ([*five(), Row("x", "Hopper-v5", 2, "return", 495_000, math.nan)], "of nan"),
+        (curves()[:150], "3 of 5 seeds"),
+        (
+            curves()[:-20],
+            "seed 4 has 300,000 environment steps instead of 500,000",
+        ),
+        (curves()[:-20], "and 30 points instead of 50"),
+        (curves()[:7] + curves()[8:], "seed 0 has 49 points instead of 50"),
+        (
+            curves(gap=20_000),
+            "seeds 0 to 4 have 1,000,000 environment steps instead of 500,000",
+        ),
+        (
+            curves("dog-run"),
+            "seeds 0 to 4 have 500,000 environment steps instead of 1,000,000",
+        ),
+        (curves("Pendulum-v1"), "not in the paper: td7 at UTD 20 on Pendulum-v1"),
+        (
+            [*curves(), Row("x", "Hopper-v5", 2, "return", 495_000, math.nan)],
+            "of nan",
+        ),
     ],
 )
-def test_what_is_not_the_papers_says_so(rows, said):
-    found = cell(rows)
-    assert not found.complete
-    assert said in "; ".join(found.shortfalls)
+def test_shortfalls(rows, text):
+    result = cell(rows)
+    assert not result.complete
+    assert text in describe(result.shortfalls)
 
 
-def test_a_short_curve_is_scored_by_what_it_has():
+def test_score_of_a_short_curve_is_the_mean_of_all_points():
     assert cell(curve(points=3)).scores == pytest.approx([2.0])
 
 
-def test_a_seed_that_was_never_evaluated_is_named():
-    found = cell(five(), members=(("Hopper-v5", 0), ("Hopper-v5", 7)))
-    assert found.shortfalls == ("seed 7 has no evaluation",)
-    assert len(found.seeds) == 6
-    assert len(found.scores) == 5
+def test_seed_without_evaluation_is_a_shortfall():
+    result = cell(curves(), members=(("Hopper-v5", 0), ("Hopper-v5", 7)))
+    assert describe(result.shortfalls) == "seed 7 has no evaluation"
+    assert len(result.seeds) == 6
+    assert len(result.scores) == 5
 
 
-def test_a_task_that_was_never_evaluated_is_there():
+def test_task_without_evaluation_has_a_cell():
     wanted = (("Ant-v5", 0), ("Hopper-v5", 0))
-    ant, hopper = cells_of([Results(TD7, curve(), wanted)])
+    ant, hopper = make_cells([Results(TD7, curve(), wanted)])
     assert (ant.task, hopper.task) == ("Ant-v5", "Hopper-v5")
     assert len(ant.scores) == 0
-    assert "seed 0 has no evaluation" in ant.shortfalls
+    assert "seed 0 has no evaluation" in describe(ant.shortfalls)
 
 
-def test_a_score_that_is_not_finite_stays_among_the_scores():
+def test_non_finite_score_is_kept():
     rows = curve(value=lambda n: math.nan if n == 45 else 1.0)
     np.testing.assert_array_equal(cell(rows).scores, [math.nan])
 
 
-def test_results_without_settings_are_never_the_papers():
-    found = cell(five(), method=Method("td7"))
-    assert found.shortfalls == ("settings are not known",)
+def test_results_of_unknown_settings_are_incomplete():
+    result = cell(curves(), method=Method("td7"))
+    assert describe(result.shortfalls) == "settings unknown (from an unknown source)"
 
 
-def test_a_utd_or_an_agent_that_the_paper_does_not_have_says_so():
-    found = cell(five(), method=Method("td7", 3))
-    assert found.shortfalls == ("the paper has no td7 at UTD 3 on Hopper-v5",)
+def test_utd_that_is_not_in_the_paper_is_a_shortfall():
+    result = cell(curves(), method=Method("td7", 3))
+    assert describe(result.shortfalls) == "not in the paper: td7 at UTD 3 on Hopper-v5"
 
 
-def test_runs_of_a_method_come_together_and_methods_stay_apart():
+def test_runs_of_one_method_are_combined():
     other = Method("td7", 1)
-    found = cells_of(
+    result = make_cells(
         [
             Results(TD7, curve(seed=1)),
             Results(other, curve(seed=0)),
             Results(TD7, curve(seed=0)),
         ]
     )
-    assert [one.method for one in found] == [TD7, other]
-    assert [seed.seed for seed in found[0].seeds] == [0, 1]
+    assert [one.method for one in result] == [TD7, other]
+    assert [seed.seed for seed in result[0].seeds] == [0, 1]
 
 
-def test_the_same_file_twice_is_one_and_a_contradiction_is_refused():
+def test_duplicate_rows_are_merged_and_contradictions_rejected():
     rows = curve(value=lambda n: math.nan if n == 3 else n)
-    assert len(cells_of([Results(TD7, rows), Results(TD7, rows)])[0].seeds) == 1
+    assert len(make_cells([Results(TD7, rows), Results(TD7, rows)])[0].seeds) == 1
     other = curve(value=lambda n: n + 1.0)
-    with pytest.raises(UserError, match="seed 0 of td7, UTD 20 on Hopper-v5 has two"):
-        cells_of([Results(TD7, curve()), Results(TD7, other)])
+    with pytest.raises(
+        UserError, match="seed 0 of td7, UTD 20 on Hopper-v5: expected one"
+    ):
+        make_cells([Results(TD7, curve()), Results(TD7, other)])
 
 
-def test_a_runs_settings_are_compared_with_its_agents_own():
+def test_overrides_are_settings_that_differ_from_the_default():
     layers = {"agent": "td7+r2r2", "env": "Hopper-v5", "utd": 20, "seeds": 5}
     plain = default_config("td7+r2r2")
-    found = results_of(resolve(layers), plain, five())
-    assert found.method == Method("td7+r2r2", 20)
-    assert found.members == tuple(("Hopper-v5", seed) for seed in range(5))
-    assert cells_of([found])[0].complete
+    result = run_results(resolve(layers), plain, curves())
+    assert result.method == Method("td7+r2r2", 20)
+    assert result.members == tuple(("Hopper-v5", seed) for seed in range(5))
+    assert make_cells([result])[0].complete
     changed = {"steps": 15_000, "lambda-var": 0, "eval_episodes": 5}
-    found = results_of(resolve(layers, changed), plain, five())
-    assert set(found.method.departures) == {
-        "steps is 15000, not 500000",
-        "representation.lambda_var is 0.0, not 0.01",
-        "eval_episodes is 5, not 10",
+    result = run_results(resolve(layers, changed), plain, curves())
+    assert set(result.method.overrides) == {
+        Override("steps", "15000", "500000"),
+        Override("representation.lambda_var", "0.0", "0.01"),
+        Override("eval_episodes", "5", "10"),
     }
-    assert set(found.method.departures) <= set(cells_of([found])[0].shortfalls)
+    shortfalls = describe(make_cells([result])[0].shortfalls)
+    assert all(str(override) in shortfalls for override in result.method.overrides)
 
 
-def test_what_no_result_depends_on_is_no_departure():
+def test_fields_without_influence_are_not_overrides():
     plain = default_config("td7")
-    config = dataclasses.replace(plain, env=("Ant-v5",), log_every=7, env_timeout=1.0)
-    assert results_of(config, plain, []).method.departures == ()
+    config = dataclasses.replace(plain, env=("Ant-v5",), log_every=7, precision="tf32")
+    assert run_results(config, plain, [], "tf32").method == Method(
+        "td7", 1, precision="tf32"
+    )

@@ -9,18 +9,20 @@ from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config, replace_fields
 from r2r2.config.resolve import run_defaults
 from r2r2.config.run import RunConfig
+from r2r2.config.toml_io import parse_toml
 from r2r2.envs.suites import default_action_repeat
 from r2r2.report.load import (
-    cut_logs,
-    events_of,
-    file_runs,
+    compute_timing,
+    effective_precision,
+    load_evaluations,
+    load_events,
+    load_results_file,
+    load_versions,
     read_members,
-    rows_of,
-    timing_of,
-    versions_of,
+    truncated_logs,
 )
-from r2r2.report.study import RunData, Study, study_of
-from r2r2.stats.scores import results_of
+from r2r2.report.study import RunData, Study, make_study
+from r2r2.stats.scores import run_results
 from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.run_folder import MANIFEST_FILE, open_run, read_manifest
 from r2r2.training.run_config import load_config, task_default_config
@@ -85,36 +87,43 @@ def study_sources(
     for source in sources:
         watch(source.name)
         if source.is_file:
-            runs += map(_with_repeats, file_runs(source.path, source.name))
+            runs += map(_with_repeats, load_results_file(source.path, source.name))
         else:
             runs.append(_run(source))
     watch("statistics")
-    return study_of(runs)
+    return make_study(runs)
 
 
 def _run(source: Source) -> RunData:
     folder = open_run(source.path)
     config = load_config(folder)
-    results = results_of(config, usual(config), rows_of(folder.evaluations))
+    versions = load_versions(source.path / VERSIONS)
+    stated = parse_toml(folder.config_text()).get("precision")
+    results = run_results(
+        config,
+        usual(config),
+        load_evaluations(folder.evaluations),
+        effective_precision(stated, versions),
+    )
     known = set(results.members)
     if any((row.env_name, row.seed) not in known for row in results.rows):
         raise UserError(
             f"run is '{source.path}', whose evaluations.csv is of other members than "
             "its manifest.json"
         )
-    events = events_of(folder.events)
+    events = load_events(folder.events)
     manifest = read_manifest(source.path)
     over = manifest is not None and manifest.status == "finished"
     members = read_members(folder.members, results.members, events)
-    lacks = cut_logs(config, results.rows, members) if over else {}
+    truncated = truncated_logs(config, results.rows, members) if over else {}
     return RunData(
         source.name,
         str(source.path),
         "finished" if over else "unfinished",
-        results._replace(lacks=lacks),
+        results._replace(truncated_logs=truncated),
         members,
-        timing_of(events),
-        versions_of(source.path / VERSIONS),
+        compute_timing(events),
+        versions,
         dict.fromkeys(config.env, config.action_repeat),
     )
 

@@ -21,7 +21,7 @@ from r2r2.cli.load_study import Source, sources_of, study_sources
 from r2r2.cli.train_flags import FOLDER
 from r2r2.config.errors import UserError
 from r2r2.config.fields import FieldSpec, parse_value
-from r2r2.report.all_tables import tables_of
+from r2r2.report.comparison_tables import all_tables
 from r2r2.report.figures import write_figures
 from r2r2.report.page import write_page
 from r2r2.report.study import Study
@@ -143,7 +143,7 @@ def write_report(
     }
     with atomic_dir(out, facts, CONTENTS) as folder:
         watch("tables")
-        tables = tables_of(study)
+        tables = all_tables(study)
         (folder / "tables").mkdir()
         write_tables(tables, folder / "tables")
         watch(SLOW)

@@ -14,7 +14,7 @@ from r2r2.report.curve_charts import (
 )
 from r2r2.report.score_charts import ablations, suites_by_utd, tasks_by_utd, timing
 from r2r2.report.study import Study
-from r2r2.report.tables import one_line
+from r2r2.report.tables import printable
 
 
 class MissingChart(NamedTuple):
@@ -81,10 +81,10 @@ def make_charts(study: Study) -> ChartSet:
     Example:
         >>> from r2r2.storage.evaluations import Row
         >>> from r2r2.stats.scores import Method, Results
-        >>> from r2r2.report.study import RunData, study_of
+        >>> from r2r2.report.study import RunData, make_study
         >>> rows = [Row("x", "Hopper-v5", 0, "return", n, 1.0) for n in (1000, 2000)]
         >>> run = RunData("a", "runs/a", "finished", Results(Method("td7", 1), rows))
-        >>> [chart.name for chart in make_charts(study_of([run])).charts]
+        >>> [chart.name for chart in make_charts(make_study([run])).charts]
         ['aggregate', 'curves-utd-1', 'profiles']
     """
     charts: dict[str, Chart] = {}
@@ -111,15 +111,15 @@ def _printable(chart: Chart) -> Chart:
     """Return a chart whose names have no unprintable characters."""
     panels = tuple(
         Panel(
-            one_line(panel.title),
-            tuple(line._replace(name=one_line(line.name)) for line in panel.lines),
+            printable(panel.title),
+            tuple(line._replace(name=printable(line.name)) for line in panel.lines),
         )
         for panel in chart.panels
     )
     notes = tuple(
-        note._replace(items=tuple(map(one_line, note.items))) for note in chart.notes
+        note._replace(items=tuple(map(printable, note.items))) for note in chart.notes
     )
-    return chart._replace(title=one_line(chart.title), panels=panels, notes=notes)
+    return chart._replace(title=printable(chart.title), panels=panels, notes=notes)
 
 
 def _unique_file_name(name: str, taken: Iterable[str]) -> str:

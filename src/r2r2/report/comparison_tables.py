@@ -1,210 +1,167 @@
-"""Our numbers beside the paper's: scores, aggregates, times.
+"""Tables that compare methods in pairs and with the paper, and the list of all tables.
 
-Only what has the paper's settings, tasks, seeds and steps is called a reproduction. All
-else stands there too, with what it lacks, and no word on whether it agrees.
+Only results with the paper's settings, tasks, seeds and steps count as a reproduction.
+All others are shown with their shortfalls, without a verdict.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from r2r2.report.baselines import base_label, bases_differ
-from r2r2.report.completeness import brief, brief_suite, unsaid
-from r2r2.report.labels import nameless
-from r2r2.report.score_tables import NORMALISED, SUITE_TITLES, notes_of, utd_text
-from r2r2.report.study import RunData, Study, Timing
-from r2r2.report.summary import (
-    Summary,
-    bracketed,
-    ends,
-    interval_entry,
-    rounded,
-    score_entry,
-    summary_of,
+from r2r2.report.completeness import describe, describe_suite, without_shared
+from r2r2.report.score_tables import (
+    NORMALIZED,
+    SUITE_TITLES,
+    ablation_table,
+    aggregates_table,
+    diagnostics_table,
+    format_utd,
+    main_table,
+    runs_table,
+    score_tables,
+    shortfalls_table,
+    table_notes,
 )
-from r2r2.report.tables import Cells, Entry, Table, table_of
+from r2r2.report.study import RunData, RunTiming, Study
+from r2r2.report.tables import (
+    EMPTY,
+    Entry,
+    ScoreSummary,
+    Table,
+    TableRow,
+    format_interval,
+    format_number,
+    interval_ends,
+    interval_entry,
+    make_table,
+    score_entry,
+    summarize,
+)
 from r2r2.stats import paper
 from r2r2.stats.aggregates import mean_score, probability_of_improvement
 from r2r2.stats.bootstrap import comparison_interval
-from r2r2.stats.samples import Floats, Given
-from r2r2.stats.scores import Cell, Method
+from r2r2.stats.samples import Floats, ScoresLike
+from r2r2.stats.scores import Cell, Method, Shortfall, ShortfallKind
 from r2r2.stats.suites import SAMPLES, SEED, SuiteResult
 
-FEW = 3  # so many methods are compared each with each
+FEW_METHODS = 3  # up to this number, all pairs are compared
 Scores = dict[str, Floats]
 
 PAIRS = (
-    "Difference: of the means, first less second; over all tasks, that of normalised "
-    "scores, if they have the same base. Probability: that a run of the first beats "
-    "one of the second on the same task; 0.5 is no difference. Intervals are "
-    f"95 % percentile bootstrap intervals of {SAMPLES:,} resamples, either's seeds "
-    f"drawn within tasks, generator seeded with {SEED}; with one seed on either side "
-    "there is none. They say nothing of settings that differ."
+    "Difference: of the means, first minus second; over all tasks, of the mean "
+    "normalised scores if the bases are the same. Probability: that a run of the first "
+    "beats one of the second on the same task; 0.5 is no difference. Intervals are "
+    f"95 % percentile bootstrap intervals with {SAMPLES:,} resamples of the seeds of "
+    f"each method within tasks (generator seed {SEED}); with a single seed of either "
+    "method there is none. They do not account for different settings."
+)
+NO_REPRODUCTION = "not a reproduction"
+PAPER_HEADER = ("task", "method", "UTD", "ours", "paper", "intervals overlap", "lacks")
+PAPER_INTERVALS = (
+    "The paper gives mean and deviation over five seeds. Its intervals are "
+    "approximated here from five synthetic seeds, evenly spaced with this mean and "
+    "deviation, by the same bootstrap as ours "
+    f"({SAMPLES:,} resamples, generator seed {SEED})."
+)
+POOLED = (
+    "Intervals are pooled over tasks and seeds, as the paper's appear to be, with "
+    f"{SAMPLES:,} resamples (generator seed {SEED})."
+)
+TIMES = (
+    "Ours: after the first updates, including environments and evaluations, on the "
+    "machine in the run's versions.json. A fleet updates all its members at once, so a "
+    "step of one member takes a fraction of a step of the fleet. The paper's are of "
+    "one agent on other hardware."
 )
 
 
-def pairs_of(study: Study) -> list[tuple[Method, Method]]:
-    """Which methods to set against each other, the better known second.
+def all_tables(study: Study) -> list[Table]:
+    """Return every table that the study has data for, in the order of the report.
 
-    Of a few methods all pairs; of many each agent with R2R2 against itself without,
-    runs that are kept apart, and results of a file against runs of the same agent and
-    UTD.
+    Example:
+        >>> from r2r2.report.study import make_study
+        >>> from r2r2.stats.scores import Results
+        >>> from r2r2.storage.evaluations import Row
+        >>> rows = [Row("x", "Hopper-v5", 0, "return", 1000, 12.5)]
+        >>> run = RunData("a", "runs/a", "finished", Results(Method("td7", 1), rows))
+        >>> [table.name for table in all_tables(make_study([run]))][:4]
+        ['main', 'aggregates', 'raw_utd1', 'normalised_utd1']
     """
-    methods = study.methods
-    own = {run.results.method for run in study.runs if run.status != "file"}
-    if len(methods) <= FEW:
+    tables = [
+        main_table(study),
+        aggregates_table(study),
+        *score_tables(study),
+        ablation_table(study),
+        pair_table(study),
+        paper_aggregates_table(study),
+        paper_table(study),
+        paper_normalized_table(study),
+        diagnostics_table(study),
+        timing_table(study),
+        runs_table(study),
+        shortfalls_table(study),
+    ]
+    return [table for table in tables if table is not None]
+
+
+def method_pairs(study: Study) -> list[tuple[Method, Method]]:
+    """Return the pairs of methods to compare, the reference second.
+
+    Of a few methods all pairs. Of many, each agent with R2R2 against the same without,
+    runs that disagree, and runs against results of files of the same agent and UTD.
+    """
+    methods, run_methods = study.methods, study.run_methods
+    if len(methods) <= FEW_METHODS:
         pairs = [(b, a) for n, a in enumerate(methods) for b in methods[n + 1 :]]
-        return [(a, b) if a in own and b not in own else (b, a) for b, a in pairs]
-    plain = [
+        return [
+            (a, b) if a in run_methods and b not in run_methods else (b, a)
+            for b, a in pairs
+        ]
+    regularized = [
         (one, other)
         for one in methods
         for other in methods
-        if one.agent.endswith("+r2r2") and nameless(other) == _without_r2r2(one)
+        if one.agent.endswith("+r2r2") and other._replace(run="") == _without_r2r2(one)
     ]
-    apart = [
+    disagreeing = [
         (one, other)
         for n, other in enumerate(methods)
         for one in methods[n + 1 :]
-        if nameless(one) == nameless(other)
+        if one._replace(run="") == other._replace(run="")
     ]
     files = [
         (one, other)
         for other in methods
         for one in methods
-        if other not in own and one in own and one[:2] == other[:2]
+        if other not in run_methods and one in run_methods and one[:2] == other[:2]
     ]
-    return plain + apart + files
-
-
-def _without_r2r2(method: Method) -> Method:
-    return nameless(method)._replace(agent=method.agent.removesuffix("+r2r2"))
+    return regularized + disagreeing + files
 
 
 def pair_table(study: Study) -> Table | None:
-    """Every pair on every task; None where there is no pair."""
-    rows: list[Cells] = []
-    for one, other in pairs_of(study):
+    """Return every pair of methods on every task; None without pairs."""
+    rows: list[TableRow] = []
+    for one, other in method_pairs(study):
         names = [study.label(one), study.label(other)]
-        shared = [t for t in study.tasks if study.cell(one, t) or study.cell(other, t)]
-        rows += [[*names, t, *_task(study, one, other, t)] for t in shared]
-        rows.append([*names, *_overall(study, one, other)])
+        tasks = [t for t in study.tasks if study.cell(one, t) or study.cell(other, t)]
+        rows += [[*names, t, *_compare_on_task(study, one, other, t)] for t in tasks]
+        rows.append([*names, *_compare_overall(study, one, other)])
     if not rows:
         return None
     header = ["first", "second", "task", "score of first", "score of second"]
     header += ["difference", "probability of improvement"]
     title = "Methods compared in pairs, with 95 % intervals"
-    return table_of("pairs", title, header, rows, notes_of(study, PAIRS))
+    return make_table("pairs", title, header, rows, table_notes(study, PAIRS))
 
 
-def _task(study: Study, one: Method, other: Method, task: str) -> Cells:
-    cells = [study.cell(method, task) for method in (one, other)]
-    entries: list[Entry] = []
-    scores: list[Scores] = []
-    for cell in cells:
-        found = np.empty(0) if cell is None else cell.scores
-        lacks = ["no run of it"] if cell is None else cell.shortfalls
-        entries.append(score_entry(found, unsaid(lacks, study.shared)))
-        scores.append({task: found} if _usable(found) else {})
-    if not all(scores):
-        return [*entries, Entry("-"), Entry("-")]
-    return [*entries, _difference(*scores), _probability(*scores)]
-
-
-def _overall(study: Study, one: Method, other: Method) -> Cells:
-    """The row of all tasks that both have."""
-    raw = [_scores(study, method) for method in (one, other)]
-    tasks = [task for task in raw[0] if task in raw[1]]
-    left_out = [t for t in study.tasks if (t in raw[0]) != (t in raw[1])]
-    note = f"without {', '.join(left_out)}, which one of them lacks" if left_out else ""
-    words = Entry(f"all shared ({len(tasks)})", note)
-    if not tasks:
-        return [words, "-", "-", "-", "-"]
-    difference = _relative_difference(study, one, other, tasks)
-    probability = _probability(*(_only(found, tasks) for found in raw))
-    return [words, "-", "-", difference, probability]
-
-
-def _relative_difference(
-    study: Study, one: Method, other: Method, tasks: Sequence[str]
-) -> Entry:
-    """The difference of normalised scores, or why there is none."""
-    if bases_differ(study, (one, other)):
-        bases = "; ".join(base_label(study, method) for method in (one, other))
-        return Entry("-", f"no overall difference, as their bases differ ({bases})")
-    relative = [_scores(study, method, relative=True) for method in (one, other)]
-    if all(task in found for found in relative for task in tasks):
-        return _difference(*(_only(found, tasks) for found in relative))
-    return Entry("-", "normalised scores are missing: see their table")
-
-
-def _only(scores: Scores, tasks: Sequence[str]) -> Scores:
-    return {task: scores[task] for task in tasks}
-
-
-def _scores(study: Study, method: Method, relative: bool = False) -> Scores:
-    """A method's scores by task, where there are some to calculate with."""
-    cells = [(one.cell, one) for one in study.normalised if one.cell.method == method]
-    found = {cell.task: one.scores if relative else cell.scores for cell, one in cells}
-    return {task: scores for task, scores in found.items() if _usable(scores)}
-
-
-def _usable(scores: Floats) -> bool:
-    return bool(len(scores)) and bool(np.isfinite(scores).all())
-
-
-def _difference(ours: Scores, theirs: Scores) -> Entry:
-    def statistic(x: Given, y: Given) -> Floats:
-        return mean_score(x) - mean_score(y)
-
-    return _compared(statistic, ours, theirs)
-
-
-def _probability(ours: Scores, theirs: Scores) -> Entry:
-    return _compared(probability_of_improvement, ours, theirs, digits=2)
-
-
-def _compared(
-    statistic: Callable[[Given, Given], Floats],
-    ours: Scores,
-    theirs: Scores,
-    digits: int | None = None,
-) -> Entry:
-    value = float(statistic(ours, theirs))
-    low = high = math.nan
-    if all(len(found) > 1 for both in (ours, theirs) for found in both.values()):
-        rng = np.random.default_rng(SEED)
-        between = comparison_interval(statistic, ours, theirs, rng, SAMPLES)
-        low, high = ends(between)
-    return interval_entry(value, low, high, digits=digits)
-
-
-NO_REPRODUCTION = "not a reproduction"
-HEADER = ("task", "method", "UTD", "ours", "paper", "intervals overlap", "lacks")
-CELLS = (
-    "The paper gives mean and deviation of five seeds. Its intervals are made here of "
-    "five even stand-ins with that mean and deviation, by the same bootstrap as ours "
-    f"({SAMPLES:,} resamples, generator seeded with {SEED}): an approximation."
-)
-POOLED = (
-    "Intervals are pooled over tasks and seeds, which is what the paper's look like, "
-    f"of {SAMPLES:,} resamples, generator seeded with {SEED}."
-)
-TIMES = (
-    "Ours: after the first updates, environments and evaluations included, on whatever "
-    "machine the run was made; versions.json in its folder says which. A fleet makes "
-    "the updates of all its members at once, so a step of one member takes a part of "
-    "the fleet's. The paper's are of one agent on its own hardware."
-)
-
-
-def overlap(one: tuple[float, float], other: tuple[float, float]) -> str:
-    """Whether two intervals have anything in common.
+def intervals_overlap(one: tuple[float, float], other: tuple[float, float]) -> str:
+    """Return whether two intervals overlap, as text.
 
     Example:
-        >>> overlap((1.0, 2.0), (2.0, 3.0)), overlap((2.1, 3.0), (1.0, 2.0))
-        ('yes', 'no')
-        >>> overlap((float("nan"), 2.0), (1.0, 3.0))
+        >>> intervals_overlap((1.0, 2.0), (2.0, 3.0))
+        'yes'
+        >>> intervals_overlap((float("nan"), 2.0), (1.0, 3.0))
         'no interval'
     """
     if any(map(math.isnan, (*one, *other))):
@@ -212,137 +169,235 @@ def overlap(one: tuple[float, float], other: tuple[float, float]) -> str:
     return "yes" if one[0] <= other[1] and other[0] <= one[1] else "no"
 
 
-def beside_table(study: Study) -> Table | None:
-    """Every cell beside the paper's; None where the paper has none of them."""
+def paper_table(study: Study) -> Table | None:
+    """Return every cell beside the paper's; None if the paper has none of them."""
     published = paper.raw_scores()
     rows = [
-        _beside(study, cell, cell.scores, cell.shortfalls, spread)
+        _paper_row(study, cell, cell.scores, cell.shortfalls, score)
         for cell in study.cells
-        if (spread := published.get(which_of(cell))) is not None
+        if (score := published.get(paper_key(cell))) is not None
     ]
     title = "Raw scores beside the paper's, cell by cell, with 95 % intervals"
-    return table_of("beside_paper", title, HEADER, rows, [CELLS]) if rows else None
+    if not rows:
+        return None
+    return make_table("beside_paper", title, PAPER_HEADER, rows, [PAPER_INTERVALS])
 
 
-def beside_normalised_table(study: Study) -> Table | None:
-    """Every normalised cell beside the paper's; None where it has none of them."""
-    published = paper.normalised_scores()
+def paper_normalized_table(study: Study) -> Table | None:
+    """Return every normalized cell beside the paper's; None if it has none of them."""
+    published = paper.normalized_scores()
     rows = [
-        _beside(study, one.cell, one.scores, one.shortfalls, spread, digits=2)
-        for one in study.normalised
-        if (spread := published.get(which_of(one.cell))) is not None
+        _paper_row(study, one.cell, one.scores, one.shortfalls, score, digits=2)
+        for one in study.normalized
+        if (score := published.get(paper_key(one.cell))) is not None
     ]
     title = "Normalised scores beside the paper's, cell by cell, with 95 % intervals"
-    name, notes = "beside_paper_normalised", [NORMALISED, CELLS]
-    return table_of(name, title, HEADER, rows, notes) if rows else None
+    name, notes = "beside_paper_normalised", [NORMALIZED, PAPER_INTERVALS]
+    return make_table(name, title, PAPER_HEADER, rows, notes) if rows else None
 
 
-def beside_aggregates_table(study: Study) -> Table | None:
-    """Every aggregate beside the paper's; None where there is nothing to compare."""
-    rows: list[Cells] = []
-    own = [one for one in study.suites if one.suite in SUITE_TITLES and one.estimates]
-    for one in own:
-        for theirs in _published(one):
-            estimate = one.estimates[theirs.statistic]
-            ours = ends(estimate.pooled)
-            agree = overlap(ours, (theirs.low, theirs.high))
-            rows.append(
-                [
-                    SUITE_TITLES[one.suite],
-                    theirs.statistic,
-                    study.label(one.method, utd=False),
-                    utd_text(one.method),
-                    interval_entry(estimate.value, *ours, digits=2),
-                    interval_entry(theirs.value, theirs.low, theirs.high, digits=2),
-                    agree if one.complete else NO_REPRODUCTION,
-                    brief_suite(one) or "nothing",
-                ]
-            )
+def paper_aggregates_table(study: Study) -> Table | None:
+    """Return every aggregate beside the paper's; None without any in common."""
+    rows = [
+        _aggregate_row(study, result, published)
+        for result in study.suites
+        if result.suite in SUITE_TITLES and result.estimates
+        for published in _published_aggregates(result)
+    ]
     if not rows:
         return None
     header = ["suite", "statistic", "method", "UTD", "ours", "paper"]
     header += ["intervals overlap", "lacks"]
     title = "Aggregates beside the paper's, with 95 % intervals"
-    return table_of("beside_paper_aggregates", title, header, rows, [POOLED])
+    return make_table("beside_paper_aggregates", title, header, rows, [POOLED])
 
 
 def timing_table(study: Study) -> Table | None:
-    """How fast each run was; None where no run says."""
-    rows = [_timing(study, run, run.timing) for run in study.runs if run.timing]
+    """Return the speed of each run; None if no run has it."""
+    rows = [_timing_row(study, run, run.timing) for run in study.runs if run.timing]
     if not rows:
         return None
     header = ["run", "agent", "UTD", "members", "hours", "updates", "updates/s"]
     header += ["µs per update", "s per step of the fleet", "s per step of a member"]
     header += ["paper: s per step"]
-    return table_of("timing", "Speed of the runs", header, rows, [TIMES])
+    return make_table("timing", "Speed of the runs", header, rows, [TIMES])
 
 
-def which_of(cell: Cell) -> paper.Which:
-    """The paper's cell that ours belongs beside, if the paper has it."""
-    return paper.Which(cell.task, cell.method.agent, cell.method.utd or 0)
+def paper_key(cell: Cell) -> paper.CellKey:
+    """Return the key of the paper's cell that corresponds to a cell."""
+    return paper.CellKey(cell.task, cell.method.agent, cell.method.utd or 0)
 
 
-def _beside(
+def _without_r2r2(method: Method) -> Method:
+    return method._replace(agent=method.agent.removesuffix("+r2r2"), run="")
+
+
+def _compare_on_task(study: Study, one: Method, other: Method, task: str) -> TableRow:
+    entries: list[Entry] = []
+    usable: list[Scores] = []
+    for cell in (study.cell(method, task) for method in (one, other)):
+        scores = np.empty(0) if cell is None else cell.scores
+        missing = [Shortfall(ShortfallKind.MISSING)]
+        shortfalls = missing if cell is None else cell.shortfalls
+        shortfalls = without_shared(shortfalls, study.shared_overrides)
+        entries.append(score_entry(scores, shortfalls))
+        usable += [{task: scores}] if _is_usable(scores) else []
+    if len(usable) < 2:
+        return [*entries, EMPTY, EMPTY]
+    return [*entries, _difference(*usable), _probability(*usable)]
+
+
+def _compare_overall(study: Study, one: Method, other: Method) -> TableRow:
+    """Return the row over all tasks that both methods have."""
+    raw = [_usable_scores(study, method) for method in (one, other)]
+    tasks = [task for task in raw[0] if task in raw[1]]
+    omitted = [t for t in study.tasks if (t in raw[0]) != (t in raw[1])]
+    note = f"without {', '.join(omitted)}, which one of them lacks" if omitted else ""
+    title = Entry(f"all shared ({len(tasks)})", note)
+    if not tasks:
+        return [title, "-", "-", "-", "-"]
+    difference = _normalized_difference(study, one, other, tasks)
+    probability = _probability(*(_select(scores, tasks) for scores in raw))
+    return [title, "-", "-", difference, probability]
+
+
+def _normalized_difference(
+    study: Study, one: Method, other: Method, tasks: Sequence[str]
+) -> Entry:
+    """Return the difference of normalized scores, or a dash with the reason."""
+    if study.bases_differ((one, other)):
+        bases = "; ".join(study.base_label(method) for method in (one, other))
+        return Entry("-", f"no overall difference: the bases differ ({bases})")
+    both = [_usable_scores(study, m, normalized=True) for m in (one, other)]
+    if all(task in scores for scores in both for task in tasks):
+        return _difference(*(_select(scores, tasks) for scores in both))
+    return Entry("-", "normalised scores are missing: see their table")
+
+
+def _select(scores: Scores, tasks: Iterable[str]) -> Scores:
+    return {task: scores[task] for task in tasks}
+
+
+def _usable_scores(study: Study, method: Method, normalized: bool = False) -> Scores:
+    """Return a method's scores by task, where they are finite."""
+    by_task = {
+        one.cell.task: one.scores if normalized else one.cell.scores
+        for one in study.normalized
+        if one.cell.method == method
+    }
+    return {task: scores for task, scores in by_task.items() if _is_usable(scores)}
+
+
+def _is_usable(scores: Floats) -> bool:
+    return bool(len(scores)) and bool(np.isfinite(scores).all())
+
+
+def _difference(ours: Scores, theirs: Scores) -> Entry:
+    def statistic(x: ScoresLike, y: ScoresLike) -> Floats:
+        return mean_score(x) - mean_score(y)
+
+    return _comparison_entry(statistic, ours, theirs)
+
+
+def _probability(ours: Scores, theirs: Scores) -> Entry:
+    return _comparison_entry(probability_of_improvement, ours, theirs, digits=2)
+
+
+def _comparison_entry(
+    statistic: Callable[[ScoresLike, ScoresLike], Floats],
+    ours: Scores,
+    theirs: Scores,
+    digits: int | None = None,
+) -> Entry:
+    value = float(statistic(ours, theirs))
+    low = high = math.nan
+    if all(len(scores) > 1 for both in (ours, theirs) for scores in both.values()):
+        rng = np.random.default_rng(SEED)
+        interval = comparison_interval(statistic, ours, theirs, rng, SAMPLES)
+        low, high = interval_ends(interval)
+    return interval_entry(value, low, high, digits=digits)
+
+
+def _paper_row(
     study: Study,
     cell: Cell,
     scores: Floats,
-    lacks: Sequence[str],
-    spread: paper.Spread,
+    shortfalls: Sequence[Shortfall],
+    published: paper.MeanStd,
     digits: int | None = None,
-) -> Cells:
-    """A row: a cell's scores, raw or normalised, and the paper's."""
-    ours = summary_of(scores)
-    theirs = summary_of(paper.stand_ins(spread))
-    agree = overlap((ours.low, ours.high), (theirs.low, theirs.high))
+) -> TableRow:
+    """Return a row with a cell's scores, raw or normalized, and the paper's."""
+    ours = summarize(scores)
+    theirs = summarize(paper.synthetic_seeds(published))
+    overlap = intervals_overlap((ours.low, ours.high), (theirs.low, theirs.high))
+    theirs = theirs._replace(mean=published.mean, std=published.std)
     return [
         cell.task,
         study.label(cell.method, utd=False),
-        utd_text(cell.method),
-        _spread_entry(ours, digits),
-        _spread_entry(theirs._replace(mean=spread.mean, std=spread.std), digits),
-        NO_REPRODUCTION if lacks else agree,
-        brief(lacks) or "nothing",
+        format_utd(cell.method),
+        _summary_entry(ours, digits),
+        _summary_entry(theirs, digits),
+        NO_REPRODUCTION if shortfalls else overlap,
+        describe(shortfalls) or "nothing",
     ]
 
 
-def _spread_entry(found: Summary, digits: int | None) -> Entry:
-    if not found.seeds:
-        return Entry("-")
-    text = bracketed(found.mean, found.low, found.high, digits)
-    return Entry(text, numbers=found._asdict())
+def _summary_entry(summary: ScoreSummary, digits: int | None) -> Entry:
+    if not summary.seeds:
+        return EMPTY
+    text = format_interval(summary.mean, summary.low, summary.high, digits)
+    return Entry(text, numbers=summary._asdict())
 
 
-def _published(one: SuiteResult) -> Sequence[paper.Aggregate]:
-    """The paper's aggregates of the same suite, agent and UTD, each statistic once."""
-    agent, utd, _ = one.method
-    found = [paper.aggregate(one.suite, x, agent, utd or 0) for x in ("mean", "iqm")]
+def _aggregate_row(
+    study: Study, result: SuiteResult, published: paper.Aggregate
+) -> TableRow:
+    estimate = result.estimates[published.statistic]
+    ours, theirs = interval_ends(estimate.pooled), (published.low, published.high)
+    overlap = intervals_overlap(ours, theirs)
+    return [
+        SUITE_TITLES[result.suite],
+        published.statistic,
+        study.label(result.method, utd=False),
+        format_utd(result.method),
+        interval_entry(estimate.value, *ours, digits=2),
+        interval_entry(published.value, *theirs, digits=2),
+        overlap if result.complete else NO_REPRODUCTION,
+        describe_suite(result) or "nothing",
+    ]
+
+
+def _published_aggregates(result: SuiteResult) -> Sequence[paper.Aggregate]:
+    """Return the paper's aggregates of the same suite, agent and UTD."""
+    agent, utd = result.method.agent, result.method.utd or 0
+    found = [paper.aggregate(result.suite, x, agent, utd) for x in ("mean", "iqm")]
     return [aggregate for aggregate in found if aggregate is not None]
 
 
-def _timing(study: Study, run: RunData, timing: Timing) -> Cells:
+def _timing_row(study: Study, run: RunData, timing: RunTiming) -> TableRow:
     method = run.results.method
     per_member = timing.seconds_per_step
-    theirs = [
+    published = [
         f"{time.seconds} ({time.task}, {time.hardware})"
-        for time in paper.times()
+        for time in paper.training_times()
         if (time.agent, time.utd) == (method.agent, method.utd)
         and time.task in run.tasks
     ]
     return [
         run.name,
         study.label(method, utd=False),
-        utd_text(method),
+        format_utd(method),
         str(timing.members),
-        _plain(timing.seconds / 3600),
-        _plain(timing.updates, f"{timing.updates:,}"),
-        _plain(timing.updates_per_second),
-        _plain(timing.microseconds_per_update),
-        _plain(per_member * timing.members),
-        _plain(per_member),
-        "; ".join(theirs) or "-",
+        _number_entry(timing.seconds / 3600),
+        _number_entry(timing.updates, f"{timing.updates:,}"),
+        _number_entry(timing.updates_per_second),
+        _number_entry(timing.microseconds_per_update),
+        _number_entry(per_member * timing.members),
+        _number_entry(per_member),
+        "; ".join(published) or "-",
     ]
 
 
-def _plain(value: float, text: str = "") -> Entry:
-    shown = "-" if math.isnan(value) else text or rounded(value)
+def _number_entry(value: float, text: str = "") -> Entry:
+    shown = "-" if math.isnan(value) else text or format_number(value)
     return Entry(shown, numbers={"value": value})

@@ -1,115 +1,126 @@
-"""What cells and suites lack, in as few words as say all of it."""
+"""Text of shortfalls. They are typed values everywhere else (`stats/scores.py`)."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from r2r2.stats.scores import Override, Shortfall
+from r2r2.stats.scores import ShortfallKind as Kind
 from r2r2.stats.suites import SuiteResult
 
-BASE = "its base: "
+TEXTS = {
+    Kind.UNKNOWN_SETTINGS: "settings unknown (from {0.got})",
+    Kind.NOT_IN_PAPER: "not in the paper: {0.got.agent} at UTD {0.got.utd} on "
+    "{0.got.task}",
+    Kind.OVERRIDE: "{0.got}",
+    Kind.SEPARATE_RUN: "run {0.got} (another run with the same settings has different "
+    "returns)",
+    Kind.FEW_SEEDS: "{0.got} of {0.expected} seeds",
+    Kind.MISSING: "missing",
+    Kind.NO_BASE: "its base, {0.got.agent} at UTD {0.got.utd} with the same settings, "
+    "is missing",
+    Kind.UNUSABLE_BASE: "its base has no usable mean score ({0.got})",
+    Kind.NO_EVALUATION: "no evaluation",
+    Kind.ENV_STEPS: "{0.got:,} environment steps instead of {0.expected:,}",
+    Kind.POINTS: "{0.got} points instead of {0.expected}",
+    Kind.NOT_FINITE: "a score of {0.got}",
+    Kind.TRUNCATED_LOG: "a log that ends at environment step {0.got:,} of "
+    "{0.expected:,}",
+}
+
+# Shortfalls that leave a cell without scores to compute a statistic with.
+PREVENTING = {Kind.NO_BASE, Kind.UNUSABLE_BASE, Kind.NO_EVALUATION, Kind.NOT_FINITE}
 
 
-def brief(lacks: Iterable[str]) -> str:
-    """Shortfalls as one text, those of several seeds together, and those of the base.
+def describe(shortfalls: Iterable[Shortfall]) -> str:
+    """Return shortfalls as one text, with equal ones of several seeds combined.
 
     Example:
-        >>> brief(["2 of 5 seeds", "seed 0 has 5 points", "seed 3 has 5 points"])
-        '2 of 5 seeds; seeds 0, 3 have 5 points'
-        >>> brief(["2 of 5 seeds", "its base: 2 of 5 seeds"])
-        '2 of 5 seeds; the same of its base'
+        >>> few = Shortfall(Kind.FEW_SEEDS, 2, 5)
+        >>> short = [Shortfall(Kind.POINTS, 5, 50, seed) for seed in (0, 3)]
+        >>> describe([few, *short])
+        '2 of 5 seeds; seeds 0, 3 have 5 points instead of 50'
+        >>> describe([few, few._replace(of_base=True)])
+        '2 of 5 seeds; the same for its base'
     """
-    found = [_shortened(lack) for lack in dict.fromkeys(lacks)]
-    base = [lack.removeprefix(BASE) for lack in found if lack.startswith(BASE)]
-    own = [lack for lack in found if not lack.startswith(BASE)]
-    clauses = _clauses(own)
-    if base and set(base) == set(own):
-        clauses.append("the same of its base")
-    elif base:
-        clauses.append(f"{BASE}{', '.join(_clauses(base))}")
+    unique = list(dict.fromkeys(shortfalls))
+    direct = [s for s in unique if not s.of_base]
+    inherited = [s._replace(of_base=False) for s in unique if s.of_base]
+    clauses = _clauses(direct)
+    if inherited and set(inherited) == set(direct):
+        clauses.append("the same for its base")
+    elif inherited:
+        clauses.append(f"its base: {', '.join(_clauses(inherited))}")
     return "; ".join(clauses)
 
 
-def brief_suite(one: SuiteResult, said: Sequence[str] = ()) -> str:
-    """What a method lacks on a suite as one text, tasks that lack the same together.
+def describe_suite(result: SuiteResult, shared: Collection[Override] = ()) -> str:
+    """Return the shortfalls of a method on a suite as one text, grouped by task.
 
-    Where it has no statistic it is told why; the rest stands with the single tasks.
+    Where there is no statistic, only the reasons for that are given.
 
     Args:
-        one: the method on the suite.
-        said: what need not be said again, because it holds for all.
+        result: the method on the suite.
+        shared: overrides to omit, because they hold for all runs.
     """
-    found: dict[str, list[str]] = {}
-    for task in one.tasks:
-        if one.estimates:
-            lack = brief(unsaid(_own(one, task), said))
-        elif f"{task} is missing" in one.shortfalls:
-            lack = "missing"
+    tasks_by_text: dict[str, list[str]] = {}
+    for task in result.tasks:
+        shortfalls: Iterable[Shortfall] = result.shortfalls.get(task, ())
+        if result.estimates:
+            shortfalls = without_shared(shortfalls, shared)
         else:
-            lack = brief(x for x in _own(one, task) if _prevents(x))
-        if lack:
-            found.setdefault(lack, []).append(task)
-    which = {
-        lack: "all tasks" if len(tasks) == len(one.tasks) > 1 else ", ".join(tasks)
-        for lack, tasks in found.items()
-    }
-    return "; ".join(f"{tasks}: {lack}" for lack, tasks in which.items())
+            relevant = PREVENTING | {Kind.MISSING}
+            shortfalls = [s for s in shortfalls if s.kind in relevant]
+        if text := describe(shortfalls):
+            tasks_by_text.setdefault(text, []).append(task)
+    return "; ".join(
+        f"{'all tasks' if len(tasks) == len(result.tasks) > 1 else ', '.join(tasks)}: "
+        f"{text}"
+        for text, tasks in tasks_by_text.items()
+    )
 
 
-def unsaid(lacks: Iterable[str], said: Sequence[str]) -> list[str]:
-    """Shortfalls without those that hold for all and are said once.
-
-    Example:
-        >>> unsaid(["utd is 5", "its base: utd is 5", "1 of 5 seeds"], ["utd is 5"])
-        ['1 of 5 seeds']
-    """
-    return [lack for lack in lacks if lack.removeprefix(BASE) not in said]
+def without_shared(
+    shortfalls: Iterable[Shortfall], shared: Collection[Override]
+) -> list[Shortfall]:
+    """Return shortfalls without the overrides that all runs share."""
+    return [s for s in shortfalls if s.kind is not Kind.OVERRIDE or s.got not in shared]
 
 
-def seed_list(seeds: Sequence[str]) -> str:
-    """Seeds as people say them.
+def format_seeds(seeds: Sequence[int]) -> str:
+    """Return sorted seeds as a range or a list.
 
     Example:
-        >>> seed_list(["0", "1", "2", "3"]), seed_list(["3", "7"])
+        >>> format_seeds([0, 1, 2, 3]), format_seeds([3, 7])
         ('0 to 3', '3, 7')
     """
-    first, last = int(seeds[0]), int(seeds[-1])
-    row = len(seeds) > 2 and list(map(int, seeds)) == [*range(first, last + 1)]
-    return f"{first} to {last}" if row else ", ".join(seeds)
+    if len(seeds) > 2 and list(seeds) == [*range(seeds[0], seeds[-1] + 1)]:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
-def _own(one: SuiteResult, task: str) -> list[str]:
-    start = f"{task}: "
-    return [x.removeprefix(start) for x in one.shortfalls if x.startswith(start)]
+def shortfall_text(shortfall: Shortfall) -> str:
+    """Return a shortfall in a few words, without its seed.
+
+    Example:
+        >>> shortfall_text(Shortfall(Kind.TRUNCATED_LOG, 900, 1500, seed=0))
+        'a log that ends at environment step 900 of 1,500'
+    """
+    return TEXTS[shortfall.kind].format(shortfall)
 
 
-def _prevents(lack: str) -> bool:
-    """Whether there are no scores because of it, or none to calculate with."""
-    base = lack.startswith("its base") and not lack.startswith(BASE)
-    return base or "no evaluation" in lack or "a score of" in lack
-
-
-def _shortened(lack: str) -> str:
-    pattern = r"its base, ([^,]+), UTD 1, .+, is missing"
-    words = r"its base, \1 at UTD 1 with the same settings, is missing"
-    return re.sub(pattern, words, lack, flags=re.DOTALL)
-
-
-def _clauses(lacks: Sequence[str]) -> list[str]:
-    """Shortfalls, those of seeds last and those of seeds that lack the same in one."""
-    plain: list[str] = []
-    by_seed: dict[str, list[str]] = {}
-    for lack in lacks:
-        seed = re.match(r"seed ([0-9]+) has (.*)", lack, flags=re.DOTALL)
-        if seed:
-            by_seed.setdefault(seed[1], []).append(seed[2])
+def _clauses(shortfalls: Iterable[Shortfall]) -> list[str]:
+    """Return the text of each shortfall, those of seeds last and grouped by text."""
+    clauses: list[str] = []
+    by_seed: dict[int, list[str]] = {}
+    for shortfall in shortfalls:
+        text = shortfall_text(shortfall)
+        if shortfall.seed is None:
+            clauses.append(text)
         else:
-            plain.append(lack)
-    alike: dict[str, list[str]] = {}
-    for number, whole in by_seed.items():
-        alike.setdefault(", and ".join(whole), []).append(number)
-    return plain + [_clause(seeds, what) for what, seeds in alike.items()]
-
-
-def _clause(seeds: Sequence[str], what: str) -> str:
-    several = len(seeds) > 1
-    verb = "s {} have" if several else " {} has"
-    return f"seed{verb.format(seed_list(seeds))} {what}"
+            by_seed.setdefault(shortfall.seed, []).append(text)
+    seeds_by_text: dict[str, list[int]] = {}
+    for seed, texts in by_seed.items():
+        seeds_by_text.setdefault(" and ".join(texts), []).append(seed)
+    for text, seeds in seeds_by_text.items():
+        verb = "seeds {} have {}" if len(seeds) > 1 else "seed {} has {}"
+        clauses.append(verb.format(format_seeds(seeds), text))
+    return clauses

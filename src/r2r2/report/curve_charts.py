@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from r2r2.report.baselines import base_label, base_of
 from r2r2.report.charts import (
     Axis,
     Chart,
@@ -18,18 +17,16 @@ from r2r2.report.charts import (
     gap_notes,
     make_notes,
 )
-from r2r2.report.completeness import brief_suite, seed_list
+from r2r2.report.completeness import describe_suite, format_seeds
 from r2r2.report.learning_curve import align_seeds
-from r2r2.report.members import members_by_seed
 from r2r2.report.palette import Style, method_styles
 from r2r2.report.score_tables import suite_title
 from r2r2.report.study import Series, Study, TaskCurve
 from r2r2.stats.aggregates import iqm, mean_score, performance_profile
 from r2r2.stats.bootstrap import interval
-from r2r2.stats.normalization import Normalised, normalise_scores
 from r2r2.stats.samples import Floats, Sample
 from r2r2.stats.scores import Method
-from r2r2.stats.suites import SEED, SuiteResult
+from r2r2.stats.suites import SEED, NormalizedCell, SuiteResult, normalise_scores
 
 CURVE_RESAMPLES = 1000  # per interval along a curve, which is read by eye
 PROFILE_RESAMPLES = 2000
@@ -156,10 +153,10 @@ def suite_notes(study: Study, suite: str) -> tuple[Note, ...]:
 
 
 def _missing_statistic_reason(result: SuiteResult) -> str:
-    missing = [t for t in result.tasks if f"{t} is missing" in result.shortfalls]
+    missing = result.missing_tasks
     if len(missing) > MAX_MISSING_TASKS:
         return f"{len(missing)} of {len(result.tasks)} tasks missing"
-    return brief_suite(result)
+    return describe_suite(result)
 
 
 def nonfinite_notes(
@@ -240,7 +237,7 @@ def _suite_chart(
             continue
         partial = () if result.complete else (study.label(method),)
         utd = "" if method.utd is None else f"UTD {method.utd}, "
-        title = f"{utd}relative to {base_label(study, method)}"
+        title = f"{utd}relative to {study.base_label(method)}"
         panels.setdefault(title, []).append(line._replace(partial=partial))
     if not panels:
         return None
@@ -263,7 +260,7 @@ def _aggregate_line(
     """Return the IQM over tasks, up to the last step that all seeds have reached."""
     by_task = {
         score.cell.task: _normalised_series(study, score)
-        for score in study.normalised
+        for score in study.normalized
         if score.cell.method == result.method and score.cell.task in result.tasks
     }
     counts = tuple(map(len, by_task.values()))
@@ -275,7 +272,7 @@ def _aggregate_line(
     return statistic_line(name, style, steps, sample, iqm) if len(steps) else None
 
 
-def _normalised_series(study: Study, score: Normalised) -> list[Series]:
+def _normalised_series(study: Study, score: NormalizedCell) -> list[Series]:
     """Return the normalised returns of each seed of a cell, by decision step."""
     base = score.base
     if base is None:
@@ -295,12 +292,12 @@ def _task_curve(study: Study, method: Method, task: str) -> TaskCurve:
 
 def _profile_line(study: Study, result: SuiteResult, name: str, style: Style) -> Line:
     """Return shares above thresholds that all methods with the same base use."""
-    base = base_of(study, result.method)
+    base = study.base(result.method)
     scores = np.concatenate(
         [
             task_scores
             for other in _widest_suite(study)
-            if base_of(study, other.method) == base
+            if study.base(other.method) == base
             for task_scores in other.scores.values()
         ]
     )
@@ -332,7 +329,7 @@ def task_curves(study: Study) -> list[Chart]:
 def rank_charts(study: Study) -> list[Chart]:
     """Return effective ranks against steps, arranged like learning curves."""
     series: dict[tuple[Method, str], dict[int, Series]] = {}
-    for (method, task, seed), member in members_by_seed(study).items():
+    for (method, task, seed), member in study.members_by_seed().items():
         if RANK in member.diagnostics:
             series.setdefault((method, task), {})[seed] = member.diagnostics[RANK]
     caption = (
@@ -421,9 +418,9 @@ def spectrum_chart(study: Study) -> Chart | None:
 
 
 def _undrawable_reason(spectra: Mapping[int, Floats]) -> str:
-    bad = [str(seed) for seed, s in spectra.items() if not np.isfinite(s).all()]
+    bad = [seed for seed, s in spectra.items() if not np.isfinite(s).all()]
     if bad:
-        return f"seed {seed_list(bad)} not finite"
+        return f"seed {format_seeds(bad)} not finite"
     return "" if any(s.any() for s in spectra.values()) else "all values are zero"
 
 
@@ -434,7 +431,7 @@ def _last_spectra(study: Study) -> Mapping[tuple[str, Method], Mapping[int, Floa
     have fewer values.
     """
     spectra: dict[tuple[str, Method], dict[int, Floats]] = {}
-    for (method, task, seed), member in members_by_seed(study).items():
+    for (method, task, seed), member in study.members_by_seed().items():
         if member.spectra:
             by_seed = spectra.setdefault((task, method), {})
             by_seed[seed] = member.spectra[-1].singular_values

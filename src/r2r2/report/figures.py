@@ -15,8 +15,8 @@ from r2r2.report.charts import Chart, Line, Note, Panel, chart_csv
 from r2r2.report.learning_curve import DPI, style_axes, untyped
 from r2r2.report.palette import COLORS
 from r2r2.report.study import Study
-from r2r2.report.summary import rounded
 from r2r2.report.svg import Scale, plot_area, truncate
+from r2r2.report.tables import format_number
 from r2r2.storage.files import atomic_write
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _draw_bars(axes: Any, chart: Chart, panel: Panel) -> None:
             if low is not None:
                 axes.plot([low, high], [row, row], color="#222222", lw=1.1, marker="|")
             end = max(value, value if high is None else high), row
-            axes.annotate(rounded(value), end, (5, 0), fontsize=8, **beside)
+            axes.annotate(format_number(value), end, (5, 0), fontsize=8, **beside)
     names = [_wrap_name(line.name) for line in panel.lines]
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)

@@ -1,4 +1,4 @@
-"""Logs of finished runs that end too early, as after a copy that was not whole."""
+"""Read the records of runs, and files of results, for a report."""
 
 import csv
 import io
@@ -12,9 +12,15 @@ import numpy as np
 
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
-from r2r2.report.labels import UNKNOWN
-from r2r2.report.study import MemberData, RunData, Spectrum, Timing, series_of
-from r2r2.stats.scores import METRIC, Method, Results
+from r2r2.report.study import MemberData, RunData, RunTiming, Spectrum, make_series
+from r2r2.stats.scores import (
+    METRIC,
+    MemberKey,
+    Method,
+    Results,
+    Shortfall,
+    ShortfallKind,
+)
 from r2r2.storage.evaluations import HEADER, Row, read_evaluations
 from r2r2.storage.events import COMMON_FIELDS, read_events
 from r2r2.storage.files import (
@@ -26,14 +32,20 @@ from r2r2.storage.files import (
     reason,
 )
 
-# Events whose fields are numbers to be drawn against steps.
-DRAWN = ("diagnostics", "value")
-LARGEST = 1e100
-STEPS = ("env_step", "decision_step", "update_step")
+PLOTTED_EVENTS = ("diagnostics", "value")  # their fields are numbers to plot
+# Single precision ends far below; larger numbers only come from damaged files.
+LARGEST_NUMBER = 1e100
+STEP_FIELDS = ("env_step", "decision_step", "update_step")
+RETURN_METRICS = (METRIC, "avg_return")
+LARGEST_FILE = 2**29  # bytes
+INTEGER_LIMIT = 2**63  # of other tools that read the results
+
+# Precision of runs from before the config field existed, by JAX's setting.
+PRECISIONS = {"float32": "float32", "highest": "float32", "tensorfloat32": "tf32"}
 
 
 class Event(NamedTuple):
-    """One event of a log, as far as a report looks at it."""
+    """One event of a log, with the fields that a report uses."""
 
     kind: str
     time: float
@@ -42,37 +54,24 @@ class Event(NamedTuple):
     decision_step: int
     update_step: int
     numbers: Mapping[str, float] = {}
-    values: tuple[float, ...] = ()  # singular ones
-    why: str = ""
+    singular_values: tuple[float, ...] = ()
+    reason: str = ""
 
 
-def rows_of(path: Path) -> list[Row]:
-    """The evaluations of a run; none where it was not evaluated yet.
+def load_evaluations(path: Path) -> list[Row]:
+    """Return the evaluations of a run; empty before its first evaluation.
 
     Raises:
         UserError: The table is damaged.
     """
-    found = read_evaluations(path) if path.exists() else []
-    for number, row in enumerate(found, start=2):
-        if not is_sane(row.value):
-            raise damaged_line(path, number, f"{row.value} is beyond any return")
-    return found
+    rows = read_evaluations(path) if path.exists() else []
+    for number, row in enumerate(rows, start=2):
+        _check_return(path, number, row.value)
+    return rows
 
 
-def is_sane(value: float) -> bool:
-    """Whether a number can be one of a run: single precision ends far below the limit.
-
-    Larger ones only come from damage, and have neither a mean nor a place in a figure.
-
-    Example:
-        >>> is_sane(-1e38), is_sane(float("nan")), is_sane(1e300)
-        (True, True, False)
-    """
-    return not math.isfinite(value) or abs(value) < LARGEST
-
-
-def versions_of(path: Path) -> dict[str, str]:
-    """What a run was made with; nothing where that was not written down.
+def load_versions(path: Path) -> dict[str, str]:
+    """Return the contents of a run's `versions.json`; empty without the file.
 
     Raises:
         UserError: The file is damaged.
@@ -85,123 +84,270 @@ def versions_of(path: Path) -> dict[str, str]:
     return {name: str(version) for name, version in versions.items()}
 
 
-def events_of(path: Path) -> list[Event]:
-    """The events of a run, none where it has none yet.
+def effective_precision(stated: str | None, versions: Mapping[str, str]) -> str:
+    """Return the precision that a run's matrix products had.
+
+    A CPU always computes in float32. A config from before the field `precision` existed
+    does not state it: then JAX's matmul precision in `versions.json` decides, and its
+    default was mixed.
+
+    Args:
+        stated: field `precision` of the run's config file; None if absent.
+        versions: contents of the run's `versions.json`.
+
+    Example:
+        >>> effective_precision("tf32", {"platform": "gpu"})
+        'tf32'
+        >>> effective_precision("tf32", {"platform": "cpu"})
+        'float32'
+        >>> effective_precision(None, {"matmul_precision": "highest"})
+        'float32'
+    """
+    if versions.get("platform") == "cpu":
+        return "float32"
+    return stated or PRECISIONS.get(versions.get("matmul_precision", ""), "mixed")
+
+
+def load_events(path: Path) -> list[Event]:
+    """Return the events of a run; empty before its first event.
 
     Raises:
         UserError: The log is damaged.
     """
-    found = read_events(path) if path.exists() else []
-    return [_event(path, number, one) for number, one in enumerate(found, start=1)]
+    events = read_events(path) if path.exists() else []
+    return [_parse_event(path, n, event) for n, event in enumerate(events, start=1)]
 
 
 def read_members(
-    names: Sequence[str], which: Sequence[tuple[str, int]], events: Iterable[Event]
+    names: Sequence[str], keys: Sequence[MemberKey], events: Iterable[Event]
 ) -> tuple[MemberData, ...]:
-    """What a run's events say of its members.
+    """Return the members of a run, from its events.
 
     Args:
-        names: of their folders.
-        which: their tasks and seeds.
+        names: of the members' folders.
+        keys: their tasks and seeds.
         events: of the whole run.
-
-    Example:
-        >>> read_members(["Hopper-v5_s0"], [("Hopper-v5", 0)], [])[0].env_steps
-        0
     """
-    own: dict[str, list[Event]] = {name: [] for name in names}
+    by_name: dict[str, list[Event]] = {name: [] for name in names}
     for event in events:
-        if event.member in own:
-            own[event.member].append(event)
+        if event.member in by_name:
+            by_name[event.member].append(event)
     return tuple(
-        _member(name, *one, own[name]) for name, one in zip(names, which, strict=True)
+        _make_member(name, *key, by_name[name])
+        for name, key in zip(names, keys, strict=True)
     )
 
 
-def timing_of(events: Sequence[Event]) -> Timing | None:
-    """How long a run took; None where nothing was written down yet.
+def compute_timing(events: Sequence[Event]) -> RunTiming | None:
+    """Return the duration and speed of a run; None without events of members.
 
-    Rates are taken from the first event at which every member that was ever updated has
-    updates, because the counts of the others would be missing in what came before.
+    Rates start at the first event at which every member that was ever updated has
+    updates, so that no member's updates before the start are counted.
 
     Example:
         >>> log = [("a", 5.0, 100, 0), ("a", 9.0, 110, 20), ("a", 19.0, 210, 220)]
         >>> events = [Event("losses", t, m, d, d, u) for m, t, d, u in log]
-        >>> found = timing_of(events)
-        >>> found.updates_per_second, found.seconds_per_step, found.seconds
+        >>> timing = compute_timing(events)
+        >>> timing.updates_per_second, timing.seconds_per_step, timing.seconds
         (20.0, 0.1, 19.0)
     """
-    own = [event for event in events if event.member is not None]
-    if not own:
+    of_members = [event for event in events if event.member is not None]
+    if not of_members:
         return None
     counts: dict[str | None, tuple[int, int]] = {}
-    waited_for = {event.member for event in own if event.update_step}
-    first: tuple[float, int, int] | None = None
-    for event in own:
-        # What an evaluation found is written at its end, with the counts of its start.
+    pending = {event.member for event in of_members if event.update_step}
+    start: tuple[float, int, int] | None = None
+    for event in of_members:
+        # An evaluation is logged at its end with the counts of its start.
         decisions, updates = counts.get(event.member, (0, 0))
         decisions = max(decisions, event.decision_step)
         updates = max(updates, event.update_step)
         counts[event.member] = decisions, updates
-        if updates and event.member in waited_for:
-            waited_for.remove(event.member)
-            first = None if waited_for else (event.time, *_sums(counts))
-    seconds, (decisions, updates) = events[-1].time, _sums(counts)
+        if updates and event.member in pending:
+            pending.remove(event.member)
+            start = None if pending else (event.time, *_totals(counts))
+    seconds, (decisions, updates) = events[-1].time, _totals(counts)
     rates = [math.nan, math.nan]
-    if first is not None and seconds > first[0]:
-        passed = seconds - first[0]
-        rates = [(updates - first[2]) / passed, (decisions - first[1]) / passed]
+    if start is not None and seconds > start[0]:
+        elapsed = seconds - start[0]
+        rates = [(updates - start[2]) / elapsed, (decisions - start[1]) / elapsed]
     rates = [rate if rate > 0 else math.nan for rate in rates]
-    return Timing(seconds, len(counts), decisions, updates, rates[0], rates[1])
+    return RunTiming(seconds, len(counts), decisions, updates, rates[0], rates[1])
 
 
-def _event(path: Path, number: int, given: Mapping[str, object]) -> Event:
-    """An event whose fields are what they must be."""
-    kind = given["event"]
+def truncated_logs(
+    config: RunConfig, rows: Sequence[Row], members: Sequence[MemberData]
+) -> Mapping[MemberKey, Shortfall]:
+    """Return the members of a finished run whose logs end early, as in partial copies.
+
+    Every evaluation is logged, so a member that was not stopped has an event at the
+    step of its last scheduled evaluation, and no evaluation after its last event.
+
+    Example:
+        >>> config = RunConfig(steps=1500, eval_every=500, action_repeat=1)
+        >>> member = MemberData("a_s0", "a", 0, 900, 0, {}, (), (), "")
+        >>> [s.got for s in truncated_logs(config, [], [member]).values()]
+        [900]
+    """
+    interval = max(1, config.eval_every // config.eval_average)
+    scheduled = config.steps // interval * interval * config.action_repeat
+    evaluated: dict[MemberKey, int] = {}
+    for row in rows:
+        key = row.env_name, row.seed
+        evaluated[key] = max(row.env_step, evaluated.get(key, 0))
+    shortfalls: dict[MemberKey, Shortfall] = {}
+    for member in members:
+        key = member.task, member.seed
+        last = max(0 if member.stopped else scheduled, evaluated.get(key, 0))
+        if member.env_steps < last:
+            shortfalls[key] = Shortfall(
+                ShortfallKind.TRUNCATED_LOG,
+                member.env_steps,
+                config.steps * config.action_repeat,
+                member.seed,
+            )
+    return shortfalls
+
+
+def load_results_file(path: Path, name: str) -> list[RunData]:
+    """Return the methods of a file of results, each as a run.
+
+    An `exp_name` that ends in `_utd` and a number is an agent at that UTD, as in the
+    files that runs write; all other settings are unknown.
+
+    Args:
+        path: the file; columns may be in any order, with others between them.
+        name: of the file in the report.
+
+    Raises:
+        UserError: It cannot be read, or has no returns.
+    """
+    by_name: dict[str, list[Row]] = {}
+    for row in read_results(path):
+        if row.metric in RETURN_METRICS:
+            by_name.setdefault(row.exp_name, []).append(row._replace(metric=METRIC))
+    if not by_name:
+        raise UserError(
+            f"{path}: has no returns; expected rows with the metric "
+            f"{' or '.join(RETURN_METRICS)}"
+        )
+    return [
+        RunData(
+            f"{name}: {exp_name}",
+            str(path),
+            "file",
+            Results(_file_method(exp_name, name), rows),
+        )
+        for exp_name, rows in by_name.items()
+    ]
+
+
+def read_results(path: Path) -> list[Row]:
+    """Return the rows of a file that any program may have written.
+
+    Raises:
+        UserError: It cannot be read, or a line is invalid.
+    """
     try:
-        env_step, decision_step, update_step = (parse_count(x, given[x]) for x in STEPS)
-        member = given["member"]
+        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: cannot be read: it is not UTF-8") from error
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        if missing := set(Row._fields) - set(reader.fieldnames or ()):
+            raise damaged_line(path, 1, f"no column {min(missing)!r} of '{HEADER}'")
+        return [_parse_row(path, reader.line_num, line) for line in reader]
+    except csv.Error as error:
+        raise damaged_line(path, reader.line_num + 1, str(error)) from error
+
+
+def _parse_row(path: Path, number: int, line: Mapping[str, str | None]) -> Row:
+    name, task, metric = (str(line[x]) for x in ("exp_name", "env_name", "metric"))
+    try:
+        seed, step = (int(line[x] or "") for x in ("seed", "env_step"))
+        value = float(line["value"] or "")
+    except ValueError as error:
+        raise damaged_line(path, number, f"{error}") from error
+    _check_return(path, number, value)
+    if not (0 <= seed < INTEGER_LIMIT and 0 <= step < INTEGER_LIMIT):
+        raise damaged_line(path, number, "expected integers >= 0 for seed and env_step")
+    return Row(name, task, seed, metric, step, value)
+
+
+def _file_method(name: str, file: str) -> Method:
+    """Return a method of a file, which never equals a method of a run."""
+    match = re.fullmatch(r"(.+)_utd([1-9][0-9]{0,8})", name, flags=re.DOTALL)
+    if match:
+        return Method(match[1], int(match[2]), file=file)
+    return Method(name, file=file)
+
+
+def _check_return(path: Path, number: int, value: float) -> None:
+    if not _is_plausible(value):
+        raise damaged_line(path, number, f"{value} is too large for a return")
+
+
+def _is_plausible(value: float) -> bool:
+    return not math.isfinite(value) or abs(value) < LARGEST_NUMBER
+
+
+def _parse_event(path: Path, number: int, fields: Mapping[str, object]) -> Event:
+    kind = fields["event"]
+    try:
+        env_step, decision_step, update_step = (
+            parse_count(x, fields[x]) for x in STEP_FIELDS
+        )
+        member = fields["member"]
         if not isinstance(member, str | None):
-            raise TypeError("a member has a name")
-        own = {k: x for k, x in given.items() if k not in COMMON_FIELDS}
+            raise TypeError("a member must be a string")
+        extra = {k: x for k, x in fields.items() if k not in COMMON_FIELDS}
         return Event(
             str(kind),
-            _number(given["time"]),
+            _number(fields["time"]),
             member,
             env_step,
             decision_step,
             update_step,
-            {k: _number(x) for k, x in own.items()} if kind in DRAWN else {},
-            _numbers(own["singular_values"]) if kind == "spectrum" else (),
-            str(own["why"]) if kind == "stopped" else "",
+            {k: _number(x) for k, x in extra.items()} if kind in PLOTTED_EVENTS else {},
+            _numbers(extra["singular_values"]) if kind == "spectrum" else (),
+            str(extra["why"]) if kind == "stopped" else "",
         )
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        why = f"it does not hold what an event {kind!r} holds"
-        raise damaged_line(path, number, why) from error
+        raise damaged_line(path, number, f"invalid fields of event {kind!r}") from error
 
 
-def _member(name: str, task: str, seed: int, events: Sequence[Event]) -> MemberData:
-    drawn: dict[str, dict[int, float]] = {}
+def _make_member(
+    name: str, task: str, seed: int, events: Sequence[Event]
+) -> MemberData:
+    points: dict[str, dict[int, float]] = {}
     for event in events:
         for field, value in event.numbers.items():
-            drawn.setdefault(field, {})[event.env_step] = value
+            points.setdefault(field, {})[event.env_step] = value
     last = max([event.decision_step for event in events], default=0)
-    stops = [e.why for e in events if e.kind == "stopped" and e.decision_step == last]
+    stops = [
+        e.reason for e in events if e.kind == "stopped" and e.decision_step == last
+    ]
     return MemberData(
         name,
         task,
         seed,
         max([event.env_step for event in events], default=0),
         max([event.update_step for event in events], default=0),
-        {field: series_of(points) for field, points in drawn.items()},
-        tuple(Spectrum(e.env_step, np.array(e.values)) for e in events if e.values),
+        {field: make_series(by_step) for field, by_step in points.items()},
+        tuple(
+            Spectrum(event.env_step, np.array(event.singular_values))
+            for event in events
+            if event.singular_values
+        ),
         tuple(event.env_step for event in events if event.kind == "collapse"),
         stops[-1] if stops else "",
     )
 
 
-def _sums(counts: Mapping[str | None, tuple[int, int]]) -> tuple[int, int]:
-    """Decision steps and updates of all members."""
+def _totals(counts: Mapping[str | None, tuple[int, int]]) -> tuple[int, int]:
+    """Return decision steps and updates of all members."""
     decisions, updates = zip(*counts.values(), strict=True)
     return sum(decisions), sum(updates)
 
@@ -209,128 +355,12 @@ def _sums(counts: Mapping[str | None, tuple[int, int]]) -> tuple[int, int]:
 def _number(value: object) -> float:
     """Return a field of an event as a float; booleans count as 0 and 1."""
     number = float(value) if isinstance(value, bool) else parse_number("value", value)
-    if not is_sane(number):
+    if not _is_plausible(number):
         raise ValueError("too large")
     return number
 
 
 def _numbers(value: object) -> tuple[float, ...]:
     if not isinstance(value, list):
-        raise TypeError("it is no list")
-    return tuple(_number(one) for one in cast("list[object]", value))
-
-
-# The names that returns go by.
-RETURNS = (METRIC, "avg_return")
-LONGEST = 2**29  # bytes; a longer file has more than returns in it
-MOST = 2**63  # what other tools take for a whole number
-
-
-def file_runs(path: Path, shown: str) -> list[RunData]:
-    """The methods of a file, each as a run.
-
-    A name that ends in `_utd` and a number is an agent at that UTD, as in the files
-    that runs write; the rest of the settings is not known.
-
-    Args:
-        path: the file; its columns may be in any order, and others beside them.
-        shown: what it is called in the report.
-
-    Raises:
-        UserError: It cannot be read, or holds no returns.
-    """
-    by_name: dict[str, list[Row]] = {}
-    for row in read_results(path):
-        if row.metric in RETURNS:
-            by_name.setdefault(row.exp_name, []).append(row._replace(metric=METRIC))
-    if not by_name:
-        raise UserError(
-            f"'{path}' holds no returns; allowed is a metric {' or '.join(RETURNS)}"
-        )
-    return [
-        RunData(f"{shown}: {name}", str(path), "file", Results(_method(name, shown), x))
-        for name, x in by_name.items()
-    ]
-
-
-def read_results(path: Path) -> list[Row]:
-    """The rows of a file that any program may have written; every line counts.
-
-    Raises:
-        UserError: It cannot be read, or a line of it cannot be used.
-    """
-    try:
-        text = read_regular(path, LONGEST).decode("utf-8-sig")
-    except OSError as error:
-        raise UserError(f"'{path}' cannot be read: {reason(error)}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"'{path}' cannot be read: it is not UTF-8") from error
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    found: list[Row] = []
-    try:
-        if missing := set(Row._fields) - set(reader.fieldnames or ()):
-            why = f"it has no column {min(missing)!r} of '{HEADER}'"
-            raise damaged_line(path, 1, why)
-        found += [_row(path, reader.line_num, line) for line in reader]
-    except csv.Error as error:
-        raise damaged_line(path, reader.line_num + 1, str(error)) from error
-    return found
-
-
-def _row(path: Path, number: int, line: Mapping[str, str | None]) -> Row:
-    name, task, metric = (str(line[x]) for x in ("exp_name", "env_name", "metric"))
-    try:
-        seed, step = (int(line[x] or "") for x in ("seed", "env_step"))
-        value = float(line["value"] or "")
-    except ValueError as error:
-        raise damaged_line(path, number, f"{error}") from error
-    if not is_sane(value):
-        raise damaged_line(path, number, f"{value} is beyond any return")
-    if not (0 <= seed < MOST and 0 <= step < MOST):
-        raise damaged_line(path, number, "seed and env_step are counts from 0 on")
-    return Row(name, task, seed, metric, step, value)
-
-
-def _method(name: str, shown: str) -> Method:
-    """A method of a file, which is never taken for a run's own."""
-    unknown = (f"from {shown}{UNKNOWN}",)
-    known = re.fullmatch(r"(.+)_utd([1-9][0-9]{0,8})", name, flags=re.DOTALL)
-    if known:
-        return Method(known[1], int(known[2]), unknown)
-    return Method(name, None, unknown)
-
-
-Which = tuple[str, int]  # a task and a seed
-
-
-def cut_logs(
-    config: RunConfig, rows: Sequence[Row], members: Sequence[MemberData]
-) -> Mapping[Which, str]:
-    """What the logs of a finished run's members lack, by task and seed.
-
-    Every evaluation is in the log, so a member that was not stopped has an event at the
-    last step that one was due at, and none was evaluated after its last event.
-
-    Example:
-        >>> config = RunConfig(steps=1500, eval_every=500, action_repeat=1)
-        >>> member = MemberData("a_s0", "a", 0, 900, 0, {}, (), (), "")
-        >>> cut_logs(config, [], [member])
-        {('a', 0): 'a log that ends at environment step 900 of 1,500'}
-        >>> cut_logs(config, [], [member._replace(stopped="a loss was not finite")])
-        {}
-    """
-    gap = max(1, config.eval_every // config.eval_average)
-    due = config.steps // gap * gap * config.action_repeat
-    evaluated: dict[Which, int] = {}
-    for row in rows:
-        which = row.env_name, row.seed
-        evaluated[which] = max(row.env_step, evaluated.get(which, 0))
-    found: dict[Which, str] = {}
-    for member in members:
-        which = member.task, member.seed
-        least = max(0 if member.stopped else due, evaluated.get(which, 0))
-        if member.env_steps < least:
-            whole = config.steps * config.action_repeat
-            ends = f"environment step {member.env_steps:,} of {whole:,}"
-            found[which] = f"a log that ends at {ends}"
-    return found
+        raise TypeError("expected a list")
+    return tuple(_number(item) for item in cast("list[object]", value))

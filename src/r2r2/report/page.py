@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from r2r2.report.all_charts import ChartSet
 from r2r2.report.charts import Chart, Line
-from r2r2.report.comparison_tables import which_of
+from r2r2.report.comparison_tables import paper_key
 from r2r2.report.palette import theme_css
 from r2r2.report.study import Study
 from r2r2.report.svg import draw_panel, hover_data, style_classes
-from r2r2.report.tables import Entry, Table, one_line
+from r2r2.report.tables import Entry, Table, printable
 from r2r2.stats import paper
 from r2r2.storage.files import atomic_write
 
@@ -89,7 +89,7 @@ def escape(text: str) -> str:
         >>> escape("<b>" + chr(27))
         '&lt;b&gt;?'
     """
-    return html.escape(one_line(text))
+    return html.escape(printable(text))
 
 
 def _title(study: Study) -> str:
@@ -101,7 +101,7 @@ def introduction(study: Study) -> str:
     """Return the sentences below the title."""
     utds = sorted({m.utd for m in study.methods if m.utd is not None})
     at = f" at UTD {_join([str(utd) for utd in utds])}" if utds else ""
-    published = any(which_of(cell) in paper.raw_scores() for cell in study.cells)
+    published = any(paper_key(cell) in paper.raw_scores() for cell in study.cells)
     beside = ", next to the paper's numbers" if published else ""
     return (
         f"Scores, learning curves and diagnostics{at}, with 95 % intervals{beside}. "
@@ -116,8 +116,8 @@ def _banner(study: Study) -> str:
         return ""
     which = "All" if partial == len(study.cells) else f"{partial} of {len(study.cells)}"
     reason = "Notes and the section “What is missing” say what each result lacks."
-    if study.shared:
-        reason = f"All runs: {'; '.join(study.shared)}. {reason}"
+    if study.shared_overrides:
+        reason = f"All runs: {'; '.join(map(str, study.shared_overrides))}. {reason}"
     return (
         f'<div class="banner" role="note"><strong>{which} results are partial or '
         "scaled down: not a reproduction of the paper.</strong>"

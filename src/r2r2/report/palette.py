@@ -77,26 +77,25 @@ def method_styles(methods: Iterable[Method]) -> dict[Method, Style]:
     agent's style; the others get colors that no agent uses.
 
     Example:
-        >>> one, other = Method("td7", 1, ("steps is 9",)), Method("td7", 20)
+        >>> one, other = Method("td7", 1, file="a.csv"), Method("td7", 20)
         >>> method_styles([one])[one]
         Style(color=0, dash='dashed')
         >>> method_styles([one, other])[one]
         Style(color=4, dash='solid')
     """
     methods = list(methods)
-    variants: dict[str, list[tuple[str, ...]]] = {}
-    for method in methods:
-        known = variants.setdefault(method.agent, [])
-        if method.departures not in known:
-            known.append(method.departures)
-    styles: dict[tuple[str, tuple[str, ...]], Style] = {}
+    variants: dict[str, list[Method]] = {}
+    for variant in dict.fromkeys(method._replace(utd=None) for method in methods):
+        variants.setdefault(variant.agent, []).append(variant)
+    styles: dict[Method, Style] = {}
     others = 0
-    for agent, overrides in variants.items():
-        for rank, variant in enumerate(sorted(overrides, key=len)):
+    for agent, of_agent in variants.items():
+        ranked = sorted(of_agent, key=lambda variant: variant.deviation_count)
+        for rank, variant in enumerate(ranked):
             agent_style = AGENT_STYLES.get(agent) if rank == 0 else None
-            styles[agent, variant] = agent_style or _other_style(others)
+            styles[variant] = agent_style or _other_style(others)
             others += agent_style is None
-    return {method: styles[method.agent, method.departures] for method in methods}
+    return {method: styles[method._replace(utd=None)] for method in methods}
 
 
 def _other_style(number: int) -> Style:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from r2r2.report.baselines import base_label
 from r2r2.report.charts import (
     Axis,
     Chart,
@@ -19,7 +18,7 @@ from r2r2.report.charts import (
     gap_notes,
     make_notes,
 )
-from r2r2.report.completeness import seed_list
+from r2r2.report.completeness import format_seeds
 from r2r2.report.curve_charts import BASE_SCORE, partial_label, suite_notes
 from r2r2.report.palette import AGENT_STYLES, Style, agent_family, method_styles
 from r2r2.report.score_tables import suite_title
@@ -28,7 +27,7 @@ from r2r2.stats import paper
 from r2r2.stats.aggregates import mean_score
 from r2r2.stats.bootstrap import Interval
 from r2r2.stats.scores import Cell, Method
-from r2r2.stats.suites import interval_of, ordered_tasks
+from r2r2.stats.suites import bootstrap_interval, ordered_tasks
 
 PUBLISHED = " (paper)"  # after an agent's name
 PUBLISHED_CAPTION = " Hollow markers: the paper's numbers."
@@ -60,7 +59,7 @@ def suites_by_utd(study: Study) -> Chart | None:
         if method.utd is None or not result.estimates:
             continue
         suite = suite_title(study, result.suite)
-        panel = f"{suite}, relative to {base_label(study, method)}"
+        panel = f"{suite}, relative to {study.base_label(method)}"
         mean, runs = result.estimates["mean"], sum(map(len, result.scores.values()))
         markers.append(
             ScoreMarker(
@@ -94,7 +93,8 @@ def tasks_by_utd(study: Study) -> Chart | None:
     markers = []
     known = [cell for cell in study.cells if cell.method.utd is not None]
     for cell in known:
-        agent, utd, _ = method = cell.method
+        method = cell.method
+        agent, utd = method.agent, method.utd
         if utd is None or not len(cell.scores):
             continue
         reason = no_mean_reason(cell)
@@ -105,7 +105,9 @@ def tasks_by_utd(study: Study) -> Chart | None:
                 styles[method],
                 utd,
                 float(cell.scores.mean()),
-                None if reason else interval_of(mean_score, {cell.task: cell.scores}),
+                None
+                if reason
+                else bootstrap_interval(mean_score, {cell.task: cell.scores}),
                 reason or count_text(len(cell.scores), "seed"),
                 partial_label(study, method, [cell.task]),
             )
@@ -147,12 +149,12 @@ def no_mean_reason(cell: Cell) -> str:
     scored = [seed for seed in cell.seeds if seed.points]
     if not scored:
         return "no evaluation yet"
-    bad = [str(seed.seed) for seed in scored if not np.isfinite(seed.score)]
+    bad = [seed.seed for seed in scored if not np.isfinite(seed.score)]
     if not bad:
         return ""
     seeds, verb = ("seeds", "are") if len(bad) > 1 else ("seed", "is")
     count = f"{len(scored) - len(bad)} of {len(scored)} seeds"
-    return f"{count}; {seeds} {seed_list(bad)} {verb} not finite"
+    return f"{count}; {seeds} {format_seeds(bad)} {verb} not finite"
 
 
 def _published_aggregate(
@@ -165,7 +167,7 @@ def _published_aggregate(
 
 
 def _published_score(task: str, agent: str, utd: int) -> Iterable[ScoreMarker]:
-    score = paper.raw_scores().get(paper.Which(task, agent, utd))
+    score = paper.raw_scores().get(paper.CellKey(task, agent, utd))
     if score is not None:
         marker = _published_marker(task, agent, utd, score.mean, None)
         detail = f"{marker.detail}, standard deviation {score.std:,g}"
@@ -251,7 +253,7 @@ def ablations(study: Study) -> list[Chart]:
         panels = tuple(
             Panel(task, tuple(_score_bar(study, cell) for cell in cells))
             for task, cells in by_task.items()
-            if len({cell.method.departures for cell in cells}) > 1
+            if len({cell.method.settings for cell in cells}) > 1
         )
         if panels:
             charts.append(
@@ -287,7 +289,7 @@ def timing(study: Study) -> Chart | None:
         settings = {(method.agent, method.utd) for method in runs}
         published = [
             _published_time(time)
-            for time in paper.times()
+            for time in paper.training_times()
             if time.task in tasks and (time.agent, time.utd) in settings
         ]
         panels.append(Panel(", ".join(tasks), (*lines, *published)))
@@ -316,7 +318,7 @@ def _time_bar(study: Study, method: Method, runs: Sequence[RunData]) -> Line:
     return bar._replace(partial=partial_label(study, method, runs[0].tasks))
 
 
-def _published_time(time: paper.Time) -> Line:
+def _published_time(time: paper.TrainingTime) -> Line:
     name = f"{time.agent}, UTD {time.utd}{PUBLISHED}"
     detail = f"{time.task}, {time.hardware}"
     bar = _bar(name, AGENT_STYLES[time.agent], time.seconds, detail)
@@ -331,7 +333,9 @@ def _score_bar(study: Study, cell: Cell) -> Line:
     detail = reason or count_text(len(cell.scores), "seed")
     bar = _bar(name, style[cell.method], mean, detail)
     bar = bar._replace(partial=partial_label(study, cell.method, [cell.task]))
-    bounds = None if reason else interval_of(mean_score, {cell.task: cell.scores})
+    bounds = (
+        None if reason else bootstrap_interval(mean_score, {cell.task: cell.scores})
+    )
     if bounds is None:
         return bar
     return bar._replace(low=np.array([bounds.low]), high=np.array([bounds.high]))

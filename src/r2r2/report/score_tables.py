@@ -1,22 +1,32 @@
-"""The paper's tables of scores, of our runs: aggregates, raw, normalised, ablations."""
+"""Tables of a study: scores as in the paper, ablations, runs and diagnostics."""
 
 import math
 from collections.abc import Iterable, Sequence
 
-from r2r2.report.baselines import UNLIKE, base_label, bases_differ, bases_note
-from r2r2.report.completeness import brief_suite, unsaid
-from r2r2.report.study import Study
-from r2r2.report.summary import (
+import numpy as np
+
+from r2r2.report.completeness import (
+    describe,
+    describe_suite,
+    format_seeds,
+    shortfall_text,
+    without_shared,
+)
+from r2r2.report.study import NO_BASE, MemberData, RunData, Study
+from r2r2.report.tables import (
+    DEVIATIONS,
+    EMPTY,
     INTERVALS,
-    NONE,
-    SPREADS,
-    ends,
+    Entry,
+    Table,
+    TableRow,
+    interval_ends,
     interval_entry,
+    make_table,
     score_entry,
 )
-from r2r2.report.tables import Cells, Entry, Table, table_of
 from r2r2.stats import paper
-from r2r2.stats.scores import LAST, Method
+from r2r2.stats.scores import SCORE_POINTS, Method
 from r2r2.stats.suites import STATISTICS, SuiteResult
 
 SUITE_TITLES = {
@@ -24,203 +34,316 @@ SUITE_TITLES = {
     "dmc-hard": "DMC-Hard",
     paper.ALL: "all 11 tasks",
 }
-UNTRAINED = "of all of them, those before any training included"
-NORMALISED = (
+NORMALIZED = (
     "Scores are relative to the base agent at UTD 1 on the same task: "
-    "1 + (S - mean of the base) / |mean of the base|. A base near zero makes any "
-    "difference large: see the raw scores."
+    "1 + (S - mean of the base) / |mean of the base|. With a base near zero every "
+    "difference becomes large: see the raw scores."
+)
+DIFFERENT_BASES = "Normalised scores with different bases cannot be compared"
+DIAGNOSTICS = {
+    "effective_rank": "effective rank",
+    "rank_99": "99 % rank",
+    "dead": "dead coordinates",
+    "redundancy": "redundancy",
+    "variance_hinge": "variance hinge",
+    "norm": "norm",
+    "bias": "value bias",
+}
+LAST_DIAGNOSTICS = (
+    "At each seed's last evaluation; ± is the standard deviation over seeds (ddof 1). "
+    "docs/diagnostics.md defines each column."
 )
 
 
 def main_table(study: Study) -> Table:
-    """The mean normalised score of every method on every suite, with its interval."""
-    suites = list(dict.fromkeys(one.suite for one in study.suites))
-    found = {(one.suite, one.method): one for one in study.suites}
-    rows: list[Cells] = [
+    """Return the mean normalized score of every method on every suite."""
+    suites = list(dict.fromkeys(result.suite for result in study.suites))
+    results = {(result.suite, result.method): result for result in study.suites}
+    rows: list[TableRow] = [
         [
             study.label(method, utd=False),
-            utd_text(method),
-            *_base(study, method),
-            *(suite_entry(study, found[suite, method], "mean") for suite in suites),
+            format_utd(method),
+            *_base_columns(study, method),
+            *(suite_entry(study, results[suite, method], "mean") for suite in suites),
         ]
         for method in sorted(study.methods, key=lambda m: m.utd or math.inf)
     ]
     titles = [suite_title(study, suite) for suite in suites]
     header = ["method", "UTD", *_base_header(study), *titles]
     title = "Mean normalised score per suite, with 95 % intervals"
-    return table_of("main", title, header, rows, _notes(study, score_note(study)))
+    notes = _normalized_notes(study, score_note(study))
+    return make_table("main", title, header, rows, notes)
 
 
 def aggregates_table(study: Study) -> Table | None:
-    """Every statistic of every method on every suite that one of them has whole.
+    """Return every statistic of every method on every suite.
 
-    None where there is no such suite: without a base nothing is normalised.
+    Suites on which no method has a statistic are omitted; None if there is no other.
     """
-    whole = {one.suite for one in study.suites if one.estimates}
-    rows: list[Cells] = [
+    suites = {result.suite for result in study.suites if result.estimates}
+    results = [result for result in study.suites if result.suite in suites]
+    rows: list[TableRow] = [
         [
-            suite_title(study, one.suite),
-            study.label(one.method, utd=False),
-            utd_text(one.method),
-            *_base(study, one.method),
-            *(suite_entry(study, one, statistic) for statistic in STATISTICS),
+            suite_title(study, result.suite),
+            study.label(result.method, utd=False),
+            format_utd(result.method),
+            *_base_columns(study, result.method),
+            *(suite_entry(study, result, statistic) for statistic in STATISTICS),
         ]
-        for suite in dict.fromkeys(one.suite for one in study.suites)
-        if suite in whole
-        for method in study.methods
-        for one in study.suites
-        if (one.suite, one.method) == (suite, method)
+        for result in results
     ]
     if not rows:
         return None
     header = ["suite", "method", "UTD", *_base_header(study), *STATISTICS]
     title = "Statistics of normalised scores per suite, with 95 % intervals"
-    return table_of("aggregates", title, header, rows, _notes(study))
+    return make_table("aggregates", title, header, rows, _normalized_notes(study))
 
 
 def score_tables(study: Study) -> list[Table]:
-    """For each UTD the raw scores and the normalised ones, tasks in rows."""
+    """Return for each UTD the raw and the normalized scores, with tasks in rows."""
     utds = sorted({m.utd for m in study.methods}, key=lambda utd: utd or math.inf)
     return [
-        table for utd in utds for table in (_raw(study, utd), _normalised(study, utd))
+        table for utd in utds for table in (_raw(study, utd), _normalized(study, utd))
     ]
 
 
 def ablation_table(study: Study) -> Table | None:
-    """Methods that differ in their settings alone; None where there are none."""
-    own = {run.results.method for run in study.runs if run.status != "file"}
+    """Return the methods that differ in their settings alone; None without any."""
+    run_methods = study.run_methods
     groups: dict[tuple[str, int | None], list[Method]] = {}
     for method in study.methods:
-        if method in own:
+        if method in run_methods:
             groups.setdefault((method.agent, method.utd), []).append(method)
-    kept = [methods for methods in groups.values() if len(methods) > 1]
-    if not kept:
-        return None
-    rows: list[Cells] = [
+    rows: list[TableRow] = [
         [
             method.agent,
-            utd_text(method),
-            _changes(study, method),
-            *(_score(study, method, task) for task in study.tasks),
+            format_utd(method),
+            _settings_text(study, method),
+            *(_raw_entry(study, method, task) for task in study.tasks),
         ]
-        for methods in kept
-        for method in sorted(methods, key=lambda m: len(m.departures))
+        for methods in groups.values()
+        if len(methods) > 1
+        for method in sorted(methods, key=lambda m: m.deviation_count)
     ]
+    if not rows:
+        return None
     header = ["agent", "UTD", "settings that differ", *study.tasks]
     title = "Ablations: raw scores of the same agent with other settings"
-    return table_of("ablations", title, header, rows, notes_of(study, SPREADS))
+    return make_table("ablations", title, header, rows, table_notes(study, DEVIATIONS))
+
+
+def runs_table(study: Study) -> Table:
+    """Return the runs and files of the study."""
+    header = ["run", "status", "method", "UTD", "tasks", "seeds", "environment steps"]
+    header.append("remarks")
+    rows = [_run_row(study, run) for run in study.runs]
+    shared = "; ".join(map(str, study.shared_overrides))
+    notes = [f"All runs: {shared}."] if shared else []
+    return make_table("runs", "Runs and files", header, rows, notes)
+
+
+def shortfalls_table(study: Study) -> Table | None:
+    """Return the shortfalls of each incomplete cell; None without any."""
+    rows: list[TableRow] = [
+        [
+            study.label(cell.method, utd=False),
+            format_utd(cell.method),
+            cell.task,
+            str(len(cell.scores)),
+            describe(cell.shortfalls),
+        ]
+        for cell in study.cells
+        if not cell.complete
+    ]
+    if not rows:
+        return None
+    header = ["method", "UTD", "task", "seeds with a score", "lacks"]
+    return make_table("lacks", "Missing, uneven or scaled down", header, rows)
+
+
+def diagnostics_table(study: Study) -> Table | None:
+    """Return the last diagnostics of each method and task; None without any."""
+    rows: list[TableRow] = []
+    members_by_seed = study.members_by_seed()
+    for cell in study.cells:
+        members = [
+            member
+            for (method, task, _), member in members_by_seed.items()
+            if (method, task) == (cell.method, cell.task) and member.diagnostics
+        ]
+        if members:
+            label = study.label(cell.method, utd=False)
+            entries = [_last_diagnostic(members, name) for name in DIAGNOSTICS]
+            rows.append([cell.task, label, format_utd(cell.method), *entries])
+    if not rows:
+        return None
+    header = ["task", "method", "UTD", *DIAGNOSTICS.values()]
+    title, notes = "Representations at the end", [LAST_DIAGNOSTICS]
+    return make_table("diagnostics", title, header, rows, notes)
 
 
 def suite_title(study: Study, suite: str) -> str:
-    """A suite as a header names it."""
+    """Return the title of a suite."""
     if suite in SUITE_TITLES:
         return SUITE_TITLES[suite]
     count = len(study.tasks)
     return f"{suite} ({count} task{'s' if count > 1 else ''})"
 
 
-def suite_entry(study: Study, one: SuiteResult, statistic: str) -> Entry:
-    """A statistic of a suite, or what is missing."""
-    found, note = one.estimates.get(statistic), brief_suite(one, study.shared)
-    if found is None:
+def suite_entry(study: Study, result: SuiteResult, statistic: str) -> Entry:
+    """Return a statistic over a suite, or a dash with the reasons."""
+    estimate = result.estimates.get(statistic)
+    note = describe_suite(result, study.shared_overrides)
+    if estimate is None:
         return Entry("-", note)
-    return interval_entry(found.value, *ends(found.stratified), note, digits=2)
+    ends = interval_ends(estimate.stratified)
+    return interval_entry(estimate.value, *ends, note, digits=2)
 
 
-def utd_text(method: Method) -> str:
-    """The UTD of a method as a table shows it.
-
-    Example:
-        >>> utd_text(Method("td7", 20)), utd_text(Method("other"))
-        ('20', 'unknown')
-    """
+def format_utd(method: Method) -> str:
+    """Return the UTD of a method as text."""
     return "unknown" if method.utd is None else str(method.utd)
 
 
+def score_note(study: Study) -> str:
+    """Return a note that defines scores, including those of short curves."""
+    note = f"A score is the mean of a seed's last {SCORE_POINTS} evaluations"
+    points = [seed.points for cell in study.cells for seed in cell.seeds]
+    if any(0 < count < SCORE_POINTS for count in points):
+        note += "; with fewer, the mean of all, including those before training"
+    return f"{note}."
+
+
+def table_notes(study: Study, *notes: str) -> list[str]:
+    """Return the notes of a table, after the overrides that all runs share."""
+    if not study.shared_overrides:
+        return list(notes)
+    shared = "; ".join(map(str, study.shared_overrides))
+    return [f"All runs: {shared}. None of them reproduces the paper.", *notes]
+
+
 def _base_header(study: Study) -> list[str]:
-    """A column for whose score 1.00 is, where that is not the same in all rows."""
-    return ["base"] if bases_differ(study, study.methods) else []
+    """Return the header of a column of bases, if they differ between methods."""
+    return ["base"] if study.bases_differ(study.methods) else []
 
 
-def _base(study: Study, method: Method) -> list[str]:
-    return [base_label(study, method) for _ in _base_header(study)]
+def _base_columns(study: Study, method: Method) -> list[str]:
+    return [study.base_label(method) for _ in _base_header(study)]
 
 
-def _notes(study: Study, *first: str) -> list[str]:
-    unlike = [f"{UNLIKE}: 1.00 is the score of the base." for _ in _base_header(study)]
-    return notes_of(study, *first, *unlike, NORMALISED, INTERVALS)
+def _normalized_notes(study: Study, *first: str) -> list[str]:
+    bases = [
+        f"{DIFFERENT_BASES}: 1.00 is the score of the base."
+        for _ in _base_header(study)
+    ]
+    return table_notes(study, *first, *bases, NORMALIZED, INTERVALS)
+
+
+def _bases_note(study: Study, methods: Sequence[Method]) -> list[str]:
+    """Return a note on the bases of methods, if they differ."""
+    if not study.bases_differ(methods):
+        return []
+    groups: dict[str, list[str]] = {}
+    for method in methods:
+        groups.setdefault(study.base_label(method), []).append(study.label(method))
+    groups.pop(NO_BASE, None)
+    texts = [f"1.00 is {k} for [{'; '.join(labels)}]" for k, labels in groups.items()]
+    return [f"{DIFFERENT_BASES}: {', '.join(texts)}."]
 
 
 def _raw(study: Study, utd: int | None) -> Table:
     methods = [method for method in study.methods if method.utd == utd]
-    rows: list[Cells] = [
-        [task, *(_score(study, method, task) for method in methods)]
+    rows: list[TableRow] = [
+        [task, *(_raw_entry(study, method, task) for method in methods)]
         for task in _tasks(study, methods)
     ]
     header = ["task", *(study.label(method, utd=False) for method in methods)]
-    title = f"Raw scores at {_at(utd)}"
-    notes = notes_of(study, score_note(study), SPREADS)
-    return table_of(f"raw_{_stem(utd)}", title, header, rows, notes)
+    notes = table_notes(study, score_note(study), DEVIATIONS)
+    title = f"Raw scores at {_utd_title(utd)}"
+    return make_table(f"raw_{_file_suffix(utd)}", title, header, rows, notes)
 
 
-def _normalised(study: Study, utd: int | None) -> Table:
+def _normalized(study: Study, utd: int | None) -> Table:
     methods = [method for method in study.methods if method.utd == utd]
-    found = {(one.cell.method, one.cell.task): one for one in study.normalised}
+    by_key = {(one.cell.method, one.cell.task): one for one in study.normalized}
 
     def entry(method: Method, task: str) -> Entry:
-        one = found.get((method, task))
-        if one is None:
-            return NONE
-        lacks = unsaid(one.shortfalls, study.shared)
-        return score_entry(one.scores, lacks, relative=True)
+        cell = by_key.get((method, task))
+        if cell is None:
+            return EMPTY
+        shortfalls = without_shared(cell.shortfalls, study.shared_overrides)
+        return score_entry(cell.scores, shortfalls, normalized=True)
 
-    rows: list[Cells] = [
+    rows: list[TableRow] = [
         [t, *(entry(m, t) for m in methods)] for t in _tasks(study, methods)
     ]
     header = ["task", *(study.label(method, utd=False) for method in methods)]
-    notes = notes_of(study, *bases_note(study, methods), NORMALISED, INTERVALS)
-    title = f"Normalised scores at {_at(utd)}"
-    return table_of(f"normalised_{_stem(utd)}", title, header, rows, notes)
+    notes = table_notes(study, *_bases_note(study, methods), NORMALIZED, INTERVALS)
+    title = f"Normalised scores at {_utd_title(utd)}"
+    return make_table(f"normalised_{_file_suffix(utd)}", title, header, rows, notes)
 
 
-def _score(study: Study, method: Method, task: str) -> Entry:
+def _raw_entry(study: Study, method: Method, task: str) -> Entry:
     cell = study.cell(method, task)
     if cell is None:
-        return NONE
-    return score_entry(cell.scores, unsaid(cell.shortfalls, study.shared))
+        return EMPTY
+    shortfalls = without_shared(cell.shortfalls, study.shared_overrides)
+    return score_entry(cell.scores, shortfalls)
 
 
 def _tasks(study: Study, methods: Sequence[Method]) -> Iterable[str]:
     return [t for t in study.tasks if any(study.cell(m, t) for m in methods)]
 
 
-def _changes(study: Study, method: Method) -> str:
-    own = [d for d in method.departures if d not in study.shared]
-    return "; ".join(own) or "none"
+def _settings_text(study: Study, method: Method) -> str:
+    overrides = [o for o in method.overrides if o not in study.shared_overrides]
+    texts = [*map(str, overrides)]
+    if len({m.precision for m in study.methods} - {""}) > 1:
+        texts.append(f"precision={method.precision}")
+    texts += [f"run {method.run}"] if method.run else []
+    return "; ".join(texts) or "none"
 
 
-def _at(utd: int | None) -> str:
-    return "a UTD that is not known" if utd is None else f"UTD {utd}"
+def _utd_title(utd: int | None) -> str:
+    return "an unknown UTD" if utd is None else f"UTD {utd}"
 
 
-def _stem(utd: int | None) -> str:
+def _file_suffix(utd: int | None) -> str:
     return "utd_unknown" if utd is None else f"utd{utd}"
 
 
-def score_note(study: Study) -> str:
-    """What a score is, and of what it is where there are too few evaluations for it."""
-    said = f"A score is the mean of a seed's last {LAST} evaluations"
-    points = [seed.points for cell in study.cells for seed in cell.seeds]
-    if any(0 < count < LAST for count in points):
-        said += f"; where there are fewer, {UNTRAINED}"
-    return f"{said}."
-
-
-def notes_of(study: Study, *notes: str) -> list[str]:
-    """Notes of a table, and first what holds for all that is in it."""
-    if not study.shared:
-        return list(notes)
+def _run_row(study: Study, run: RunData) -> TableRow:
+    method = run.results.method
+    keys = run.results.members or [(r.env_name, r.seed) for r in run.results.rows]
+    steps = [row.env_step for row in run.results.rows]
+    steps += [member.env_steps for member in run.members]
     return [
-        f"All runs: {'; '.join(study.shared)}. None of them reproduces the paper.",
-        *notes,
+        run.name,
+        run.status,
+        study.label(method, utd=False),
+        format_utd(method),
+        ", ".join(run.tasks),
+        format_seeds(sorted({seed for _, seed in keys})),
+        f"{max(steps, default=0):,}",
+        "; ".join(_remarks(run)) or "none",
     ]
+
+
+def _remarks(run: RunData) -> Iterable[str]:
+    for member in run.members:
+        if member.stopped:
+            yield (
+                f"{member.name} stopped at environment step {member.env_steps:,}: "
+                f"{member.stopped}"
+            )
+        if member.collapses:
+            first = f"{member.collapses[0]:,}"
+            yield f"{member.name} first collapsed at environment step {first}"
+        if shortfall := run.results.truncated_logs.get((member.task, member.seed)):
+            yield f"{member.name} has {shortfall_text(shortfall)}"
+
+
+def _last_diagnostic(members: Iterable[MemberData], name: str) -> Entry:
+    """Return the mean over seeds of the last values of a diagnostic."""
+    values = [m.diagnostics[name].values[-1] for m in members if name in m.diagnostics]
+    return score_entry(np.array(values, dtype=np.float64))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from r2r2.report.charts import Axis, Chart, Line, Panel, Point
-from r2r2.report.summary import rounded
+from r2r2.report.tables import format_number
 
 TICK_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -415,7 +415,7 @@ def _draw_bar(area: PlotArea, line: Line, row: int) -> str:
             parts.append(f'<path class="whisker over" d="{outline}"/>')
             outer = max(end, b)
         x = max(outer, zero) + 7
-        parts.append(_text(x, middle, rounded(value), "tick middle"))
+        parts.append(_text(x, middle, format_number(value), "tick middle"))
     return "".join(parts)
 
 

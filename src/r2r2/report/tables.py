@@ -1,30 +1,38 @@
 """Tables as plain data, and as CSV, Markdown and LaTeX.
 
-A table holds what people read and the numbers behind it. Markdown and LaTeX show the
-texts, with notes below the table; CSV has a column for every number, to calculate with.
+An entry of a table holds its text and the numbers behind it. Markdown and LaTeX show
+the texts, with notes below the table; CSV has a column for every number.
 """
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from r2r2.report.completeness import describe
+from r2r2.stats.aggregates import mean_score
+from r2r2.stats.bootstrap import Interval
+from r2r2.stats.samples import Floats
+from r2r2.stats.scores import Shortfall
+from r2r2.stats.suites import SAMPLES, SEED, bootstrap_interval
 from r2r2.storage.files import atomic_write
 
-
-def markdown_text(text: str) -> str:
-    r"""Text that Markdown, and the HTML in it, leave as it is.
-
-    Example:
-        >>> print(markdown_text("a|b_c <script>"))
-        a\|b\_c &lt;script&gt;
-    """
-    plain = one_line(text).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", plain.replace(">", "&gt;"))
-
-
+INTERVALS = (
+    f"Intervals are 95 % percentile bootstrap intervals with {SAMPLES:,} resamples of "
+    f"seeds within tasks (generator seed {SEED}); a single seed has none."
+)
+DEVIATIONS = (
+    "± is the standard deviation over seeds (ddof 1). The CSV file also has 95 % "
+    "intervals of the mean."
+)
+LINE_LENGTH = 40  # characters; LaTeX breaks longer texts into lines
+TABLE_WIDTH = 85  # characters; wider LaTeX tables are scaled down
+SUPERSCRIPT = r"\textsuperscript{{{}}}"
 LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -34,7 +42,7 @@ LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    "[": "{[}",  # after the end of a row it would begin an option, and so would a star
+    "[": "{[}",  # after the end of a row, "[" and "*" would start an option
     "*": "{*}",
     "±": r"$\pm$",
     "µ": r"$\mu$",
@@ -42,50 +50,22 @@ LATEX = {
 }
 
 
-def latex_text(text: str) -> str:
-    r"""Text that any LaTeX sets as it is; what it has no letter for, by its number.
-
-    Example:
-        >>> print(latex_text("50 % of a_b & 3 ± 1"))
-        50 \% of a\_b \& 3 $\pm$ 1
-    """
-    return "".join(
-        LATEX.get(c, c if c.isascii() else f"{{[}}U+{ord(c):04X}]")
-        for c in one_line(text)
-    )
-
-
-def one_line(text: str) -> str:
-    """Text without line breaks and what else cannot be printed.
-
-    Example:
-        >>> one_line("a" + chr(10) + "b" + chr(27))
-        'a b?'
-    """
-    spaced = re.sub(r"\s+", " ", text)
-    return "".join(c if c.isprintable() else "?" for c in spaced)
-
-
-LINE = 40  # letters, beyond which LaTeX breaks a text into lines
-WIDE = 85  # letters, beyond which it makes a table smaller
-RAISED = r"\textsuperscript{{{}}}"
-
-
 class Entry(NamedTuple):
-    """One place of a table."""
+    """One entry of a table."""
 
     text: str
-    note: str = ""  # what must be known of it: what it lacks, say
-    numbers: Mapping[str, float] = {}  # by name, unrounded; NaN where there is none
+    note: str = ""  # footnote, for example its shortfalls
+    numbers: Mapping[str, float] = {}  # by name, not rounded; NaN where undefined
 
 
-Cells = Sequence[Entry | str]  # a row before it is in a table: texts, or entries
+EMPTY = Entry("-")
+TableRow = Sequence[Entry | str]
 
 
 class Table(NamedTuple):
     """Rows of entries under a header."""
 
-    name: str  # of its files, without the ending
+    name: str  # of its files, without extension
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
@@ -93,53 +73,151 @@ class Table(NamedTuple):
 
     @property
     def footnotes(self) -> tuple[str, ...]:
-        """The entries' notes, each once; a mark is its place, from 1."""
-        found = [entry.note for row in self.rows for entry in row if entry.note]
-        return tuple(dict.fromkeys(found))
+        """The notes of the entries, each once; they are numbered from 1."""
+        notes = [entry.note for row in self.rows for entry in row if entry.note]
+        return tuple(dict.fromkeys(notes))
 
 
-def table_of(
+class ScoreSummary(NamedTuple):
+    """Scores over seeds."""
+
+    mean: float
+    std: float  # ddof 1; NaN for one seed
+    low: float  # of the 95 % interval of the mean; NaN for one seed
+    high: float
+    seeds: int
+
+
+def make_table(
     name: str,
     title: str,
     header: Sequence[str],
-    rows: Iterable[Cells],
+    rows: Iterable[TableRow],
     notes: Sequence[str] = (),
 ) -> Table:
-    """A table, of texts and entries.
-
-    Example:
-        >>> table_of("a", "A", ["task", "score"], [["Hopper-v5", Entry("1.0")]]).rows
-        ((Entry(text='Hopper-v5', note='', numbers={}), Entry(text='1.0', note='', ...
-    """
-    whole = tuple(
-        tuple(Entry(one) if isinstance(one, str) else one for one in row)
+    """Return a table from rows of texts and entries."""
+    entries = tuple(
+        tuple(Entry(item) if isinstance(item, str) else item for item in row)
         for row in rows
     )
-    return Table(name, title, tuple(header), whole, tuple(notes))
+    return Table(name, title, tuple(header), entries, tuple(notes))
+
+
+def summarize(scores: Floats) -> ScoreSummary:
+    """Return mean, deviation and the interval of the mean of scores [seeds].
+
+    Example:
+        >>> summarize(np.array([9.0, 10.0, 11.0]))[:2]
+        (10.0, 1.0)
+    """
+    if not len(scores) or not np.isfinite(scores).all():
+        nan = math.nan
+        return ScoreSummary(nan, nan, nan, nan, len(scores))
+    ends = interval_ends(bootstrap_interval(mean_score, {"": scores}))
+    std = float(np.std(scores, ddof=1)) if len(scores) > 1 else math.nan
+    return ScoreSummary(float(scores.mean()), std, *ends, len(scores))
+
+
+def interval_ends(interval: Interval | None) -> tuple[float, float]:
+    """Return the ends of an interval as numbers; NaN without an interval."""
+    if interval is None:
+        return math.nan, math.nan
+    return float(interval.low), float(interval.high)
+
+
+def format_number(value: float, like: float | None = None) -> str:
+    """Return a number with the digits suited to its size, or to that of another.
+
+    Example:
+        >>> [format_number(x) for x in (3281.94, 12.345, 0.01234, -0.5, 0.0)]
+        ['3,281.9', '12.35', '0.0123', '-0.500', '0.00']
+        >>> format_number(12.345, like=3281.94), format_number(float("nan"))
+        ('12.3', 'nan')
+    """
+    size = abs(value if like is None else like)
+    if not math.isfinite(value) or not math.isfinite(size):
+        return str(value)
+    digits = 1 if size >= 100 else 2 if size >= 1 or not size else 3
+    if 0 < size < 0.1:
+        digits = 2 - math.floor(math.log10(size))
+    return f"{value:,.{min(digits, 9)}f}"
+
+
+def format_interval(
+    value: float, low: float, high: float, digits: int | None = None
+) -> str:
+    """Return a number with its interval, if it has one.
+
+    Example:
+        >>> format_interval(1.218, 1.1, 1.3, 2), format_interval(2.5, float("nan"), 1.0)
+        ('1.22 [1.10, 1.30]', '2.50')
+    """
+    texts = [
+        format_number(x, value) if digits is None else f"{x:.{digits}f}"
+        for x in (value, low, high)
+    ]
+    if math.isnan(low) or math.isnan(high):
+        return texts[0]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+
+
+def interval_entry(
+    value: float, low: float, high: float, note: str = "", digits: int | None = None
+) -> Entry:
+    """Return the entry of a number with its interval."""
+    numbers = {"value": value, "low": low, "high": high}
+    return Entry(format_interval(value, low, high, digits), note, numbers)
+
+
+def score_entry(
+    scores: Floats, shortfalls: Iterable[Shortfall] = (), normalized: bool = False
+) -> Entry:
+    """Return the entry of a cell's scores.
+
+    Args:
+        scores: of its seeds.
+        shortfalls: of the cell, for the note.
+        normalized: show two digits and the interval; else the deviation, as the paper.
+
+    Example:
+        >>> score_entry(np.array([9.0, 11.0])).text
+        '10.00 ± 1.41'
+    """
+    note = describe(shortfalls)
+    if not len(scores):
+        return Entry("-", note)
+    summary = summarize(scores)
+    if normalized:
+        text = format_interval(summary.mean, summary.low, summary.high, digits=2)
+    else:
+        text = format_number(summary.mean)
+        if summary.seeds > 1:
+            text += f" ± {format_number(summary.std, like=summary.mean)}"
+    return Entry(text, note, summary._asdict())
 
 
 def write_tables(tables: Iterable[Table], folder: Path) -> list[Path]:
-    """Writes each table as `NAME.csv`, `NAME.md` and `NAME.tex`."""
-    writers = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
-    found: list[Path] = []
+    """Write each table as `NAME.csv`, `NAME.md` and `NAME.tex`; return the paths."""
+    formats = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
+    paths: list[Path] = []
     for table in tables:
-        for ending, write in writers.items():
-            found.append(folder / f"{table.name}.{ending}")
-            atomic_write(found[-1], write(table))
-    return found
+        for extension, to_text in formats.items():
+            paths.append(folder / f"{table.name}.{extension}")
+            atomic_write(paths[-1], to_text(table))
+    return paths
 
 
 def to_csv(table: Table) -> str:
-    """A table as CSV: a column for each number, and one for notes where there are some.
+    """Return a table as CSV, with a column for each number and one for notes.
 
     Example:
         >>> score = Entry("1.3 [1.0, 1.6]", "2 of 5 seeds", {"mean": 1.25})
-        >>> print(to_csv(table_of("a", "A", ["task", "td7"], [["dog-run", score]])))
+        >>> print(to_csv(make_table("a", "A", ["task", "td7"], [["dog-run", score]])))
         task,td7: mean,td7: note
         dog-run,1.25,2 of 5 seeds
         <BLANKLINE>
     """
-    columns = [_columns(table, place) for place in range(len(table.header))]
+    columns = [_csv_columns(table, index) for index in range(len(table.header))]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(name for column in columns for name, _ in column)
@@ -150,23 +228,11 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    r"""A table as Markdown, under its title and above its notes.
-
-    Example:
-        >>> print(to_markdown(table_of("a", "A|B", ["x"], [[Entry("1", "few")]])))
-        ### A\|B
-        <BLANKLINE>
-        | x |
-        |---|
-        | 1<sup>1</sup> |
-        <BLANKLINE>
-        1. few
-        <BLANKLINE>
-    """
+    """Return a table as Markdown, with its title above and its notes below."""
     lines = [f"### {markdown_text(table.title)}", ""]
-    lines.append(_piped(markdown_text(name) for name in table.header))
+    lines.append(_markdown_row(markdown_text(name) for name in table.header))
     lines.append("|" + "---|" * len(table.header))
-    lines += map(_piped, _marked(table, markdown_text, "<sup>{}</sup>"))
+    lines += map(_markdown_row, _texts(table, markdown_text, "<sup>{}</sup>"))
     notes = map(markdown_text, table.footnotes)
     lines += ["", *(f"{mark}. {note}" for mark, note in enumerate(notes, start=1))]
     lines += ["", *(f"{markdown_text(note)}\n" for note in table.notes)]
@@ -174,81 +240,116 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""A table as LaTeX, which needs `\usepackage{booktabs,graphicx}` and nothing else.
+    r"""Return a table as LaTeX, which needs `\usepackage{booktabs,graphicx}`.
 
-    A wide one is made as narrow as the text.
+    A wide table is scaled down to the width of the text.
     """
-    kinds = "".join(_kind(table, place) for place in range(len(table.header)))
-    wide = sum(_width(table, place) for place in range(len(table.header))) > WIDE
+    columns = range(len(table.header))
+    alignment = "".join(_latex_column(table, index) for index in columns)
+    wide = sum(_column_width(table, index) for index in columns) > TABLE_WIDTH
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}[htbp]",
         r"\centering\footnotesize\setlength{\tabcolsep}{4pt}",
         rf"\caption{{{latex_text(table.title)}}}",
         *([r"\resizebox{\linewidth}{!}{%"] if wide else []),
-        rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}",
+        rf"\begin{{tabular}}{{@{{}}{alignment}@{{}}}}",
         r"\toprule",
-        _ampersands(latex_text(name) for name in table.header),
+        _latex_row(latex_text(name) for name in table.header),
         r"\midrule",
     ]
-    lines += map(_ampersands, _marked(table, latex_text, RAISED))
+    lines += map(_latex_row, _texts(table, latex_text, SUPERSCRIPT))
     lines += [r"\bottomrule", r"\end{tabular}" + ("}" if wide else "")]
     notes = map(latex_text, table.footnotes)
-    below = [RAISED.format(mark) + note for mark, note in enumerate(notes, start=1)]
+    below = [SUPERSCRIPT.format(mark) + note for mark, note in enumerate(notes, 1)]
     below += [latex_text(note) for note in table.notes]
     lines += [rf"\par\smallskip\raggedright {line}" for line in below]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def _marked(
-    table: Table, escaped: Callable[[str], str], mark: str
+def markdown_text(text: str) -> str:
+    r"""Return text escaped for Markdown and the HTML in it.
+
+    Example:
+        >>> print(markdown_text("a|b_c <script>"))
+        a\|b\_c &lt;script&gt;
+    """
+    plain = printable(text).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", plain.replace(">", "&gt;"))
+
+
+def latex_text(text: str) -> str:
+    r"""Return text escaped for any LaTeX, with unknown characters as code points.
+
+    Example:
+        >>> print(latex_text("50 % of a_b & 3 ± 1"))
+        50 \% of a\_b \& 3 $\pm$ 1
+    """
+    return "".join(
+        LATEX.get(c, c if c.isascii() else f"{{[}}U+{ord(c):04X}]")
+        for c in printable(text)
+    )
+
+
+def printable(text: str) -> str:
+    """Return text in one line, without characters that cannot be printed.
+
+    Example:
+        >>> printable("a" + chr(10) + "b" + chr(27))
+        'a b?'
+    """
+    spaced = re.sub(r"\s+", " ", text)
+    return "".join(c if c.isprintable() else "?" for c in spaced)
+
+
+def _texts(
+    table: Table, escape: Callable[[str], str], mark: str
 ) -> Iterable[list[str]]:
-    """The texts of each row, with marks that lead to the notes."""
-    marks = {note: place for place, note in enumerate(table.footnotes, start=1)}
+    """Yield the texts of each row, with marks of the footnotes."""
+    numbers = {note: number for number, note in enumerate(table.footnotes, start=1)}
     for row in table.rows:
         yield [
-            escaped(entry.text) + (mark.format(marks[entry.note]) if entry.note else "")
-            for entry in row
+            escape(e.text) + (mark.format(numbers[e.note]) if e.note else "")
+            for e in row
         ]
 
 
-def _columns(
-    table: Table, place: int
+def _csv_columns(
+    table: Table, index: int
 ) -> list[tuple[str, Callable[[Entry], float | str]]]:
-    """The columns of a CSV file that a column of a table becomes."""
-    name, entries = table.header[place], [row[place] for row in table.rows]
-    numbers = list(dict.fromkeys(key for entry in entries for key in entry.numbers))
-    if not numbers:
-        found: list[tuple[str, Callable[[Entry], float | str]]]
-        found = [(name, lambda entry: entry.text)]
-    else:
-        found = [(f"{name}: {key}", _number(key)) for key in numbers]
+    """Return the CSV columns for a column of a table: names and values of entries."""
+    name, entries = table.header[index], [row[index] for row in table.rows]
+    keys = list(dict.fromkeys(key for entry in entries for key in entry.numbers))
+    columns: list[tuple[str, Callable[[Entry], float | str]]]
+    columns = [(f"{name}: {key}", _number_getter(key)) for key in keys]
+    if not keys:
+        columns = [(name, lambda entry: entry.text)]
     if any(entry.note for entry in entries):
-        found.append((f"{name}: note", lambda entry: entry.note))
-    return found
+        columns.append((f"{name}: note", lambda entry: entry.note))
+    return columns
 
 
-def _number(key: str) -> Callable[[Entry], float | str]:
+def _number_getter(key: str) -> Callable[[Entry], float | str]:
     return lambda entry: entry.numbers.get(key, "")
 
 
-def _width(table: Table, place: int) -> int:
-    """Letters that a column takes, with the gap beside it."""
-    texts = [table.header[place], *(row[place].text for row in table.rows)]
-    return min(max(map(len, texts)), LINE) + 2
+def _column_width(table: Table, index: int) -> int:
+    """Return the characters that a column takes, including the gap beside it."""
+    texts = [table.header[index], *(row[index].text for row in table.rows)]
+    return min(max(map(len, texts)), LINE_LENGTH) + 2
 
 
-def _kind(table: Table, place: int) -> str:
-    """How LaTeX sets a column: long texts in lines, numbers to the right."""
-    entries = [row[place] for row in table.rows]
-    if any(len(entry.text) > LINE for entry in entries):
+def _latex_column(table: Table, index: int) -> str:
+    """Return the LaTeX alignment of a column: paragraphs, right or left."""
+    entries = [row[index] for row in table.rows]
+    if any(len(entry.text) > LINE_LENGTH for entry in entries):
         return r"p{0.4\linewidth}"
     return "r" if any(entry.numbers for entry in entries) else "l"
 
 
-def _piped(cells: Iterable[str]) -> str:
+def _markdown_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _ampersands(cells: Iterable[str]) -> str:
+def _latex_row(cells: Iterable[str]) -> str:
     return rf"{' & '.join(cells)} \\"

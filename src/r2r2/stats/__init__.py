@@ -1,1 +1,1 @@
-"""Statistics of scores, and the paper's numbers."""
+"""Scores, their statistics with bootstrap intervals, and the paper's numbers."""

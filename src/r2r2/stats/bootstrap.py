@@ -1,18 +1,18 @@
-"""Intervals by resampling: how much a statistic would vary with other runs.
+"""Percentile bootstrap intervals of statistics.
 
-The percentile bootstrap: draw as many scores as there are, with replacement, many
-times, and take quantiles of the statistic of what was drawn. Two ways to draw:
+Draw as many scores as there are, with replacement, many times, and take quantiles of
+the statistic of each draw. There are two ways to draw:
 
-- `stratified`: each task's runs among themselves. The tasks are what they are, and only
-  the seeds are a matter of chance. The default.
-- `pooled`: a task and then one of its runs, for every score anew, so that the choice of
-  tasks is a matter of chance too. The paper does not say how its intervals are made;
-  this way gives its widths and the other about half of them (`paper.py`). Only
-  intervals of this kind are to be set beside the paper's.
+- `stratified` (default): runs are drawn within each task. The tasks are fixed, and only
+  the seeds are random.
+- `pooled`: for every score a task is drawn, then one of its runs, so the choice of
+  tasks is random too. The paper does not say how its intervals are computed; this way
+  reproduces their widths, and the other about half of them (`paper.py`). Compare only
+  pooled intervals with the paper's.
 
-Few runs give intervals that are somewhat too narrow: with N runs per task, a stratified
-one of a mean is sqrt((N - 1) / N) as wide as it ought to be. On 11 tasks a 95 %
-interval then holds the truth in 91 % of cases with five runs, and in 80 % with two.
+With few runs the intervals are somewhat too narrow: with N runs per task, a stratified
+interval of a mean has sqrt((N - 1) / N) of the correct width. On 11 tasks, a 95 %
+interval then covers the true mean in 91 % of cases with five runs, in 80 % with two.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,20 +20,20 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from r2r2.config.errors import UserError
-from r2r2.stats.samples import Floats, Given, Ints, Sample, sample_of
+from r2r2.config.errors import UserError, invalid_value
+from r2r2.stats.samples import Floats, Ints, Sample, ScoresLike, as_sample
 
 Resampling = Literal["stratified", "pooled"]
 
 SAMPLES = 50_000
 LEVEL = 0.95
 
-# Scores drawn at a time, 8 MiB of them: memory stays small however many are asked for.
-AT_ONCE = 2**20
+# Scores drawn at a time (8 MiB): memory does not grow with the number of resamples.
+CHUNK_SCORES = 2**20
 
 
 class Interval(NamedTuple):
-    """Where a statistic lies, each end a number, or an array for a profile."""
+    """Ends of an interval, each a number, or an array for a profile."""
 
     low: Floats
     high: Floats
@@ -41,26 +41,26 @@ class Interval(NamedTuple):
 
 def interval(
     statistic: Callable[[Sample], Floats],
-    scores: Given,
+    scores: ScoresLike,
     rng: np.random.Generator,
     resampling: Resampling = "stratified",
     samples: int = SAMPLES,
     level: float = LEVEL,
 ) -> Interval:
-    """The percentile interval of a statistic of scores.
+    """Return the percentile interval of a statistic of scores.
 
     Args:
-        statistic: of `report.statistics`, or a function of a `Sample` that takes
-            leading axes, [..., runs of all tasks].
-        scores: an array [runs, tasks], or scores by task; of a `Sample` with leading
-            axes, such as the steps of curves, each has an interval, of the same draws.
+        statistic: a function of `r2r2.stats.aggregates`, or any function of a `Sample`
+            that accepts leading axes, [..., runs of all tasks].
+        scores: an array [runs, tasks], or scores by task; for a `Sample` with leading
+            axes, such as the steps of curves, one interval each, with the same draws.
         rng: the same state gives the same interval.
-        resampling: within tasks, or over all.
-        samples: how many times to draw.
-        level: how much of the resamples' statistics lies within.
+        resampling: draw within tasks, or over all tasks.
+        samples: number of resamples.
+        level: share of the resamples' statistics within the interval.
 
     Raises:
-        UserError: A task has one run only, among which nothing can be drawn.
+        UserError: A task has a single run, which cannot be resampled.
 
     Example:
         >>> from r2r2.stats.aggregates import mean_score
@@ -69,25 +69,25 @@ def interval(
         >>> round(float(low), 1), round(float(high), 1)
         (1.9, 3.1)
     """
-    sample = sample_of(scores)
+    sample = as_sample(scores)
     draws = [
-        statistic(_resampled(sample, rng, rows, resampling))
-        for rows in _chunks([sample], samples)
+        statistic(_resample(sample, rng, count, resampling))
+        for count in _chunk_sizes([sample], samples)
     ]
     return _quantiles(draws, level)
 
 
 def comparison_interval(
     statistic: Callable[[Sample, Sample], Floats],
-    ours: Given,
-    theirs: Given,
+    ours: ScoresLike,
+    theirs: ScoresLike,
     rng: np.random.Generator,
     samples: int = SAMPLES,
     level: float = LEVEL,
 ) -> Interval:
-    """The percentile interval of a statistic of two sets of scores.
+    """Return the percentile interval of a statistic of two sets of scores.
 
-    Either's runs are resampled within tasks, independently of the other's.
+    The runs of each set are resampled within tasks, independently of the other.
 
     Example:
         >>> from r2r2.stats.aggregates import probability_of_improvement
@@ -99,61 +99,57 @@ def comparison_interval(
         >>> round(float(low), 2), float(high)
         (0.56, 1.0)
     """
-    one, other = sample_of(ours), sample_of(theirs)
+    first, second = as_sample(ours), as_sample(theirs)
     draws = [
         statistic(
-            _resampled(one, rng, rows, "stratified"),
-            _resampled(other, rng, rows, "stratified"),
+            _resample(first, rng, count, "stratified"),
+            _resample(second, rng, count, "stratified"),
         )
-        for rows in _chunks([one, other], samples)
+        for count in _chunk_sizes([first, second], samples)
     ]
     return _quantiles(draws, level)
 
 
-def _chunks(drawn: Sequence[Sample], samples: int) -> Iterator[int]:
-    """How many resamples to draw at a time, `samples` in all."""
+def _chunk_sizes(drawn: Sequence[Sample], samples: int) -> Iterator[int]:
+    """Yield how many resamples to draw at a time, `samples` in all."""
     if samples < 1:
-        raise UserError(
-            f"samples is {samples}; allowed is a whole number of at least 1"
-        )
-    each = max(1, AT_ONCE // sum(sample.values.size for sample in drawn))
-    for start in range(0, samples, each):
-        yield min(each, samples - start)
+        raise invalid_value("samples", "an integer >= 1", samples)
+    chunk = max(1, CHUNK_SCORES // sum(sample.values.size for sample in drawn))
+    for start in range(0, samples, chunk):
+        yield min(chunk, samples - start)
 
 
-def _resampled(
-    sample: Sample, rng: np.random.Generator, rows: int, resampling: Resampling
+def _resample(
+    sample: Sample, rng: np.random.Generator, count: int, resampling: Resampling
 ) -> Sample:
     counts, starts = np.array(sample.counts), sample.starts
-    size = (rows, sample.values.shape[-1])
+    size = (count, sample.values.shape[-1])
     if resampling == "pooled":
         task = rng.integers(len(counts), size=size)
-        places = starts[task] + rng.integers(counts[task])
-        return Sample((), (size[1],), _drawn(sample, places))
+        indices = starts[task] + rng.integers(counts[task])
+        return Sample((), (size[1],), _take(sample, indices))
     if resampling != "stratified":
+        raise invalid_value("resampling", "'stratified' or 'pooled'", resampling)
+    single = [t for t, n in zip(sample.tasks, sample.counts, strict=True) if n < 2]
+    if single:
         raise UserError(
-            f"resampling is {resampling!r}; allowed are 'stratified' and 'pooled'"
+            f"scores of {', '.join(single)}: expected at least two runs per task for "
+            "stratified resampling, got 1; use resampling='pooled'"
         )
-    alone = [t for t, n in zip(sample.tasks, sample.counts, strict=True) if n < 2]
-    if alone:
-        raise UserError(
-            f"scores of {', '.join(alone)} are of one run, which cannot be resampled "
-            "within its task; allowed are two runs or more of each, or 'pooled'"
-        )
-    places = np.repeat(starts, counts) + rng.integers(
+    indices = np.repeat(starts, counts) + rng.integers(
         np.repeat(counts, counts), size=size
     )
-    return sample._replace(values=_drawn(sample, places))
+    return sample._replace(values=_take(sample, indices))
 
 
-def _drawn(sample: Sample, places: Ints) -> Floats:
-    """The scores at places [rows, runs], the rows before all other axes."""
-    return np.moveaxis(sample.values[..., places], -2, 0)
+def _take(sample: Sample, indices: Ints) -> Floats:
+    """Return the scores at indices [count, runs], with the count as leading axis."""
+    return np.moveaxis(sample.values[..., indices], -2, 0)
 
 
 def _quantiles(draws: Sequence[Floats], level: float) -> Interval:
     if not 0 < level < 1:
-        raise UserError(f"level is {level}; allowed is a number between 0 and 1")
+        raise invalid_value("level", "a number between 0 and 1", level)
     ends = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(np.concatenate(draws), ends, axis=0)
     return Interval(low, high)

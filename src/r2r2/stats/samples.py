@@ -1,4 +1,4 @@
-"""Scores of runs on tasks, as every statistic takes them."""
+"""Scores of runs on tasks, in the form that every statistic takes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,55 +15,55 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 class Sample(NamedTuple):
     """Scores of all runs, one task after the other; tasks may differ in runs.
 
-    Leading axes of `values` hold resamples, so that a statistic of one sample and of
-    thousands is the same function.
+    Leading axes of `values` hold resamples, so the same function computes a statistic
+    of one sample and of thousands.
 
     Example:
-        >>> one = sample_of({"Hopper-v5": [1.0, 2.0, 3.0], "dog-run": [5.0]})
-        >>> one.counts, one.part(1)
+        >>> sample = as_sample({"Hopper-v5": [1.0, 2.0, 3.0], "dog-run": [5.0]})
+        >>> sample.counts, sample.task_scores(1)
         ((3, 1), array([5.]))
     """
 
-    tasks: tuple[str, ...]  # none where resampling has mixed them
+    tasks: tuple[str, ...]  # empty where pooled resampling has mixed them
     counts: tuple[int, ...]  # runs of each task
     values: Floats  # [..., runs of all tasks]
 
     @property
     def starts(self) -> Ints:
-        """Where each task's scores begin, [tasks]."""
+        """Index of the first score of each task, [tasks]."""
         return np.cumsum([0, *self.counts[:-1]], dtype=np.int64)
 
     @property
     def weights(self) -> Floats:
-        """What each score counts, [runs of all tasks]; they sum to 1.
+        """Weight of each score, [runs of all tasks]; they sum to 1.
 
-        Tasks count the same however many runs they have.
+        Every task has the same weight, however many runs it has.
         """
         counts = np.array(self.counts)
         return np.repeat(1 / (counts * len(counts)), counts)
 
-    def part(self, place: int) -> Floats:
-        """The scores of one task, [..., runs]."""
-        start = self.starts[place]
-        return self.values[..., start : start + self.counts[place]]
+    def task_scores(self, index: int) -> Floats:
+        """Return the scores of one task, [..., runs]."""
+        start = self.starts[index]
+        return self.values[..., start : start + self.counts[index]]
 
 
-Given = Sample | Mapping[str, ArrayLike] | ArrayLike
+ScoresLike = Sample | Mapping[str, ArrayLike] | ArrayLike
 
 
-def sample_of(scores: Given) -> Sample:
-    """Scores as a sample.
+def as_sample(scores: ScoresLike) -> Sample:
+    """Return scores as a sample.
 
     Args:
-        scores: an array [runs, tasks], or by task the scores of its runs, of which
-            tasks may have different numbers.
+        scores: an array [runs, tasks], or the scores of each task's runs by task;
+            tasks may have different numbers of runs.
 
     Raises:
-        UserError: A task has no score, or a score is not a finite number. A run that
-            failed is nobody's to leave out silently.
+        UserError: A task has no score, or a score is not finite. Failed runs must be
+            dropped explicitly by the caller.
 
     Example:
-        >>> sample_of([[1.0, 2.0], [3.0, 4.0]]).values
+        >>> as_sample([[1.0, 2.0], [3.0, 4.0]]).values
         array([1., 3., 2., 4.])
     """
     if isinstance(scores, Sample):
@@ -72,102 +72,101 @@ def sample_of(scores: Given) -> Sample:
         table = np.asarray(scores, dtype=np.float64)
         if table.ndim != 2:
             raise UserError(
-                f"scores have shape {table.shape}; allowed is [runs, tasks]"
+                f"scores: expected shape (runs, tasks), got shape {table.shape}"
             )
         scores = {str(task): column for task, column in enumerate(table.T)}
     if not scores:
-        raise UserError("scores are of no task; allowed is one task or more")
-    parts = [_checked(task, part) for task, part in scores.items()]
+        raise UserError("scores: expected at least one task, got none")
+    parts = [_as_task_scores(task, part) for task, part in scores.items()]
     counts = tuple(map(len, parts))
     return Sample(tuple(scores), counts, np.concatenate(parts))
 
 
-def _checked(task: str, scores: ArrayLike) -> Floats:
-    part = np.asarray(scores, dtype=np.float64)
-    if part.ndim != 1 or not len(part):
+def _as_task_scores(task: str, scores: ArrayLike) -> Floats:
+    array = np.asarray(scores, dtype=np.float64)
+    if array.ndim != 1 or not len(array):
         raise UserError(
-            f"scores of {task!r} have shape {part.shape}; allowed is one score or more "
-            "in a row"
+            f"scores of {task!r}: expected a row of at least one score, got shape "
+            f"{array.shape}"
         )
-    if not np.isfinite(part).all():
-        bad = part[~np.isfinite(part)][0]
+    if not np.isfinite(array).all():
+        value = array[~np.isfinite(array)][0]
         raise UserError(
-            f"scores of {task!r} hold {bad}; allowed are finite numbers: give such a "
-            "run a score, or leave it out yourself and say so"
+            f"scores of {task!r}: expected finite numbers, got {value}; assign the run "
+            "a score, or drop it explicitly"
         )
-    return part
+    return array
 
 
 def to_rliable(
     scores: Mapping[str, Mapping[str, ArrayLike]],
 ) -> dict[str, Floats]:
-    """Scores by algorithm and task in rliable's shape: [runs, tasks] by algorithm.
+    """Convert scores by algorithm and task to rliable's arrays [runs, tasks].
 
-    Tasks are in the first algorithm's order. rliable itself is not needed.
+    Tasks are in the first algorithm's order. rliable itself is not required.
 
     Raises:
-        UserError: Algorithms differ in their tasks, or tasks in their runs, for which
-            that shape has no room.
+        UserError: Algorithms differ in their tasks, or tasks in their numbers of runs,
+            which rliable's arrays cannot express.
 
     Example:
         >>> to_rliable({"td7": {"Hopper-v5": [1.0, 2.0], "dog-run": [3.0, 4.0]}})
         {'td7': array([[1., 3.],
                [2., 4.]])}
     """
-    found: dict[str, Floats] = {}
+    arrays: dict[str, Floats] = {}
     tasks: tuple[str, ...] = ()
     for algorithm, by_task in scores.items():
         tasks = tasks or tuple(by_task)
         check_same_tasks(tasks, tuple(by_task), algorithm)
-        sample = sample_of({task: by_task[task] for task in tasks})
+        sample = as_sample({task: by_task[task] for task in tasks})
         if len(set(sample.counts)) > 1:
             counts = dict(zip(sample.tasks, sample.counts, strict=True))
             raise UserError(
-                f"scores of {algorithm!r} are uneven, runs by task {counts}; allowed "
-                "in rliable's shape is the same number for every task"
+                f"scores of {algorithm!r}: expected the same number of runs for every "
+                f"task, as rliable does, got {counts}"
             )
-        found[algorithm] = sample.values.reshape(len(tasks), -1).T
-    return found
+        arrays[algorithm] = sample.values.reshape(len(tasks), -1).T
+    return arrays
 
 
 def from_rliable(
     scores: Mapping[str, ArrayLike], tasks: Sequence[str]
 ) -> dict[str, dict[str, Floats]]:
-    """Scores in rliable's shape, [runs, tasks] by algorithm, by algorithm and task.
+    """Convert rliable's arrays [runs, tasks] to scores by algorithm and task.
 
-    Algorithms may differ in runs.
+    Algorithms may differ in their numbers of runs.
 
     Raises:
-        UserError: An array has not one column per task, or holds a number that is not
-            finite.
+        UserError: An array does not have one column per task, or has a score that is
+            not finite.
 
     Example:
         >>> from_rliable({"td7": [[1.0, 3.0], [2.0, 4.0]]}, ["Hopper-v5", "dog-run"])
         {'td7': {'Hopper-v5': array([1., 2.]), 'dog-run': array([3., 4.])}}
     """
-    found: dict[str, dict[str, Floats]] = {}
-    for algorithm, given in scores.items():
-        sample = sample_of(given)
+    by_algorithm: dict[str, dict[str, Floats]] = {}
+    for algorithm, array in scores.items():
+        sample = as_sample(array)
         if len(sample.counts) != len(tasks):
             raise UserError(
-                f"scores of {algorithm!r} have {len(sample.counts)} columns; allowed "
-                f"is one for each of the {len(tasks)} tasks"
+                f"scores of {algorithm!r}: expected one column for each of the "
+                f"{len(tasks)} tasks, got {len(sample.counts)}"
             )
-        found[algorithm] = {task: sample.part(t) for t, task in enumerate(tasks)}
-    return found
+        by_algorithm[algorithm] = {
+            task: sample.task_scores(index) for index, task in enumerate(tasks)
+        }
+    return by_algorithm
 
 
-def check_same_tasks(ours: Sequence[str], theirs: Sequence[str], whose: str) -> None:
-    """Refuses to compare scores whose tasks differ, and says in which.
-
-    Example:
-        >>> check_same_tasks(["a", "b"], ["b", "a"], "td7")
-    """
-    missing, surplus = set(ours) - set(theirs), set(theirs) - set(ours)
-    if missing or surplus:
-        parts = {"lack": missing, "have besides": surplus}
-        said = [f"{verb} {', '.join(sorted(x))}" for verb, x in parts.items() if x]
+def check_same_tasks(ours: Sequence[str], theirs: Sequence[str], name: str) -> None:
+    """Raise a `UserError` unless two sets of scores, the second `name`'s, match."""
+    differences = {
+        "missing": set(ours) - set(theirs),
+        "unexpected": set(theirs) - set(ours),
+    }
+    texts = [f"{x} {', '.join(sorted(y))}" for x, y in differences.items() if y]
+    if texts:
         raise UserError(
-            f"scores of {whose} {' and '.join(said)}; allowed are the same tasks for "
-            "all that is compared"
+            f"scores of {name}: expected the same tasks, got {' and '.join(texts)}"
         )

@@ -1,13 +1,14 @@
-"""From points of learning curves to scores, and what each of them lacks.
+"""Scores of seeds from the points of learning curves, and what each cell lacks.
 
 The score of a seed is the mean of its last 10 points. A cell is one method on one task.
-It is the paper's only with the paper's settings, five seeds or more, all of them at the
-paper's last step with its 50 points; a cell with less says so in `shortfalls`, keeps
-its scores, and is not `complete`. Nothing is left out because it is uneven.
+It reproduces the paper's cell only with the paper's settings and at least five seeds
+that all reach the paper's last step with 50 points. Everything else is a `Shortfall` of
+the cell, which keeps its scores but is not `complete`. No seed is ever dropped.
 """
 
+import enum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,55 +20,130 @@ from r2r2.stats.samples import Floats
 from r2r2.storage.evaluations import Row
 
 METRIC = "return"
-LAST = 10  # points that a score is the mean of
+SCORE_POINTS = 10  # points that a score is the mean of
 POINTS = 50
-DECISIONS = 500_000
+DECISION_STEPS = 500_000
 ACTION_REPEAT = {"gym-mujoco": 1, "dmc-hard": 2}
 
-# Fields in which a run may differ and still be the paper's: who, where and how often,
-# two readings of its evaluation, and what no result depends on.
-FREE = {
+# Fields that do not make a run differ from the paper: its identity, two readings of its
+# evaluation protocol, how updates are computed (`Method` holds the precision), and
+# fields without influence on results.
+NEUTRAL_FIELDS = {
     "agent.name",
     "env",
     "seeds",
     "utd",
     "eval_average",
     "log_every",
+    "precision",
+    "compute.fast",
     *NON_RESULT_FIELDS,
 }
 
+MemberKey = tuple[str, int]  # task and seed
 
-class Method(NamedTuple):
-    """What is compared: an agent at a UTD, and how its settings differ from its own.
+
+class Override(NamedTuple):
+    """A setting that differs from its agent's default.
 
     Example:
-        >>> str(Method("td7", 20, ("warmup is 5",)))
-        'td7, UTD 20, warmup is 5'
+        >>> str(Override("warmup", "5", "25000"))
+        'warmup=5 (default 25000)'
     """
 
-    agent: str  # or any name, for results whose settings are not known
-    utd: int | None = None  # None: settings not known
-    departures: tuple[str, ...] = ()
+    field: str
+    value: str
+    default: str
+
+    def __str__(self) -> str:
+        return f"{self.brief} (default {self.default})"
+
+    @property
+    def brief(self) -> str:
+        """The field and its value."""
+        return f"{self.field}={self.value}"
+
+
+class Method(NamedTuple):
+    """The unit of comparison: an agent with its UTD and settings.
+
+    Example:
+        >>> str(Method("td7", 20, (Override("warmup", "5", "25000"),)))
+        'td7, UTD 20, warmup=5 (default 25000)'
+    """
+
+    agent: str  # any name for results of a file
+    utd: int | None = None  # None: unknown
+    overrides: tuple[Override, ...] = ()
+    precision: str = ""  # effective precision of matrix products; empty: unknown
+    file: str = ""  # file of results, whose settings are unknown
+    run: str = ""  # run that disagrees with another one of the same settings
 
     def __str__(self) -> str:
         utd = [] if self.utd is None else [f"UTD {self.utd}"]
-        return ", ".join([self.agent, *utd, *self.departures])
+        settings = [*map(str, self.overrides)]
+        settings += [f"precision={self.precision}"] if self.precision else []
+        settings += [f"from {self.file}"] if self.file else []
+        settings += [f"run {self.run}"] if self.run else []
+        return ", ".join([self.agent, *utd, *settings])
+
+    @property
+    def settings(self) -> tuple[object, ...]:
+        """Everything but the agent and the UTD."""
+        return self[2:]
+
+    @property
+    def deviation_count(self) -> int:
+        """Number of known ways in which it differs from its agent's defaults."""
+        return len(self.overrides) + bool(self.file) + bool(self.run)
+
+
+class ShortfallKind(enum.Enum):
+    """Ways in which scores fail to reproduce the paper's."""
+
+    UNKNOWN_SETTINGS = enum.auto()  # of results from `got`
+    NOT_IN_PAPER = enum.auto()  # cell `got`, a `paper.CellKey`
+    OVERRIDE = enum.auto()  # `got`
+    SEPARATE_RUN = enum.auto()  # run `got` disagrees with another of its settings
+    FEW_SEEDS = enum.auto()
+    MISSING = enum.auto()  # the method was not run on the task
+    NO_BASE = enum.auto()  # method `got`
+    UNUSABLE_BASE = enum.auto()  # its mean score is `got`
+    # Of one seed:
+    NO_EVALUATION = enum.auto()
+    ENV_STEPS = enum.auto()
+    POINTS = enum.auto()
+    NOT_FINITE = enum.auto()  # its score is `got`
+    TRUNCATED_LOG = enum.auto()  # ends at environment step `got` of `expected`
+
+
+class Shortfall(NamedTuple):
+    """One way in which scores fail to reproduce the paper's.
+
+    `report/completeness.py` turns it into text.
+    """
+
+    kind: ShortfallKind
+    got: object = None
+    expected: int | None = None
+    seed: int | None = None  # None: of all seeds
+    of_base: bool = False  # whether the base agent has it
 
 
 class Results(NamedTuple):
-    """What one run, or one file, has found."""
+    """The evaluations of one run, or of one method of a file."""
 
     method: Method
     rows: Sequence[Row]
-    members: tuple[tuple[str, int], ...] = ()  # tasks and seeds that are to be there
-    lacks: Mapping[tuple[str, int], str] = {}  # what else some of these lack
+    members: tuple[MemberKey, ...] = ()  # all that should have evaluations
+    truncated_logs: Mapping[MemberKey, Shortfall] = {}
 
 
 class SeedScore(NamedTuple):
-    """The score of one seed, and of how much of a curve it is."""
+    """The score of one seed, and the extent of its curve."""
 
     seed: int
-    score: float  # NaN without any point
+    score: float  # NaN without points
     points: int
     env_steps: int  # at the last point
 
@@ -78,109 +154,104 @@ class Cell(NamedTuple):
     method: Method
     task: str
     seeds: tuple[SeedScore, ...]
-    shortfalls: tuple[str, ...]  # what it lacks to be the paper's; none if complete
+    shortfalls: tuple[Shortfall, ...]
 
     @property
     def complete(self) -> bool:
-        """Whether it may be set beside the paper's as a reproduction."""
+        """Whether it may be compared with the paper's cell as a reproduction."""
         return not self.shortfalls
 
     @property
     def scores(self) -> Floats:
-        """The seeds' scores, [seeds]; of those that have one."""
-        found = [seed.score for seed in self.seeds if seed.points]
-        return np.array(found, dtype=np.float64)
+        """The scores of all seeds that have one, [seeds]."""
+        scores = [seed.score for seed in self.seeds if seed.points]
+        return np.array(scores, dtype=np.float64)
 
 
-def results_of(config: RunConfig, default: RunConfig, rows: Sequence[Row]) -> Results:
-    """The results of a run whose settings are known.
+def run_results(
+    config: RunConfig, default: RunConfig, rows: Sequence[Row], precision: str = ""
+) -> Results:
+    """Return the results of a run whose settings are known.
 
     Args:
-        config: the run's, settled.
-        default: that of its agent with nothing changed, settled on the same task.
-        rows: its evaluations.
+        config: the run's config, with task defaults applied.
+        default: the default config of its agent on the same task.
+        rows: evaluations of the run.
+        precision: effective precision of the run; empty if unknown.
 
     Example:
         >>> config = RunConfig(env=("Hopper-v5",), utd=20, warmup=5)
-        >>> results_of(config, RunConfig(), []).method
-        Method(agent='td7', utd=20, departures=('warmup is 5, not 25000',))
+        >>> str(run_results(config, RunConfig(), []).method)
+        'td7, UTD 20, warmup=5 (default 25000)'
     """
-    usual: dict[str, Any] = changed_fields(default, config)
-    changed = changed_fields(config, default)
-    departures = [
-        f"{path.removeprefix('agent.')} is {value}, not {usual[path]}"
-        for path, value in changed.items()
-        if path not in FREE
-    ]
-    method = Method(config.agent.name, config.utd, tuple(departures))
+    defaults = changed_fields(default, config)
+    overrides = tuple(
+        Override(path.removeprefix("agent."), str(value), str(defaults[path]))
+        for path, value in changed_fields(config, default).items()
+        if path not in NEUTRAL_FIELDS
+    )
+    method = Method(config.agent.name, config.utd, overrides, precision)
     members = tuple((task, seed) for task in config.env for seed in config.seeds)
     return Results(method, rows, members)
 
 
-def cells_of(results: Iterable[Results]) -> list[Cell]:
-    """One cell for each method and task, in the order in which they first appear.
+def make_cells(results: Iterable[Results]) -> list[Cell]:
+    """Return one cell per method and task, in the order of first appearance.
 
-    Seeds of several runs of the same method come together in one cell.
+    Seeds of several runs of the same method are combined in one cell.
 
     Raises:
-        UserError: Results of one method disagree on what the same seed has reached.
+        UserError: Results of one method have different returns for the same point.
 
     Example:
         >>> rows = [Row("x", "Hopper-v5", 0, "return", n, float(n)) for n in range(20)]
-        >>> (cell,) = cells_of([Results(Method("td7"), rows)])
+        >>> (cell,) = make_cells([Results(Method("td7"), rows)])
         >>> cell.scores, cell.complete
         (array([14.5]), False)
     """
-    found: dict[tuple[Method, str], dict[int, dict[int, float]]] = {}
-    others: dict[tuple[Method, str], dict[int, str]] = {}
-    for one in results:
-        for (task, seed), lack in one.lacks.items():
-            others.setdefault((one.method, task), {})[seed] = lack
-        for task, seed in one.members:
-            found.setdefault((one.method, task), {}).setdefault(seed, {})
-        for row in one.rows:
+    points: dict[tuple[Method, str], dict[int, dict[int, float]]] = {}
+    logs: dict[tuple[Method, str], dict[int, Shortfall]] = {}
+    for result in results:
+        for (task, seed), shortfall in result.truncated_logs.items():
+            logs.setdefault((result.method, task), {})[seed] = shortfall
+        for task, seed in result.members:
+            points.setdefault((result.method, task), {}).setdefault(seed, {})
+        for row in result.rows:
             if row.metric == METRIC:
-                by_seed = found.setdefault((one.method, row.env_name), {})
-                _add(by_seed.setdefault(row.seed, {}), row, one.method)
+                by_seed = points.setdefault((result.method, row.env_name), {})
+                _add_point(by_seed.setdefault(row.seed, {}), row, result.method)
     return [
-        _cell(*which, by_seed, others.get(which, {}))
-        for which, by_seed in found.items()
+        _make_cell(*key, by_seed, logs.get(key, {})) for key, by_seed in points.items()
     ]
 
 
-def agree(one: float, other: float) -> bool:
-    """Whether two numbers are the same, NaN and NaN included.
-
-    Example:
-        >>> agree(1.5, 1.5), agree(float("nan"), float("nan")), agree(1.5, float("nan"))
-        (True, True, False)
-    """
+def same_value(one: float, other: float) -> bool:
+    """Return whether two numbers are equal, where NaN equals NaN."""
     return bool(np.array_equal(one, other, equal_nan=True))
 
 
-def _add(points: dict[int, float], row: Row, method: Method) -> None:
-    there = points.setdefault(row.env_step, row.value)
-    if not agree(there, row.value):  # the same run given twice is no contradiction
+def _add_point(points: dict[int, float], row: Row, method: Method) -> None:
+    value = points.setdefault(row.env_step, row.value)
+    if not same_value(value, row.value):
         raise UserError(
-            f"seed {row.seed} of {method} on {row.env_name} has two returns at "
-            f"env_step {row.env_step}, {there} and {row.value}; allowed is one"
+            f"seed {row.seed} of {method} on {row.env_name}: expected one return at "
+            f"env_step {row.env_step}, got {value} and {row.value}"
         )
 
 
-def _cell(
+def _make_cell(
     method: Method,
     task: str,
     by_seed: Mapping[int, Mapping[int, float]],
-    others: Mapping[int, str],
+    logs: Mapping[int, Shortfall],
 ) -> Cell:
     seeds = tuple(_seed_score(*item) for item in sorted(by_seed.items()))
-    shortfalls = [*_unlike_the_papers(method, task)]
+    shortfalls = [*_method_shortfalls(method, task)]
     if len(seeds) < paper.SEEDS:
-        shortfalls.append(f"{len(seeds)} of {paper.SEEDS} seeds")
+        shortfalls.append(Shortfall(ShortfallKind.FEW_SEEDS, len(seeds), paper.SEEDS))
     for seed in seeds:
-        lacks = [*_seed_lacks(seed, task)]
-        lacks += [others[seed.seed]] if seed.seed in others else []
-        shortfalls += [f"seed {seed.seed} has {lack}" for lack in lacks]
+        shortfalls += _seed_shortfalls(seed, task)
+        shortfalls += [logs[seed.seed]] if seed.seed in logs else []
     return Cell(method, task, seeds, tuple(shortfalls))
 
 
@@ -188,27 +259,33 @@ def _seed_score(seed: int, points: Mapping[int, float]) -> SeedScore:
     if not points:
         return SeedScore(seed, float("nan"), 0, 0)
     values = [points[step] for step in sorted(points)]
-    score = float(np.mean(values[-LAST:]))
+    score = float(np.mean(values[-SCORE_POINTS:]))
     return SeedScore(seed, score, len(points), max(points))
 
 
-def _unlike_the_papers(method: Method, task: str) -> Iterable[str]:
-    if method.utd is None:
-        yield "settings are not known"
-    elif paper.Which(task, method.agent, method.utd) not in paper.raw_scores():
-        yield f"the paper has no {method.agent} at UTD {method.utd} on {task}"
-    yield from method.departures
+def _method_shortfalls(method: Method, task: str) -> Iterable[Shortfall]:
+    if method.utd is None or method.file:
+        source = method.file or "an unknown source"
+        yield Shortfall(ShortfallKind.UNKNOWN_SETTINGS, source)
+    if method.utd is not None:
+        key = paper.CellKey(task, method.agent, method.utd)
+        if key not in paper.raw_scores():
+            yield Shortfall(ShortfallKind.NOT_IN_PAPER, key)
+    for override in method.overrides:
+        yield Shortfall(ShortfallKind.OVERRIDE, override)
+    if method.run:
+        yield Shortfall(ShortfallKind.SEPARATE_RUN, method.run)
 
 
-def _seed_lacks(seed: SeedScore, task: str) -> Iterable[str]:
+def _seed_shortfalls(seed: SeedScore, task: str) -> Iterable[Shortfall]:
     if not seed.points:
-        yield "no evaluation"
+        yield Shortfall(ShortfallKind.NO_EVALUATION, seed=seed.seed)
         return
-    suite = paper.suite_of(task)
-    steps = DECISIONS * ACTION_REPEAT[suite] if suite else None
+    suite = paper.find_suite(task)
+    steps = DECISION_STEPS * ACTION_REPEAT[suite] if suite else None
     if steps not in (seed.env_steps, None):
-        yield f"{seed.env_steps:,} environment steps, not {steps:,}"
+        yield Shortfall(ShortfallKind.ENV_STEPS, seed.env_steps, steps, seed.seed)
     if seed.points != POINTS:
-        yield f"{seed.points} points, not {POINTS}"
+        yield Shortfall(ShortfallKind.POINTS, seed.points, POINTS, seed.seed)
     if not np.isfinite(seed.score):
-        yield f"a score of {seed.score}"
+        yield Shortfall(ShortfallKind.NOT_FINITE, str(seed.score), seed=seed.seed)

@@ -1,148 +1,240 @@
-"""Statistics of each method over suites of tasks, with intervals or why there are none.
+"""Normalized scores, and their statistics over suites of tasks.
 
-A suite is shown where the study has any of its tasks. Statistics are over all of its
-tasks or not at all: those of fewer tasks would be another suite's.
+A suite is shown if the study has any of its tasks. Statistics are over all tasks of a
+suite or not computed: over fewer tasks they would describe another suite.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from r2r2.config.errors import UserError
 from r2r2.stats import paper
 from r2r2.stats.aggregates import iqm, mean_score, median_score, optimality_gap
 from r2r2.stats.bootstrap import Interval, Resampling, interval
-from r2r2.stats.normalization import Normalised
-from r2r2.stats.samples import Floats, Given
-from r2r2.stats.scores import Method
+from r2r2.stats.samples import Floats, ScoresLike
+from r2r2.stats.scores import Cell, Method, Shortfall, ShortfallKind
 
 SEED = 0  # of every generator of a report: the same runs give the same report
-SAMPLES = 10_000  # per interval: its ends are sure to 1 % of its width
-HERE = "this report"  # the suite of all tasks of a study
+SAMPLES = 10_000  # per interval: its ends are accurate to 1 % of its width
+THIS_REPORT = "this report"  # the suite of all tasks of a study
 
-STATISTICS: dict[str, Callable[[Given], Floats]] = {
+STATISTICS: dict[str, Callable[[ScoresLike], Floats]] = {
     "mean": mean_score,
     "iqm": iqm,
     "median": median_score,
     "optimality gap": optimality_gap,
 }
-MIXABLE = ("mean", "iqm", "optimality gap")  # which have a meaning over mixed tasks
+POOLED_STATISTICS = ("mean", "iqm", "optimality gap")  # defined for mixed tasks
 
 
-class Estimate(NamedTuple):
-    """A statistic with its 95 % intervals, where there are some."""
+class NormalizedCell(NamedTuple):
+    """A cell relative to its base on the same task."""
 
-    value: float
-    stratified: Interval | None  # resampled within tasks
-    pooled: Interval | None  # over all scores, as the paper's seem to be
-
-
-class SuiteResult(NamedTuple):
-    """One method on one suite, in normalised scores."""
-
-    suite: str  # one of the paper's, its `ALL`, or `HERE`
-    tasks: tuple[str, ...]
-    method: Method
-    scores: Mapping[str, Floats]  # by task; of those that have some
-    estimates: Mapping[str, Estimate]  # by statistic; none where a task is missing
-    shortfalls: tuple[str, ...]  # each with its task
+    cell: Cell
+    base: Cell | None  # None where it is missing
+    scores: Floats  # [seeds]; empty where they cannot be normalized
+    shortfalls: tuple[Shortfall, ...]  # of the cell and of its base
 
     @property
     def complete(self) -> bool:
-        """Whether it may be set beside the paper's as a reproduction."""
+        """Whether it may be compared with the paper's cell as a reproduction."""
         return not self.shortfalls
 
 
+class Estimate(NamedTuple):
+    """A statistic with its 95 % intervals, None where there are none."""
+
+    value: float
+    stratified: Interval | None  # resampled within tasks
+    pooled: Interval | None  # over all scores, as the paper's appear to be
+
+
+class SuiteResult(NamedTuple):
+    """One method on one suite, in normalized scores."""
+
+    suite: str  # one of the paper's, its `ALL`, or `THIS_REPORT`
+    tasks: tuple[str, ...]
+    method: Method
+    scores: Mapping[str, Floats]  # by task, where there are any
+    estimates: Mapping[str, Estimate]  # by statistic; empty if a task has no scores
+    shortfalls: Mapping[str, tuple[Shortfall, ...]]  # by task, where there are any
+
+    @property
+    def complete(self) -> bool:
+        """Whether it may be compared with the paper's as a reproduction."""
+        return not self.shortfalls
+
+    @property
+    def missing_tasks(self) -> tuple[str, ...]:
+        """The tasks that the method was not run on."""
+        missing = (Shortfall(ShortfallKind.MISSING),)
+        return tuple(t for t in self.tasks if self.shortfalls.get(t) == missing)
+
+
+def normalise_scores(scores: ArrayLike, base: ArrayLike) -> Floats:
+    r"""Return scores relative to the mean of a base's, [seeds]; 1 equals the base.
+
+    $$1 + (S - \bar S_\mathrm{base}) / |\bar S_\mathrm{base}|$$
+
+    Higher is better for a negative base too. With a base near zero every difference
+    becomes large: show raw scores beside these.
+
+    Raises:
+        UserError: The base has no scores, or their mean is zero or not finite.
+
+    Example:
+        >>> normalise_scores([150.0, 50.0], [90.0, 110.0])
+        array([1.5, 0.5])
+        >>> normalise_scores([-50.0], [-100.0])
+        array([1.5])
+    """
+    if not np.size(base):
+        raise UserError("base: expected at least one score, got none")
+    mean = np.mean(np.asarray(base, dtype=np.float64))
+    if not (np.isfinite(mean) and mean):
+        raise UserError(f"base: expected scores with a finite mean != 0, got {mean}")
+    normalized: Floats = 1 + (np.asarray(scores, dtype=np.float64) - mean) / abs(mean)
+    return normalized
+
+
+def default_base(method: Method) -> Method:
+    """Return the paper's base of a method, at UTD 1 and with the same settings.
+
+    An agent that is not in the paper is its own base.
+
+    Example:
+        >>> str(default_base(Method("simbav2-spl+r2r2", 20)))
+        'simbav2, UTD 1'
+    """
+    base = paper.BASES.get(method.agent, method.agent)
+    return method._replace(agent=base, utd=1)
+
+
+def normalize_cells(
+    cells: Sequence[Cell], base_of: Callable[[Method], Method] = default_base
+) -> list[NormalizedCell]:
+    """Return every cell relative to its base among the cells, in their order.
+
+    Args:
+        cells: methods and their bases; a missing base becomes a shortfall.
+        base_of: returns the base of a method.
+
+    Example:
+        >>> from r2r2.stats.scores import Results, Row, make_cells
+        >>> def run(utd, value):
+        ...     rows = [Row("x", "Hopper-v5", 0, "return", 1000, value)]
+        ...     return Results(Method("td7", utd), rows)
+        >>> normalized = normalize_cells(make_cells([run(1, 100.0), run(20, 130.0)]))
+        >>> [cell.scores for cell in normalized]
+        [array([1.]), array([1.3])]
+    """
+    by_key = {(cell.method, cell.task): cell for cell in cells}
+    return [_normalize(cell, base_of(cell.method), by_key) for cell in cells]
+
+
+def _normalize(
+    cell: Cell, base_method: Method, cells: Mapping[tuple[Method, str], Cell]
+) -> NormalizedCell:
+    base = cells.get((base_method, cell.task))
+    scores = np.empty(0)
+    if base is None:
+        extra = [Shortfall(ShortfallKind.NO_BASE, base_method)]
+        return NormalizedCell(cell, None, scores, (*cell.shortfalls, *extra))
+    try:
+        scores = normalise_scores(cell.scores, base.scores)
+    except UserError:
+        mean = str(base.scores.mean()) if len(base.scores) else "no scores"
+        extra = [Shortfall(ShortfallKind.UNUSABLE_BASE, mean)]
+    else:
+        inherited = () if base is cell else base.shortfalls
+        extra = [shortfall._replace(of_base=True) for shortfall in inherited]
+    return NormalizedCell(cell, base, scores, (*cell.shortfalls, *extra))
+
+
 def ordered_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
-    """Each task once, those of the paper first and in its order.
+    """Return each task once, those of the paper first and in its order.
 
     Example:
         >>> ordered_tasks(["cartpole-swingup", "dog-run", "Ant-v5", "dog-run"])
         ('Ant-v5', 'dog-run', 'cartpole-swingup')
     """
-    found = dict.fromkeys(tasks)
-    known = [task for task in paper.tasks() if task in found]
-    return tuple(dict.fromkeys([*known, *found]))
+    unique = dict.fromkeys(tasks)
+    in_paper = [task for task in paper.tasks() if task in unique]
+    return tuple(dict.fromkeys([*in_paper, *unique]))
 
 
-def suites_of(tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The suites to show for some tasks, each with all the tasks that it has.
+def suites_for(tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the suites to show for some tasks, each with all of its tasks.
 
     Example:
-        >>> list(suites_of(["Hopper-v5"]))
+        >>> list(suites_for(["Hopper-v5"]))
         ['gym-mujoco', 'this report']
-        >>> list(suites_of(["Hopper-v5", "dog-run", "cartpole-swingup"]))
+        >>> list(suites_for(["Hopper-v5", "dog-run", "cartpole-swingup"]))
         ['gym-mujoco', 'dmc-hard', 'all11', 'this report']
     """
-    touched = [s for s in paper.SUITES if set(paper.tasks(s)) & set(tasks)]
-    names = [*touched, paper.ALL] if len(touched) == len(paper.SUITES) else touched
-    found = {name: paper.tasks(name) for name in names}
-    if not any(set(tasks) == set(known) for known in found.values()):
-        found[HERE] = tuple(tasks)
-    return found
+    names = [s for s in paper.SUITES if set(paper.tasks(s)) & set(tasks)]
+    if len(names) == len(paper.SUITES):
+        names.append(paper.ALL)
+    suites = {name: paper.tasks(name) for name in names}
+    if not any(set(tasks) == set(members) for members in suites.values()):
+        suites[THIS_REPORT] = tuple(tasks)
+    return suites
 
 
-def suite_results(cells: Sequence[Normalised]) -> list[SuiteResult]:
-    """Every method on every suite that has to do with the cells.
-
-    Example:
-        >>> suite_results([])
-        []
-    """
+def suite_results(cells: Sequence[NormalizedCell]) -> list[SuiteResult]:
+    """Return the result of every method on every suite that has a task of the cells."""
     tasks = ordered_tasks(one.cell.task for one in cells)
     methods = list(dict.fromkeys(one.cell.method for one in cells))
     return [
-        _result(name, within, method, cells)
-        for name, within in (suites_of(tasks) if tasks else {}).items()
+        _suite_result(suite, members, method, cells)
+        for suite, members in (suites_for(tasks) if tasks else {}).items()
         for method in methods
     ]
 
 
-def interval_of(
-    statistic: Callable[[Given], Floats],
+def bootstrap_interval(
+    statistic: Callable[[ScoresLike], Floats],
     scores: Mapping[str, Floats],
     resampling: Resampling = "stratified",
 ) -> Interval | None:
-    """An interval, or None where a task has one run only: nothing to draw among.
+    """Return an interval, or None where a task has a single run.
 
-    Pooled ones would exist, but say nothing of how seeds vary.
-
-    Example:
-        >>> interval_of(mean_score, {"a": np.array([1.0])}) is None
-        True
+    Pooled intervals would exist for single runs, but say nothing about seeds.
     """
-    if any(len(found) < 2 for found in scores.values()):
+    if any(len(of_task) < 2 for of_task in scores.values()):
         return None
     rng = np.random.default_rng(SEED)
     return interval(statistic, scores, rng, resampling, SAMPLES)
 
 
-def estimate(statistic: str, scores: Mapping[str, Floats]) -> Estimate:
-    """One of `STATISTICS` of scores by task.
-
-    Example:
-        >>> estimate("mean", {"a": np.array([1.0, 1.0])}).value
-        1.0
-    """
-    function = STATISTICS[statistic]
-    mixed = interval_of(function, scores, "pooled") if statistic in MIXABLE else None
-    value = float(function(scores))
-    return Estimate(value, interval_of(function, scores), mixed)
+def _estimate(name: str, scores: Mapping[str, Floats]) -> Estimate:
+    statistic, pooled = STATISTICS[name], None
+    if name in POOLED_STATISTICS:
+        pooled = bootstrap_interval(statistic, scores, "pooled")
+    value = float(statistic(scores))
+    return Estimate(value, bootstrap_interval(statistic, scores), pooled)
 
 
-def _result(
-    name: str, tasks: tuple[str, ...], method: Method, cells: Sequence[Normalised]
+def _suite_result(
+    suite: str,
+    tasks: tuple[str, ...],
+    method: Method,
+    cells: Sequence[NormalizedCell],
 ) -> SuiteResult:
-    own = {one.cell.task: one for one in cells if one.cell.method == method}
-    scores = {t: own[t].scores for t in tasks if t in own and len(own[t].scores)}
-    lacks: list[str] = []
-    for task in tasks:
-        if task not in own:
-            lacks.append(f"{task} is missing")
-        else:
-            lacks += [f"{task}: {lack}" for lack in own[task].shortfalls]
+    by_task = {one.cell.task: one for one in cells if one.cell.method == method}
+    scores = {t: by_task[t].scores for t in tasks if t in by_task}
+    scores = {task: of_task for task, of_task in scores.items() if len(of_task)}
+    missing = (Shortfall(ShortfallKind.MISSING),)
+    shortfalls = {
+        task: by_task[task].shortfalls if task in by_task else missing
+        for task in tasks
+        if task not in by_task or by_task[task].shortfalls
+    }
     estimates: dict[str, Estimate] = {}
-    finite = all(np.isfinite(found).all() for found in scores.values())
+    finite = all(np.isfinite(of_task).all() for of_task in scores.values())
     if len(scores) == len(tasks) and finite:
-        estimates = {statistic: estimate(statistic, scores) for statistic in STATISTICS}
-    return SuiteResult(name, tasks, method, scores, estimates, tuple(lacks))
+        estimates = {name: _estimate(name, scores) for name in STATISTICS}
+    return SuiteResult(suite, tasks, method, scores, estimates, shortfalls)
