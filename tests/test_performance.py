@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from r2r2.agents.registry import make_agent
-from r2r2.cli.bench_flags import parse_bench
+from r2r2.cli.bench import parse_bench
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
 from r2r2.training.memory import agent_bytes, row_bytes

@@ -12,23 +12,20 @@ from tiny import train_tiny
 from r2r2.cli.main import main
 
 
-class Said(NamedTuple):
-    """What a command answered."""
+class Completed(NamedTuple):
+    """The exit code and the output of a command."""
 
     code: int
     out: str
     err: str
 
 
-Say = Callable[..., Said]
+Cli = Callable[..., Completed]
 
 
 @pytest.fixture(scope="package")
-def caches(tmp_path_factory):
-    """Compiled programs are kept in a folder of the tests, and so are pictures' fonts.
-
-    The commands change settings of the process, which are put back.
-    """
+def cli_settings(tmp_path_factory):
+    """Set a cache folder for the commands; restore the settings that they change."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
     with pytest.MonkeyPatch.context() as patch:
@@ -41,47 +38,72 @@ def caches(tmp_path_factory):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def workdir(tmp_path, monkeypatch):
     """An empty working folder."""
-    folder = tmp_path / "here"
+    folder = tmp_path / "workdir"
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
 
 
 @pytest.fixture
-def r2r2(caches, here, capsys) -> Say:
+def cli(cli_settings, workdir, capsys) -> Cli:
     """The program, run in this process and in an empty folder."""
 
-    def say(*argv):
-        code = main([str(word) for word in argv])
-        return Said(code, *capsys.readouterr())
+    def run(*argv):
+        code = main([str(token) for token in argv])
+        return Completed(code, *capsys.readouterr())
 
-    return say
+    return run
+
+
+@pytest.fixture
+def rejected(cli, tmp_path):
+    """Run a bad command line: one sentence, exit code 2, and nothing is written."""
+
+    def sentence(*argv):
+        before = tree(tmp_path)
+        code, out, err = cli(*argv)
+        assert (code, out) == (2, "")
+        assert err.startswith("r2r2: error: ")
+        assert err.endswith("\n")
+        assert err.count("\n") == 1
+        assert tree(tmp_path) == before
+        return err.removeprefix("r2r2: error: ").removesuffix("\n")
+
+    return sentence
+
+
+def tree(folder):
+    """Everything below a folder, with its content."""
+    return {
+        path: path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 @pytest.fixture(scope="package")
-def trained(caches, tmp_path_factory) -> Path:
-    """A run that is finished; to change it, take a copy."""
+def finished_run(cli_settings, tmp_path_factory) -> Path:
+    """A finished run; take a copy to change it."""
     path = tmp_path_factory.mktemp("runs") / "tiny"
     assert main(train_tiny(path)) == 0
     return path
 
 
 @pytest.fixture
-def run(trained, tmp_path) -> Path:
+def run(finished_run, tmp_path) -> Path:
     """A copy of the finished run."""
-    return Path(shutil.copytree(trained, tmp_path / "run"))
+    return Path(shutil.copytree(finished_run, tmp_path / "run"))
 
 
 @pytest.fixture
-def heard():
-    """Signals as in a shell's foreground, whatever the tests were started from."""
-    set_to = {
+def default_signals():
+    """Signal handlers as in a shell's foreground, however the tests were started."""
+    handlers = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
     }
-    before = {number: signal.signal(number, how) for number, how in set_to.items()}
-    yield set_to
-    for number, how in before.items():
-        signal.signal(number, how)
+    before = {number: signal.signal(number, x) for number, x in handlers.items()}
+    yield handlers
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.slow
 PROGRAM = """
 import signal
 
-# A shell's background job has it ignored, and hands that on.
+# The background jobs of a shell ignore SIGINT, and so would this process.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from r2r2.cli.main import entry
 entry()
 """
 
-# It hangs, in a reset or in a step, for as long as a file of that name is there.
+# It hangs, in a reset or in a step, as long as a file of that name exists.
 WAITING = """
 import time
 from pathlib import Path
@@ -60,16 +60,16 @@ FIELDS = {
     "steps": "120",
     "warmup": "200",
     "eval_every": "60",
-    "workers": "0",  # or an environment that hangs is cut off
+    "workers": "0",  # a worker's environment would be stopped when it hangs
     "out": "run",
 }
 
 
 @pytest.fixture
-def start(caches, here):
-    """Starts the program in the empty folder, until it hangs."""
-    (here / "waiting.py").write_text(WAITING)
-    running = []
+def start(cli_settings, workdir):
+    """Start the program in the empty folder, and wait until it hangs."""
+    (workdir / "waiting.py").write_text(WAITING)
+    processes = []
 
     def started(hangs, stdout=subprocess.PIPE):
         Path(hangs).touch()
@@ -77,19 +77,19 @@ def start(caches, here):
         process = subprocess.Popen(
             argv, stdout=stdout, stderr=subprocess.PIPE, text=True
         )
-        running.append(process)
+        processes.append(process)
         wait_for(Path("hanging").exists, process)
         return process
 
     yield started
-    for process in running:
+    for process in processes:
         process.kill()
         process.communicate()
 
 
-def wait_for(holds, process):
+def wait_for(condition, process):
     deadline = time.monotonic() + 240
-    while not holds():
+    while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -98,47 +98,47 @@ def wait_for(holds, process):
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
-def test_an_interrupted_run_is_left_with_a_checkpoint_and_goes_on(
-    start, r2r2, number, code
-):
+def test_an_interrupted_run_writes_a_checkpoint_and_resumes(start, cli, number, code):
     process = start("step")
     process.send_signal(number)
     assert process.stderr.readline() == f"{WAIT}\n"
     Path("step").unlink()
     _, err = process.communicate(timeout=120)
     assert process.returncode == code
-    said = "r2r2: 'run' is left at step 30; go on with: r2r2 train --resume run\n"
-    assert err == said
-    found = r2r2("train", "--resume", "run", "--workers=0")
-    assert (found.code, found.err) == (0, "")
-    assert "run: resuming from step 30\n" in found.out
-    assert r2r2("train", "--resume", "run").out.startswith("run is finished already")
+    message = "'run' stopped at step 30; resume with: r2r2 train --resume run"
+    assert err == f"r2r2: {message}\n"
+    resumed = cli("train", "--resume", "run", "--workers=0")
+    assert (resumed.code, resumed.err) == (0, "")
+    assert "from step 30\n" in resumed.out
+    again = cli("train", "--resume", "run")
+    assert again.out.startswith("run is already finished")
 
 
-def test_one_that_is_asked_twice_is_left_at_once(start):
-    screen, theirs = pty.openpty()
-    process = start("step", theirs)
-    os.close(theirs)
+def test_a_second_signal_exits_at_once(start):
+    terminal, child = pty.openpty()
+    process = start("step", child)
+    os.close(child)
     process.send_signal(signal.SIGTERM)
-    # A live bar has what is written to stderr shown above it.
+    # A live display shows above itself what is written to stderr.
     shown = b""
     while WAIT.encode() not in shown:
-        shown += os.read(screen, 10_000)
+        shown += os.read(terminal, 10_000)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
     while not shown.endswith(b"\x1b[?25h\r\n"):
-        shown += os.read(screen, 10_000)
-    os.close(screen)
-    assert shown.count(b"\x1b[?25l") == 1  # the bar's
+        shown += os.read(terminal, 10_000)
+    os.close(terminal)
+    assert shown.count(b"\x1b[?25l") == 1
 
 
-def test_one_that_is_being_built_is_left_where_it_is(start, r2r2):
+def test_a_run_interrupted_before_its_first_step_starts_again(start, cli):
     process = start("reset")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
-    said = "r2r2: 'run' is unfinished; go on with: r2r2 train --resume run\n"
-    assert (process.returncode, err) == (130, said)
+    message = "'run' stopped before its first step; resume with: "
+    assert process.returncode == 130
+    assert err == f"r2r2: {message}r2r2 train --resume run\n"
     Path("reset").unlink()
-    found = r2r2("train", "--resume", "run", "--workers=0")
-    assert (found.code, found.err) == (0, "")
-    assert "stopped before its first checkpoint; starting from step 0" in found.out
+    resumed = cli("train", "--resume", "run", "--workers=0")
+    assert (resumed.code, resumed.err) == (0, "")
+    assert "before its first checkpoint" in resumed.out

@@ -1,11 +1,12 @@
-"""Films of a run's final policy, through the program and from Python.
+"""Videos of a run's final policy, from the command line and from Python.
 
-`filmed` draws by itself; how MuJoCo draws is the matter of tests/envs/test_render.py.
+`filmed` renders by itself; MuJoCo rendering is tested in tests/envs/test_render.py.
 """
 
 import re
 from functools import partial
 
+import gymnasium
 import pytest
 from tiny import TINY
 
@@ -24,7 +25,7 @@ def steps(frames):
 
 
 @pytest.fixture(scope="module")
-def runs(caches, tmp_path_factory):
+def runs(cli_settings, tmp_path_factory):
     """Finished runs of two members, by task."""
     folder, made = tmp_path_factory.mktemp("runs"), {}
 
@@ -38,59 +39,52 @@ def runs(caches, tmp_path_factory):
     return run
 
 
-def test_the_program_films_the_first_member_and_evaluates_all(r2r2, here, runs):
+def test_eval_records_the_first_member_and_evaluates_all(cli, workdir, runs):
     argv = ("--video", "out.mp4", "--video-episodes", "2", "--workers", "0")
-    code, out, err = r2r2("eval", runs("Dot-v0"), "--episodes", "1", *argv)
+    code, out, err = cli("eval", runs("Dot-v0"), "--episodes", "1", *argv)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == (
-        "out.mp4 shows filmed:Dot-v0:0 (14 frames, 0.7 s), return 6.0, 6.0"
-    )
+    assert lines[0] == ("out.mp4: filmed:Dot-v0:0 (14 frames, 0.7 s), return 6.0, 6.0")
     assert re.findall(r"Dot-v0:\d", "\n".join(lines[1:])) == ["Dot-v0:0", "Dot-v0:3"]
-    _, fps, frames = read_video(here / "out.mp4")
+    _, fps, frames = read_video(workdir / "out.mp4")
     assert (fps, frames.shape) == (20, (14, 32, 40, 3))
     assert steps(frames) == [*range(7)] * 2
     assert frames.std() > 20
-    assert [path.name for path in here.iterdir()] == ["out.mp4"]
+    assert [path.name for path in workdir.iterdir()] == ["out.mp4"]
 
 
-def test_one_member_is_filmed_if_it_is_named(r2r2, here, runs):
+def test_eval_records_the_given_member(cli, workdir, runs):
     argv = ("--member", "filmed:Dot-v0:3", "--video", "out.mp4", "--workers", "0")
-    code, out, _ = r2r2("eval", runs("Dot-v0"), "--episodes", "1", *argv)
+    code, out, _ = cli("eval", runs("Dot-v0"), "--episodes", "1", *argv)
     assert code == 0
-    assert out.startswith("out.mp4 shows filmed:Dot-v0:3 (7 frames, 0.3 s)")
+    assert out.startswith("out.mp4: filmed:Dot-v0:3 (7 frames, 0.3 s)")
 
 
-def test_what_cannot_be_filmed_is_refused_before_it_is_played(
-    r2r2, here, runs, monkeypatch
-):
-    run, played = runs("Blind-v0"), []
-    monkeypatch.setattr(filmed.Dot, "step", lambda *given: played.append(given))
-    code, out, err = r2r2("eval", run, "--video", "out.mp4")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("r2r2: env 'filmed:Blind-v0': cannot be built: ")
-    assert err.endswith(
-        "; a video needs an environment with the render mode 'rgb_array'\n"
-    )
-    assert not played
-    assert list(here.iterdir()) == []
+def test_an_environment_without_rendering_is_rejected(rejected, runs, monkeypatch):
+    run, steps_taken = runs("Dot-v0"), []
+    monkeypatch.setattr(gymnasium.spec("Dot-v0"), "entry_point", filmed.Blind)
+    monkeypatch.setattr(filmed.Dot, "step", lambda *given: steps_taken.append(given))
+    sentence = rejected("eval", run, "--video", "out.mp4")
+    assert "filmed:Dot-v0" in sentence
+    assert "'rgb_array'" in sentence
+    assert not steps_taken
 
 
 @pytest.mark.parametrize("when", [0, 3])
-def test_a_film_that_breaks_leaves_nothing_but_what_was_there(here, runs, when):
-    (here / "out.mp4").write_text("old")
+def test_a_failed_video_keeps_the_old_file(workdir, runs, when):
+    (workdir / "out.mp4").write_text("old")
     broken = partial(filmed.Dot, broken_at=when)
     with pytest.raises(EnvFailure if when else UserError, match="the lens"):
-        record_video(runs("Dot-v0"), here / "out.mp4", env=broken)
-    assert [path.name for path in here.iterdir()] == ["out.mp4"]
-    assert (here / "out.mp4").read_text() == "old"
+        record_video(runs("Dot-v0"), workdir / "out.mp4", env=broken)
+    assert [path.name for path in workdir.iterdir()] == ["out.mp4"]
+    assert (workdir / "out.mp4").read_text() == "old"
 
 
-def test_a_watcher_sees_every_picture_and_how_many_there_can_be(here, runs):
+def test_progress_counts_the_frames(workdir, runs):
     seen = []
     video = record_video(
         runs("Dot-v0"),
-        here / "a.mp4",
+        workdir / "a.mp4",
         episodes=2,
         on_progress=lambda *x: seen.append(x),
     )
@@ -100,7 +94,7 @@ def test_a_watcher_sees_every_picture_and_how_many_there_can_be(here, runs):
 
 
 @pytest.mark.parametrize("built", [True, False])
-def test_an_environment_of_ones_own_is_filmed(here, runs, built):
+def test_a_user_environment_is_recorded(workdir, runs, built):
     own = filmed.Silent(render_mode="rgb_array") if built else filmed.Silent
     seen = []
 
@@ -110,11 +104,11 @@ def test_an_environment_of_ones_own_is_filmed(here, runs, built):
             raise KeyboardInterrupt  # it has no time limit
 
     with pytest.raises(KeyboardInterrupt):
-        record_video(runs("Dot-v0"), here / "a.mp4", env=own, on_progress=watch)
+        record_video(runs("Dot-v0"), workdir / "a.mp4", env=own, on_progress=watch)
     assert seen == [(n, None) for n in range(1, 10)]
-    assert list(here.iterdir()) == []
+    assert list(workdir.iterdir()) == []
 
 
-def test_no_episodes_are_refused(here, runs):
-    with pytest.raises(UserError, match=r"episodes: expected .*, got 0"):
-        record_video(runs("Dot-v0"), here / "a.mp4", episodes=0)
+def test_zero_episodes_are_rejected(workdir, runs):
+    with pytest.raises(UserError, match="episodes"):
+        record_video(runs("Dot-v0"), workdir / "a.mp4", episodes=0)

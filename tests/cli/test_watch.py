@@ -33,7 +33,7 @@ def disk(monkeypatch):
 
 
 @pytest.fixture
-def grown(here):
+def grown(workdir):
     """A run that is a third through its training."""
     run = Grown(Path("runs/walker"), agent="td7+r2r2")
     run.step(10, 100, 10)
@@ -43,7 +43,9 @@ def grown(here):
     return run
 
 
-def test_a_run_in_training_shows_what_it_is_how_far_how_fast_and_how_well(grown, here):
+def test_a_run_in_training_shows_what_it_is_how_far_how_fast_and_how_well(
+    grown, workdir
+):
     with grown.trained():
         rows = seen(grown.path)
     assert rows[0] == "1 run: 1 training"
@@ -77,7 +79,7 @@ def test_a_run_without_news_says_for_how_long(grown):
     assert any(row.endswith("30% ETA 2:15") for row in rows)
 
 
-def test_a_run_that_is_over_or_not_says_so(grown, here):
+def test_a_run_that_is_over_or_not_says_so(grown, workdir):
     rows = seen(grown.path)
     assert rows[1].startswith("interrupted  td7+r2r2 on walk")
     assert "  go on with: r2r2 train --resume runs/walker" in rows
@@ -119,8 +121,8 @@ def test_returns_that_are_no_numbers_are_told_and_not_drawn(grown):
     assert any(row.startswith("  95┤") for row in rows)
 
 
-def test_every_task_has_its_own_returns_and_curve(here):
-    run = Grown(here / "fleet", env="walk,run", seeds=1)
+def test_every_task_has_its_own_returns_and_curve(workdir):
+    run = Grown(workdir / "fleet", env="walk,run", seeds=1)
     run.step(10, 200, 10)
     run.returns(100, 10.0, 500.0)
     rows = seen(run.path)
@@ -144,10 +146,10 @@ def test_no_row_is_wider_than_the_terminal(grown, width, ascii_only):
 
 
 @pytest.mark.parametrize("height", [3, 4, 6, 10, 15, 24, 40, 80])
-def test_no_picture_is_higher_than_the_terminal(grown, here, height):
+def test_no_picture_is_higher_than_the_terminal(grown, workdir, height):
     paths = [grown.path]
     for number in range(5):
-        paths.append(Grown(here / f"other{number}").path)
+        paths.append(Grown(workdir / f"other{number}").path)
     for width in (40, 100):
         rows = seen(*paths, width=width, height=height)
         assert len(rows) <= height
@@ -157,8 +159,8 @@ def test_no_picture_is_higher_than_the_terminal(grown, here, height):
     assert any("training" in row and row != rows[0] for row in rows) or height < 4
 
 
-def test_runs_for_which_there_is_no_room_are_counted(grown, here):
-    paths = [Grown(here / f"other{number}").path for number in range(9)]
+def test_runs_for_which_there_is_no_room_are_counted(grown, workdir):
+    paths = [Grown(workdir / f"other{number}").path for number in range(9)]
     rows = seen(*paths, height=6)
     assert len(rows) == 6
     assert rows[-1] == "and 5 more, for which there is no room"
@@ -177,11 +179,11 @@ def test_room_is_for_heads_first_and_then_for_curves(grown):
 HOSTILE = "[red]bold[/red] \x1b[2J\x1b]0;title\x07\r\n\u202e:smile:"
 
 
-def test_names_are_shown_and_never_obeyed(grown, here):
+def test_names_are_shown_and_never_obeyed(grown, workdir):
     text = grown.folder.config_text().replace('"walk"', '"[red]x[/red]:smile:"')
     grown.event("stopped", 305, 615, 1, why=HOSTILE)
     (grown.path / "config.toml").write_text(text)
-    moved = grown.path.rename(here / "[bold]run\x1b[2J")
+    moved = grown.path.rename(workdir / "[bold]run\x1b[2J")
     run = Watched(moved)
     run.look()
     console = Console(file=io.StringIO(), width=100)
@@ -209,58 +211,53 @@ def test_a_sentence_takes_three_rows_at_most():
     assert folded("x" * 50, Size(20, 1)) == ["x" * 19 + "…"]
 
 
-def test_once_prints_a_picture_and_ends(r2r2, grown, here):
-    said = r2r2("watch", "--once", grown.path)
+def test_once_prints_a_picture_and_ends(cli, grown, workdir):
+    said = cli("watch", "--once", grown.path)
     assert (said.code, said.err) == (0, "")
     assert "interrupted  td7+r2r2 on walk, UTD 3, seeds 0,1" in said.out
     assert "\x1b" not in said.out
-    assert r2r2("watch", grown.path).out == said.out  # there is no terminal
-    assert r2r2("watch").out.splitlines()[0] == "1 run: 1 interrupted"  # in 'runs'
+    assert cli("watch", grown.path).out == said.out  # there is no terminal
+    assert cli("watch").out.splitlines()[0] == "1 run: 1 interrupted"  # in 'runs'
 
 
-def test_folders_are_searched_for_runs(r2r2, grown, here):
-    Grown(here / "runs" / "deep" / "deeper" / "second")
-    said = r2r2("watch", "--once", here / "runs")
+def test_folders_are_searched_for_runs(cli, grown, workdir):
+    Grown(workdir / "runs" / "deep" / "deeper" / "second")
+    said = cli("watch", "--once", workdir / "runs")
     assert said.out.splitlines()[0] == "2 runs: 1 not begun, 1 interrupted"
-    twice = r2r2("watch", "--once", grown.path, here / "runs")
+    twice = cli("watch", "--once", grown.path, workdir / "runs")
     assert twice.out.splitlines()[0] == "2 runs: 1 interrupted, 1 not begun"
 
 
-def test_runs_that_begin_later_are_found(here, monkeypatch):
+def test_runs_that_begin_later_are_found(workdir, monkeypatch):
     monkeypatch.setattr(subject, "RESCAN", 0.0)
-    watch = Watch([here / "runs"])
+    watch = Watch([workdir / "runs"])
     watch.look()
     assert [run.state for run in watch.runs] == ["not begun"]
-    first = Grown(here / "runs" / "a")
+    first = Grown(workdir / "runs" / "a")
     first.step(1, 200)
     watch.look()
     assert [(run.path.name, run.state) for run in watch.runs] == [("a", "interrupted")]
-    first.path.rename(here / "away")
+    first.path.rename(workdir / "away")
     watch.look()
     assert [(run.path.name, run.state) for run in watch.runs][-1] == ("a", "lost")
 
 
-def test_nothing_to_show_is_refused_where_nothing_is_waited_for(r2r2, here):
-    said = r2r2("watch", "--once", here / "nothing")
+def test_nothing_to_show_is_refused_where_nothing_is_waited_for(cli, workdir):
+    said = cli("watch", "--once", workdir / "nothing")
     assert said.code == 2
-    assert said.err == f"r2r2: run is '{here / 'nothing'}', which does not exist yet\n"
-    (here / "file").write_text("")
-    said = r2r2("watch", "--once", here / "file")
+    assert str(workdir / "nothing") in said.err
+    (workdir / "file").write_text("")
+    said = cli("watch", "--once", workdir / "file")
     assert (said.code, said.out) == (2, "")
-    assert "which is not the folder of a run" in said.err
+    assert "not a run folder" in said.err
 
 
-def test_options_are_checked(r2r2):
-    assert "seconds between two looks" in r2r2("watch", "--help").out
+def test_options_are_checked(cli):
     for bad in ("0", "soon", "nan"):
-        said = r2r2("watch", "--every", bad)
+        said = cli("watch", "--every", bad)
         assert said.code == 2
-        assert "every is" in said.err
-    assert r2r2("watch", "--evry", "2").code == 2
-
-
-def test_watch_is_among_the_commands(r2r2):
-    assert "r2r2 watch" in r2r2("--help").out
+        assert "--every: expected a number" in said.err
+    assert cli("watch", "--evry", "2").code == 2
 
 
 @pytest.fixture
@@ -284,7 +281,7 @@ class Terminal:
     def __init__(self, *argv, **environ):
         self.master, slave = pty.openpty()
         self.resize(24, 80)
-        # Shells leave SIGINT to programs in the foreground alone: it is asked for here.
+        # Shells leave SIGINT to programs in the foreground alone: it is requested here.
         code = (
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
             "from r2r2.cli.main import entry; entry()"
@@ -385,11 +382,11 @@ def test_it_ends_with_the_last_run(grown, at_terminal):
 
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_one_picture(
-    r2r2, grown, monkeypatch
+    cli, grown, monkeypatch
 ):
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr(subject, "Console", partial(Console, force_terminal=True))
-    said = r2r2("watch", grown.path)
+    said = cli("watch", grown.path)
     assert said.code == 0
     assert "interrupted" in said.out
     assert HOME not in said.out

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from r2r2.cli.train_flags import parse_train
+from r2r2.cli.train import parse_train
 from r2r2.config.agents import AGENTS
 from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config, replace_fields

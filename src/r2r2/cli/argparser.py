@@ -1,131 +1,253 @@
-"""A command line as names and texts, and the help that shows a table of fields.
+"""Command-line parsing: argparse, with the fields of a config as options.
 
-Written here rather than with argparse because the config's own fields are the options:
-the agent's name decides which there are, TOML files take the same names, and every
-mistake, in either, is answered by the same kind of sentence.
+Two things are added to argparse. Values are parsed by the config's own fields, so the
+command line and TOML files accept the same values and report the same errors. And all
+errors are raised as `UserError`, in the one form of the program.
 """
 
-import shutil
-import textwrap
+import argparse
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NoReturn
 
-from r2r2.config.errors import UserError
-from r2r2.config.fields import FieldSpec, find_field
+from r2r2.config.errors import UserError, did_you_mean, invalid_value
+from r2r2.config.fields import FieldSpec, Range, parse_value
 
-NAME_WIDTH = 27
-HELP_TOKENS = ("-h", "--help")
+FILE = Range("the name of a file", bool)
+FOLDER = Range("the name of a folder", bool)
 
-Option = tuple[str, str | None]  # a name, and its value where it has one
+HELP_OPTIONS = ("-h", "--help")
+HELP_COLUMN = 28
+METAVARS = {"checkpoint_every": "INTERVAL", "env": "TASK", "member": "TASK:SEED"}
+METAVAR_OF_KIND = {
+    int: "N",
+    float: "X",
+    tuple[int, ...]: "N,...",
+    tuple[str, ...]: "NAME,...",
+}
 
 
-class Words(NamedTuple):
-    """A command line taken apart: the options, and what stands alone."""
+class ArgumentParser(argparse.ArgumentParser):
+    """An argparse parser whose options are fields and whose errors are `UserError`.
 
-    options: tuple[Option, ...]
-    alone: tuple[str, ...]
-
-
-def split(argv: Sequence[str]) -> Words:
-    """Takes a command line apart; a value is what follows a name without two dashes.
+    Args:
+        command: name of the r2r2 command.
+        usage: its arguments, for the first line of the help.
+        description: text below the usage.
+        examples: text at the end of the help.
+        positional: whether there are positional arguments.
+        choices: the allowed values of a positional argument.
 
     Example:
-        >>> split(["RUN", "--episodes", "3", "--quick", "--seeds=-1,2"]).options
-        (('episodes', '3'), ('quick', None), ('seeds', '-1,2'))
+        >>> from r2r2.config.fields import at_least
+        >>> parser = ArgumentParser("eval", "RUN", positional=True)
+        >>> episodes = FieldSpec("episodes", int, 10, "episodes to play", at_least(1))
+        >>> parser.add_fields({"episodes": episodes})
+        >>> parser.parse(["runs/a", "--episodes", "3"])
+        {'arguments': ['runs/a'], 'episodes': 3}
     """
-    options: list[Option] = []
-    alone: list[str] = []
-    named = False  # the last token is a name that still has no value
-    for token in argv:
-        if token.startswith("--"):
-            name, equals, value = token[2:].partition("=")
-            options.append((name.replace("-", "_"), value if equals else None))
-            named = not equals
-        elif named:
-            options[-1] = (options[-1][0], token)
-            named = False
-        else:
-            alone.append(token)
-    return Words(tuple(options), tuple(alone))
+
+    def __init__(
+        self,
+        command: str,
+        usage: str,
+        description: str = "",
+        examples: str = "",
+        positional: bool = False,
+        choices: Sequence[str] = (),
+    ):
+        super().__init__(
+            prog=f"r2r2 {command}",
+            usage=f"r2r2 {command} {usage}",
+            description=description,
+            epilog=f"examples:\n{examples}" if examples else None,
+            formatter_class=_HelpFormatter,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self.fields: dict[str, FieldSpec] = {}  # by the option shown in the help
+        self.positional, self.choices = positional, tuple(choices)
+        self._paths: list[str] = []
+        if positional:
+            self.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
+
+    def add_fields(
+        self,
+        fields: Mapping[str, FieldSpec],
+        groups: Mapping[str, str] | None = None,
+        lists: Sequence[str] = (),
+    ) -> None:
+        """Add every field of a table as an option.
+
+        Args:
+            fields: the fields by dotted path.
+            groups: titles in the help by path; by default all are `options`.
+            lists: paths of options that take several values separated by spaces.
+        """
+        titles = {path: (groups or {}).get(path, "options") for path in fields}
+        order = dict.fromkeys([*(groups or {}).values(), *titles.values()])
+        added = {
+            title: self.add_argument_group(title)
+            for title in order
+            if title in titles.values()
+        }
+        for path, spec in fields.items():
+            names = _option_names(path, fields)
+            self.fields[names[0]] = spec
+            self._paths.append(names[-1])
+            negated = [f"--no-{name[2:]}" for name in names if spec.kind is bool]
+            added[titles[path]].add_argument(
+                *names,
+                *negated,
+                action=_FieldAction,
+                spec=spec,
+                dest=path,
+                nargs=self._nargs(spec, path in lists),
+                metavar=_metavar(spec),
+                default=argparse.SUPPRESS,
+                help=_help_text(spec),
+            )
+
+    def _nargs(self, spec: FieldSpec, is_list: bool) -> str | int:
+        """A flag before a positional argument cannot have an optional value."""
+        if is_list:
+            return "*"
+        return 0 if spec.kind is bool and self.positional else "?"
+
+    def parse(self, argv: Sequence[str], partial: bool = False) -> dict[str, Any]:
+        """Return the given options by path; positional ones as `arguments`.
+
+        Args:
+            argv: the arguments of the command.
+            partial: whether to ignore arguments that this parser does not know.
+        """
+        tokens = _normalize(token for token in argv if token not in HELP_OPTIONS)
+        if partial:
+            return vars(self.parse_known_args(tokens)[0])
+        namespace, unknown = self.parse_known_intermixed_args(tokens)
+        if unknown:
+            self._reject(unknown)
+        return vars(namespace)
+
+    def pop_argument(self, given: dict[str, Any], expected: str) -> str:
+        """Remove the one positional argument from parsed ones, and return it."""
+        arguments = given.pop("arguments")
+        if not arguments:
+            raise UserError(f"expected {expected}")
+        if len(arguments) > 1:
+            raise UserError(f"unexpected argument {arguments[1]!r}")
+        (value,) = arguments
+        if self.choices and value not in self.choices:
+            near = did_you_mean(value, self.choices)
+            raise UserError(f"expected {expected}, got {value!r}{near}")
+        return str(value)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise an error that argparse found, named by the option alone."""
+        raise UserError(re.sub(r"^argument ([^/:]*)[^:]*: ", r"\1: ", message))
+
+    def _reject(self, unknown: Sequence[str]) -> NoReturn:
+        name = next((x for x in unknown if x.startswith("--")), "").partition("=")[0]
+        if not name:
+            raise UserError(f"unexpected argument {unknown[0]!r}")
+        candidates = [x for x in self._paths if x.endswith(f".{name[2:]}")]
+        if candidates:
+            listed = ", ".join(candidates)
+            raise UserError(f"{name}: ambiguous option; expected one of {listed}")
+        options = self._paths if "." in name else self.fields
+        near = did_you_mean(name, options, most=1)
+        raise UserError(f"{name}: unknown option{near or f'; see {self.prog} --help'}")
 
 
-def only(alone: Sequence[str], name: str, allowed: str) -> str:
-    """The one word that stands alone; it has a name and what is allowed for it."""
-    if not alone:
-        raise UserError(f"{name} is missing; allowed is {allowed}")
-    if len(alone) > 1:
-        raise UserError(f"{name} is {' '.join(alone)!r}; allowed is one: {allowed}")
-    return alone[0]
+class _FieldAction(argparse.Action):
+    """Store a value as its field parses it."""
+
+    def __init__(self, spec: FieldSpec, **options: Any):
+        super().__init__(**options)
+        self.spec = spec
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        name = str(option_string)
+        text = ",".join(values) if isinstance(values, list) else values
+        if self.spec.kind is bool:
+            negated = name.startswith("--no-")
+            if negated and text:
+                raise invalid_value(name, "no value", text)
+            text = text or str(not negated)
+        value = parse_value(self.spec._replace(path=name), text or "")
+        setattr(namespace, self.dest, value)
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """One line per option: its shortest name, its value, help and default."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=HELP_COLUMN)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not isinstance(action, _FieldAction):
+            return super()._format_action_invocation(action)
+        name = action.option_strings[0]
+        if action.spec.kind is bool:
+            return f"--[no-]{name[2:]}"
+        return f"{name} {action.metavar}"
 
 
 def wants_help(argv: Sequence[str]) -> bool:
-    """Whether a command line asks for help, at any place."""
-    return any(token in HELP_TOKENS for token in argv)
+    """Return whether a command line asks for help, at any place."""
+    return any(token in HELP_OPTIONS for token in argv)
 
 
-def one_line(sentence: str) -> str:
-    """A sentence whose parts may come out of a file, safe to show at a terminal.
+def _normalize(argv: Iterable[str]) -> list[str]:
+    """Return tokens as argparse needs them.
 
-    Example:
-        >>> print(one_line("env is 'a" + chr(10) + chr(27) + "[2J'"))
-        env is 'a<0xa><0x1b>[2J'
+    Underscores in names become dashes, and a value that starts with a minus sign, which
+    argparse may take for an option, is joined to the option before it.
     """
-    return "".join(c if c.isprintable() else f"<{ord(c):#x}>" for c in sentence)
+    tokens: list[str] = []
+    for token in argv:
+        if token.startswith("--"):
+            name, equals, value = token.partition("=")
+            tokens.append(name.replace("_", "-") + equals + value)
+        elif (
+            re.match(r"-[\d.]", token) and tokens and re.match(r"--[^=]+$", tokens[-1])
+        ):
+            tokens[-1] += f"={token}"
+        else:
+            tokens.append(token)
+    return tokens
 
 
-def texts(options: Iterable[Option], table: Mapping[str, FieldSpec]) -> dict[str, str]:
-    """What was given for a table's fields, by path; of two the later one counts.
-
-    Example:
-        >>> from r2r2.config.resolve import default_config
-        >>> from r2r2.config.fields import flatten_config
-        >>> table = flatten_config(default_config("td7"))
-        >>> texts([("no_policy_checkpoints", None)], table)
-        {'agent.policy_checkpoints': 'false'}
-    """
-    return dict(_text(name, value, table) for name, value in options)
-
-
-def _text(
-    name: str, value: str | None, table: Mapping[str, FieldSpec]
-) -> tuple[str, str]:
-    if name.startswith("no_"):
-        leaf = find_field(table, name.removeprefix("no_"))
-        if value is not None:
-            raise UserError(f"{name} is {value!r}; allowed is no value at all")
-        return leaf.path, "false"
-    leaf = find_field(table, name)
-    if value is None:
-        value = "true" if leaf.kind is bool else ""
-    return leaf.path, value
+def _option_names(path: str, paths: Iterable[str]) -> list[str]:
+    """Return the ways to write an option, the shortest unique one first."""
+    parts = path.split(".")
+    suffixes = [".".join(parts[i:]) for i in reversed(range(len(parts)))]
+    return [
+        "--" + suffix.replace("_", "-")
+        for suffix in suffixes
+        if suffix == path
+        or sum(other == suffix or other.endswith(f".{suffix}") for other in paths) == 1
+    ]
 
 
-def fields_help(table: Mapping[str, FieldSpec], top: str = "the run") -> str:
-    """Every field with its help and its default, in groups."""
-    groups: dict[str, list[str]] = {}
-    for path, leaf in table.items():
-        head = path.rpartition(".")[0]
-        title = head.replace(".", ": ") or top
-        groups.setdefault(title, []).append(_line(leaf, _short(path, table)))
-    return "\n\n".join("\n".join([f"{t}:", *lines]) for t, lines in groups.items())
+def _metavar(spec: FieldSpec) -> str:
+    if spec.allowed in (FILE, FOLDER):
+        return "FILE" if spec.allowed is FILE else "DIR"
+    return METAVARS.get(spec.path) or METAVAR_OF_KIND.get(spec.kind, "NAME")
 
 
-def _short(path: str, table: Mapping[str, FieldSpec]) -> str:
-    """The end of a field's name where that is unique, or else the whole name."""
-    end = path.rpartition(".")[2]
-    return end if sum(p.rpartition(".")[2] == end for p in table) == 1 else path
-
-
-def _line(leaf: FieldSpec, name: str) -> str:
-    option = name.replace("_", "-")
-    option = f"--[no-]{option}" if leaf.kind is bool else f"--{option} X"
-    shown = ",".join(map(str, leaf.value)) if isinstance(leaf.value, tuple) else leaf[2]
-    default = f" [{str(shown).lower() if leaf.kind is bool else shown}]"
-    return textwrap.fill(
-        leaf.help + (default if shown != "" else ""),
-        width=shutil.get_terminal_size().columns,
-        initial_indent=f"  {option:<{NAME_WIDTH}} ",
-        subsequent_indent=" " * (NAME_WIDTH + 3),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _help_text(spec: FieldSpec) -> str:
+    """Return the help of a field with its default in brackets, for argparse."""
+    shown = spec.value
+    if isinstance(shown, tuple):
+        shown = ",".join(map(str, shown))
+    elif spec.kind is bool:
+        shown = "on" if shown else "off"
+    default = "" if shown == "" else f" [{shown}]"
+    return (spec.help + default).replace("%", "%%")

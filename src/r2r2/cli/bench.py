@@ -1,11 +1,12 @@
-"""`r2r2 bench`: how fast this device trains, as tables and as a file."""
+"""`r2r2 bench`: how fast this device trains, as tables and as a JSON file."""
 
 import dataclasses
 import json
 import os
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from rich.console import Console
@@ -14,51 +15,220 @@ from r2r2.bench.end_to_end import Course, EndToEnd, check_course, train_timed
 from r2r2.bench.roofline import Ceiling, ceiling
 from r2r2.bench.updates import (
     Overhead,
+    Sizes,
     Stage,
     Timing,
     Watch,
     check_room,
     measure,
     stages,
+    with_bases,
 )
-from r2r2.cli.argparser import wants_help
+from r2r2.cli.argparser import FILE, ArgumentParser
 from r2r2.cli.bench_display import BenchBar, show
-from r2r2.cli.bench_flags import BenchCommand, bench_help, parse_bench
-from r2r2.cli.process import cache_compiled_programs, program, use_this_folder
-from r2r2.config.errors import UserError
+from r2r2.cli.main import (
+    add_working_folder_to_path,
+    enable_compilation_cache,
+    print_plain,
+    program_name,
+)
+from r2r2.config.agents import agent_config
+from r2r2.config.common import AgentConfig, TaskInfo
+from r2r2.config.errors import UserError, did_you_mean, invalid_value
+from r2r2.config.fields import (
+    ANY,
+    FieldSpec,
+    Range,
+    at_least,
+    between_whole,
+    parse_value,
+    size,
+)
+from r2r2.config.run import RunConfig
+from r2r2.envs.spec import Spec
+from r2r2.envs.suites import PAPER_TASKS
 from r2r2.storage.files import StorageError, atomic_write, reason
 from r2r2.storage.versions import versions
+from r2r2.training.loop import UPDATES_PER_CALL
+
+
+def _unique(values: tuple[str, ...]) -> bool:
+    return len(set(values)) == len(values)
+
+
+NAMES = Range("different names", _unique)
+NUMBERS = Range("different integers", _unique)
+MEMBER_COUNT = FieldSpec("--members", int, 1, "", between_whole(1, 1000))
+WIDTHS = ("width", "latent", "model_width", "actor_width", "critic_width")
+CPU_UPDATES = 20  # updates per call on a CPU, where each takes 100 times as long
+CPU_ROWS = 50_000
+
+SPECS = (
+    FieldSpec(
+        "agents", tuple[str, ...], ("td7", "td7+r2r2"), "agents to benchmark", NAMES
+    ),
+    FieldSpec("members", tuple[str, ...], ("1",), "fleet sizes", NUMBERS),
+    FieldSpec("bases", bool, True, "benchmark an R2R2 agent's base as well", ANY),
+    FieldSpec("env", str, "Humanoid-v5", "paper task to take the sizes from", ANY),
+    FieldSpec("obs", int, "as the task", "observation size", size(1)),
+    FieldSpec("action", int, "as the task", "action size", size(1)),
+    FieldSpec("width", int, "as the agent", "units of all layers and latents", size(2)),
+    FieldSpec("batch_size", int, "as the agent", "transitions per update", size(2)),
+    FieldSpec(
+        "rows",
+        int,
+        f"{RunConfig.replay_size}, on a CPU {CPU_ROWS}",
+        "replay rows per member (all filled)",
+        at_least(4),
+    ),
+    FieldSpec(
+        "updates",
+        int,
+        f"{UPDATES_PER_CALL}, on a CPU {CPU_UPDATES}",
+        "updates per compiled call",
+        at_least(1),
+    ),
+    FieldSpec("repeats", int, 10, "timed calls", between_whole(1, 10_000)),
+    FieldSpec("task", str, "", "also train on this task and time the parts", ANY),
+    FieldSpec("steps", int, 2000, "timed decision steps with --task", at_least(1)),
+    FieldSpec("utd", int, 1, "updates per decision step with --task", at_least(1)),
+    FieldSpec("out", str, "", "JSON file for all results", FILE),
+    FieldSpec("commit", str, "", "commit to record when not in a git checkout", ANY),
+)
+FIELDS = {spec.path: spec for spec in SPECS}
+
+DESCRIPTION = """\
+Measure how fast this device trains: time the updates of agents in the programs
+that training uses, without building an environment. Fleets of the same size are
+timed in turns, so that other load on the machine slows all of them alike.
+
+For every fleet: microseconds per update of a member (median, lowest, highest),
+compile time, kernels and FLOPs per update, TFLOP/s and their share of what a
+large matrix product reaches, memory; then the overhead of R2R2 over its base.
+docs/performance.md explains the numbers.
+"""
+
+EXAMPLES = """\
+  r2r2 bench
+  r2r2 bench --agents td7+r2r2 minphi+r2r2 --members 1 20 --out bench.json
+  r2r2 bench --env dog-run --width 512
+  r2r2 bench --task Hopper-v5      also time a short training run
+"""
 
 CEILING = Stage("ceiling", "measuring the device")
-TENTHS = 10  # of a training, for the bar
+TENTHS = 10  # of a training run, for the progress display
 
 
-def bench_command(argv: list[str]) -> int:
-    """`r2r2 bench`, from its arguments to its exit code."""
-    if wants_help(argv):
-        print(bench_help(), end="")
-        return 0
+class BenchCommand(NamedTuple):
+    """A parsed `r2r2 bench` command line."""
+
+    agents: dict[str, AgentConfig]  # the named ones
+    timed: dict[str, AgentConfig]  # the named ones and their bases
+    members: tuple[int, ...]
+    sizes: Sizes
+    course: Course | None  # for the largest fleets
+    out: Path | None
+    commit: str
+
+
+class Measurements(NamedTuple):
+    """Everything that was measured."""
+
+    ceiling: Ceiling
+    updates: list[Timing]
+    overheads: list[Overhead]
+    end_to_end: list[EndToEnd]
+
+
+def make_parser(_: Sequence[str] = ()) -> ArgumentParser:
+    """Return the parser of `r2r2 bench`."""
+    parser = ArgumentParser("bench", "[--option VALUE]...", DESCRIPTION, EXAMPLES)
+    parser.add_fields(FIELDS, lists=("agents", "members"))
+    return parser
+
+
+def parse_bench(argv: Sequence[str]) -> BenchCommand:
+    """Parse the arguments of `r2r2 bench`."""
+    given = make_parser().parse(argv)
+    values = {path: given.get(path, spec.value) for path, spec in FIELDS.items()}
+    spec = _task_spec(values["env"])
+    members = tuple(int(parse_value(MEMBER_COUNT, x)) for x in values["members"])
+    names = tuple(values["agents"])
+    for name in names:
+        agent_config(name)
+    timed = with_bases(names) if values["bases"] else names
+    configs = {name: _config(name, values["env"], given) for name in timed}
+    return BenchCommand(
+        {name: configs[name] for name in names},
+        configs,
+        members,
+        _sizes(spec, values["repeats"], given),
+        _course(values, given, max(members)),
+        Path(values["out"]) if values["out"] else None,
+        values["commit"],
+    )
+
+
+def _task_spec(name: str) -> Spec:
+    if name not in PAPER_TASKS:
+        near = did_you_mean(name, PAPER_TASKS, most=1)
+        expected = f"one of {', '.join(PAPER_TASKS)}, or --obs and --action"
+        raise invalid_value("--env", expected, name, near)
+    return Spec(*PAPER_TASKS[name][1:])
+
+
+def _sizes(spec: Spec, repeats: int, given: Mapping[str, Any]) -> Sizes:
+    on_cpu = jax.default_backend() == "cpu"
+    return Sizes(
+        Spec(given.get("obs", spec.obs_dim), given.get("action", spec.action_dim)),
+        given.get("rows", CPU_ROWS if on_cpu else RunConfig.replay_size),
+        given.get("updates", CPU_UPDATES if on_cpu else UPDATES_PER_CALL),
+        repeats,
+    )
+
+
+def _config(name: str, task: str, given: Mapping[str, Any]) -> AgentConfig:
+    """Return an agent's config with the given widths and what the task decides."""
+    config = agent_config(name)
+    fields = {field.name for field in dataclasses.fields(config)}
+    changes = {x: given["width"] for x in WIDTHS if x in fields and "width" in given}
+    if "batch_size" in given:
+        changes["batch_size"] = given["batch_size"]
+    # The time of an update does not depend on the length of an episode.
+    info = TaskInfo(task, PAPER_TASKS[task].suite, lambda: 1000)
+    return dataclasses.replace(config, **changes).for_task(info)
+
+
+def _course(
+    values: Mapping[str, Any], given: Mapping[str, Any], members: int
+) -> Course | None:
+    if values["task"]:
+        return Course(values["task"], members, values["utd"], values["steps"])
+    for name in ("steps", "utd"):
+        if name in given:
+            raise UserError(f"--{name}: only used with --task, as in --task Hopper-v5")
+    return None
+
+
+def run(argv: list[str]) -> int:
+    """Run `r2r2 bench` and return its exit code."""
     command = parse_bench(argv)
-    use_this_folder()
+    add_working_folder_to_path()
     _check(command)
-    cache_compiled_programs()
+    enable_compilation_cache()
     console = Console()
     with BenchBar(console, _stages(command)) as bar:
-        found = _measured(command, bar)
-    launches = jax.default_backend() != "cpu"
-    show(console, *found, launches)
+        found = _measure(command, bar)
+    show(console, *found, jax.default_backend() != "cpu")
     if command.out is not None:
-        said = shlex.join([*program().split(), "bench", *argv])
-        _write(command.out, _facts(command, said, found))
-        console.print(f"'{command.out}' has every repeat", soft_wrap=True)
+        line = shlex.join([*program_name().split(), "bench", *argv])
+        _write(command.out, _as_json(command, line, found))
+        print_plain(console, f"all repeats are in '{command.out}'")
     return 0
 
 
-Found = tuple[Ceiling, list[Timing], list[Overhead], list[EndToEnd]]
-
-
 def _check(command: BenchCommand) -> None:
-    """Refuses what could only fail after minutes."""
+    """Reject what could only fail after minutes."""
     if command.out is not None:
         _check_out(command.out)
     for members in command.members:
@@ -70,19 +240,18 @@ def _check(command: BenchCommand) -> None:
 
 def _check_out(out: Path) -> None:
     if out.is_dir():
-        raise UserError(f"out is '{out}', which is a folder; allowed is a file")
+        raise UserError(f"--out: '{out}' is a folder; expected a file")
     if not out.parent.is_dir():
-        raise UserError(f"out is '{out}'; there is no folder '{out.parent}'")
+        raise UserError(f"--out: the folder '{out.parent}' does not exist")
     if not os.access(out.parent, os.W_OK):
-        raise UserError(f"out is '{out}'; '{out.parent}' cannot be written to")
+        raise UserError(f"--out: the folder '{out.parent}' is not writable")
 
 
 def _stages(command: BenchCommand) -> list[Stage]:
-    """Everything that the bar will hear of."""
-    timed, repeats = command.timed, command.sizes.repeats
+    """Return everything that will be reported to the progress display."""
     all_stages = [CEILING]
     for members in command.members:
-        all_stages += stages(timed, members, repeats)
+        all_stages += stages(command.timed, members, command.sizes.repeats)
     if command.course is not None:
         for name in command.agents:
             all_stages += _training_stages(name, command.course)
@@ -90,84 +259,79 @@ def _stages(command: BenchCommand) -> list[Stage]:
 
 
 def _training_stages(agent: str, course: Course) -> list[Stage]:
+    start = Stage("start training", f"starting {agent} on {course.task}")
     what = f"training {agent} on {course.task}"
-    begin = Stage("start training", f"starting {what.removeprefix('training ')}")
-    return [begin, *[Stage(what, f"{what}, timed")] * TENTHS]
+    return [start, *[Stage(what, f"{what}, timed")] * TENTHS]
 
 
-def _measured(command: BenchCommand, watch: Watch) -> Found:
+def _measure(command: BenchCommand, watch: Watch) -> Measurements:
     watch(CEILING)
-    best = ceiling()
-    timings, overheads = list[Timing](), list[Overhead]()
+    found = Measurements(ceiling(), [], [], [])
+    tflops = found.ceiling.tflops.median
     for members in command.members:
-        found = measure(
-            command.timed, members, command.sizes, best.tflops.median, watch
+        updates, overheads = measure(
+            command.timed, members, command.sizes, tflops, watch
         )
-        timings += found[0]
-        overheads += found[1]
-    trained = list[EndToEnd]()
+        found.updates.extend(updates)
+        found.overheads.extend(overheads)
     if command.course is not None:
         for name, agent in command.agents.items():
             tenths = Tenths(_training_stages(name, command.course), watch)
-            trained.append(train_timed(agent, command.course, tenths))
+            found.end_to_end.append(train_timed(agent, command.course, tenths))
             tenths(1.0)
-    return best, timings, overheads, trained
+    return found
 
 
 class Tenths:
-    """Tells of a training in pieces: first that it begins, then each tenth of it.
+    """Report the start of a training run, and then each tenth of it.
 
     Example:
-        >>> said = []
-        >>> tenths = Tenths([Stage("", str(n)) for n in range(11)], said.append)
-        >>> tenths(0.01)
+        >>> reported = []
+        >>> tenths = Tenths([Stage("", str(n)) for n in range(11)], reported.append)
         >>> tenths(0.15)
-        >>> [stage.what for stage in said]
+        >>> [stage.what for stage in reported]
         ['0', '1', '2']
     """
 
-    def __init__(self, left: list[Stage], watch: Watch):
-        self._left, self._watch, self._told = left, watch, 0
-        self._tell(1)
+    def __init__(self, stages: list[Stage], watch: Watch):
+        self._stages, self._watch = iter(stages), watch
+        self._reported = 0
+        self._report(1)
 
     def __call__(self, fraction: float) -> None:
-        """Takes in how much is done."""
-        self._tell(2 + min(int(fraction * TENTHS), TENTHS - 1))
+        """Report how much is done."""
+        self._report(2 + min(int(fraction * TENTHS), TENTHS - 1))
 
-    def _tell(self, many: int) -> None:
-        while self._told < many:
-            self._watch(self._left[self._told])
-            self._told += 1
+    def _report(self, count: int) -> None:
+        while self._reported < count:
+            self._watch(next(self._stages))
+            self._reported += 1
 
 
-def _facts(command: BenchCommand, said: str, found: Found) -> dict[str, Any]:
-    """All that was found, as JSON has it."""
-    best, timings, overheads, trained = found
+def _as_json(command: BenchCommand, line: str, found: Measurements) -> dict[str, Any]:
     stats = jax.devices()[0].memory_stats() or {}
-    cpu = jax.default_backend() == "cpu"
+    on_cpu = jax.default_backend() == "cpu"
+    commit = {"commit": command.commit} if command.commit else {}
     return {
-        "command": said,
-        "versions": versions() | ({"commit": command.commit} if command.commit else {}),
+        "command": line,
+        "versions": versions() | commit,
         "sizes": _plain(command.sizes),
         "agents": {x: dataclasses.asdict(y) for x, y in command.timed.items()},
-        "ceiling": _plain(best),
-        "kernels_are": "computations fused by XLA" if cpu else "kernels launched",
+        "kernels_are": "computations fused by XLA" if on_cpu else "kernels launched",
         "device_peak_bytes": stats.get("peak_bytes_in_use"),
-        "updates": _plain(timings),
-        "overheads": _plain(overheads),
-        "end_to_end": _plain(trained),
+        **_plain(found),
     }
 
 
 def _plain(value: Any) -> Any:
-    """Records as tables by name, whatever is in them."""
+    """Return nested named tuples as dictionaries and lists."""
     if hasattr(value, "_asdict"):
         return {name: _plain(x) for name, x in value._asdict().items()}
     return [_plain(x) for x in value] if isinstance(value, list | tuple) else value
 
 
-def _write(out: Path, facts: dict[str, Any]) -> None:
+def _write(out: Path, results: dict[str, Any]) -> None:
     try:
-        atomic_write(out, json.dumps(facts, indent=1, allow_nan=False) + "\n")
+        atomic_write(out, json.dumps(results, indent=1, allow_nan=False) + "\n")
     except OSError as error:
         raise StorageError(f"'{out}' cannot be written: {reason(error)}") from error

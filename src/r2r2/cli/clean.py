@@ -1,21 +1,21 @@
-"""`r2r2 clean`: what runs take on the disk, and how to have it back."""
+"""`r2r2 clean`: the disk space of runs, and freeing it."""
 
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from r2r2.cli.argparser import fields_help, split, texts, wants_help
-from r2r2.cli.process import program
+from r2r2.cli.argparser import ArgumentParser
+from r2r2.cli.main import print_plain, program_name
 from r2r2.config.errors import UserError
-from r2r2.config.fields import ANY, FieldSpec, parse_value
+from r2r2.config.fields import ANY, FieldSpec
 from r2r2.storage.disk_usage import (
     RunUsage,
     delete_checkpoints,
@@ -29,27 +29,29 @@ from r2r2.storage.run_folder import check_unlocked, lock_owner, open_run
 
 DEFAULT = Path("runs")
 
-FIELDS = {
-    leaf.path: leaf
-    for leaf in (
-        FieldSpec(
-            "checkpoints", bool, False, "delete checkpoints that can be spared", ANY
-        ),
-        FieldSpec("unfinished", bool, False, "delete unfinished runs, whole", ANY),
-        FieldSpec("yes", bool, False, "do not ask before deleting", ANY),
-    )
-}
+SPECS = (
+    FieldSpec("checkpoints", bool, False, "delete checkpoints not needed", ANY),
+    FieldSpec("unfinished", bool, False, "delete unfinished runs completely", ANY),
+    FieldSpec("yes", bool, False, "do not ask before deleting", ANY),
+)
 
-HELP = """usage: r2r2 clean [RUN or FOLDER]... [--checkpoints] [--unfinished] [--yes]
+DESCRIPTION = """\
+Show the disk space of runs, by default of those in 'runs'. Nothing is deleted
+unless --checkpoints or --unfinished is given.
 
-Show what runs take on the disk, by default those in 'runs'; delete only when told to.
+A checkpoint holds everything needed to resume a run, including its replay
+buffer, and is the largest part of a run. --checkpoints deletes all checkpoints
+of finished runs, which need one only to train for more --steps, and all but the
+newest valid one of unfinished runs. Results, curves and weights are kept.
+--unfinished deletes runs that did not finish, with everything in their folders.
+Runs in training, runs of another version of r2r2, non-runs and symlink targets
+are never touched.
+"""
 
-A checkpoint holds all that a run needs to go on, its replay too: it takes the most.
---checkpoints deletes all of them from finished runs, which need one only to be trained
-for more --steps, and all but the newest good one from unfinished runs. Results, curves
-and weights stay. --unfinished deletes runs that did not finish, each with all that is
-in its folder. A run that is being trained is left alone, and so is a run of another
-version of r2r2, whatever is not a run, and where links lead.
+EXAMPLES = """\
+  r2r2 clean
+  r2r2 clean runs/hopper --checkpoints
+  r2r2 clean --unfinished --yes
 """
 
 STATUS = {
@@ -60,43 +62,45 @@ STATUS = {
 
 
 class Deletion(NamedTuple):
-    """Something that can go."""
+    """Something that can be deleted."""
 
     what: str
     bytes: int
-    carry_out: Callable[[], None]
+    delete: Callable[[], None]
 
 
-def clean_command(argv: list[str]) -> int:
-    """`r2r2 clean`, from its arguments to its exit code."""
-    if wants_help(argv):
-        print(f"{HELP}\n{fields_help(FIELDS, top='options')}")
-        return 0
-    # A folder may follow an option, which then is not its value.
-    alone = {f"--{name}" for name in FIELDS}
-    words = split([f"{word}=true" if word in alone else word for word in argv])
-    said = texts(words.options, FIELDS)
-    given = {name: parse_value(FIELDS[name], text) for name, text in said.items()}
-    wanted = {name for name, value in given.items() if value}
-    if wanted == {"yes"}:
-        raise UserError("yes is true, but there is no --checkpoints or --unfinished")
-    found = _find(words.alone, bool(wanted))
+def make_parser(_: Sequence[str] = ()) -> ArgumentParser:
+    """Return the parser of `r2r2 clean`."""
+    usage = "[RUN or FOLDER]... [--checkpoints] [--unfinished] [--yes]"
+    parser = ArgumentParser("clean", usage, DESCRIPTION, EXAMPLES, positional=True)
+    parser.add_fields({spec.path: spec for spec in SPECS})
+    return parser
+
+
+def run(argv: list[str]) -> int:
+    """Run `r2r2 clean` and return its exit code."""
+    given = make_parser().parse(argv)
+    names: list[str] = given.pop("arguments")
+    deleting = given.get("checkpoints") or given.get("unfinished")
+    if given.get("yes") and not deleting:
+        raise UserError("--yes: only used with --checkpoints or --unfinished")
+    usages = _find_runs(names, bool(deleting))
     console = Console()
-    if not found:
-        _say(console, f"no runs in '{DEFAULT}'")
-    elif not wanted:
-        console.print(_table(found))
-        _next_steps(console, found, words.alone)
+    if not usages:
+        print_plain(console, f"no runs in '{DEFAULT}'")
+    elif not deleting:
+        console.print(_table(usages))
+        _print_next_steps(console, usages, names)
     else:
-        _clean(console, found, wanted)
+        _clean(console, usages, given)
     return 0
 
 
-def size_text(count: float) -> str:
-    """Bytes as people say it.
+def format_bytes(count: float) -> str:
+    """Return a number of bytes with a unit.
 
     Example:
-        >>> [size_text(count) for count in (0, 999, 4_200, 3_400_000_000)]
+        >>> [format_bytes(count) for count in (0, 999, 4_200, 3_400_000_000)]
         ['0 B', '999 B', '4.2 kB', '3.4 GB']
     """
     units = ["B", "kB", "MB", "GB", "TB"]
@@ -105,36 +109,36 @@ def size_text(count: float) -> str:
     return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
 
 
-def _find(names: Sequence[str], deleting: bool) -> list[RunUsage]:
-    """The runs in what was named, each once; refuses what holds none."""
+def _find_runs(names: Sequence[str], deleting: bool) -> list[RunUsage]:
+    """Return the runs in the named folders, each once; reject folders without any."""
     runs: list[Path] = []
     for path in map(Path, names):
         below = find_runs(path)
         if not below:
-            open_run(path)  # which says what is wrong with it
+            open_run(path)  # raises the error for it
         elif below == [path] and path.is_symlink():
-            raise UserError(f"run is '{path}', which is a link; give what it leads to")
+            raise UserError(f"'{path}' is a symlink; give its target")
         elif below == [path] and deleting:
             check_unlocked(path)
         runs += below
     if not names:
         runs = find_runs(DEFAULT)
-    return [run_usage(run) for run in {run.resolve(): run for run in runs}.values()]
+    return [run_usage(path) for path in {x.resolve(): x for x in runs}.values()]
 
 
-def _table(found: Sequence[RunUsage]) -> Table:
-    table = Table(show_footer=len(found) > 1)
-    sums = [sum(numbers) for numbers in zip(*map(_sizes, found), strict=True)]
+def _table(usages: Sequence[RunUsage]) -> Table:
+    table = Table(show_footer=len(usages) > 1)
+    sums = [sum(sizes) for sizes in zip(*map(_sizes, usages), strict=True)]
     table.add_column("run", "all", overflow="fold")
     table.add_column("status")
     heads = ("total", "checkpoints", "weights", "others")
-    for head, whole in zip(heads, sums, strict=True):
-        table.add_column(head, size_text(whole), justify="right", no_wrap=True)
+    for head, total in zip(heads, sums, strict=True):
+        table.add_column(head, format_bytes(total), justify="right", no_wrap=True)
     table.add_column("changed", no_wrap=True)
-    for usage in found:
-        when = time.strftime("%Y-%m-%d", time.localtime(usage.modified))
-        sizes = map(size_text, _sizes(usage))
-        table.add_row(escape(str(usage.run)), _status(usage), *sizes, when)
+    for usage in usages:
+        changed = time.strftime("%Y-%m-%d", time.localtime(usage.modified))
+        sizes = map(format_bytes, _sizes(usage))
+        table.add_row(escape(str(usage.run)), _status(usage), *sizes, changed)
     return table
 
 
@@ -146,80 +150,70 @@ def _status(usage: RunUsage) -> str:
     return "in training" if usage.locked else STATUS[usage.manifest.status]
 
 
-def _next_steps(
-    console: Console, found: Sequence[RunUsage], named: Sequence[str]
+def _print_next_steps(
+    console: Console, usages: Sequence[RunUsage], names: Sequence[str]
 ) -> None:
-    """What could be deleted, each with the command that does."""
-    command = shlex.join([*program().split(), "clean", *named])
-    free = [usage for usage in found if not usage.locked]
+    """Print what could be deleted, each with its command."""
+    command = shlex.join([*program_name().split(), "clean", *names])
+    free = [usage for usage in usages if not usage.locked]
     finished = [usage for usage in free if usage.manifest.status == "finished"]
-    running = [usage for usage in free if usage.manifest.status == "running"]
+    unfinished = [usage for usage in free if usage.manifest.status == "running"]
     lines: list[str] = []
-    if spare := sum(usage.checkpoints for usage in finished):
-        lines.append(f"{command} --checkpoints   frees {size_text(spare)} and more:")
+    if size := sum(usage.checkpoints for usage in finished):
+        lines.append(f"{command} --checkpoints   frees {format_bytes(size)} or more:")
         lines.append("    checkpoints of finished runs, old ones of unfinished runs")
-    elif any(usage.checkpoints for usage in running):
+    elif any(usage.checkpoints for usage in unfinished):
         lines.append(f"{command} --checkpoints   frees old ones of unfinished runs")
-    if whole := sum(usage.total for usage in running):
-        lines.append(f"{command} --unfinished    frees {size_text(whole)}:")
-        lines.append("    unfinished runs, whole")
-    _say(console, "\n".join(f"  {line}" for line in lines or ["nothing to delete"]))
+    if size := sum(usage.total for usage in unfinished):
+        lines.append(f"{command} --unfinished    frees {format_bytes(size)}:")
+        lines.append("    unfinished runs, completely")
+    lines = lines or ["nothing to delete"]
+    print_plain(console, "\n".join(f"  {line}" for line in lines))
 
 
-def _clean(console: Console, found: Iterable[RunUsage], wanted: set[str]) -> None:
-    """Shows what is to go, asks, and deletes it."""
-    doomed: list[Deletion] = []
-    for usage in found:
+def _clean(console: Console, usages: Sequence[RunUsage], given: dict[str, Any]) -> None:
+    """Show what would be deleted, ask, and delete it."""
+    deletions: list[Deletion] = []
+    for usage in usages:
         if usage.locked:
-            who = lock_owner(usage.run)
-            _say(console, f"left alone is {usage.run}, which {who} is training")
+            print_plain(
+                console, f"skipped {usage.run}: {lock_owner(usage.run)} trains it"
+            )
         else:
-            doomed += _deletions(usage, wanted)
-    for deletion in doomed:
-        _say(console, f"  {deletion.what}: {size_text(deletion.bytes)}")
-    if not doomed:
-        _say(console, "nothing to delete")
+            deletions += _deletions(usage, given)
+    for deletion in deletions:
+        print_plain(console, f"  {deletion.what}: {format_bytes(deletion.bytes)}")
+    if not deletions:
+        print_plain(console, "nothing to delete")
         return
-    whole = size_text(sum(deletion.bytes for deletion in doomed))
-    if "yes" not in wanted and not _agreed(f"delete these, {whole} in all?"):
-        _say(console, "nothing is deleted")
+    total = format_bytes(sum(deletion.bytes for deletion in deletions))
+    if not given.get("yes") and not _confirmed(f"delete these, {total} in all?"):
+        print_plain(console, "nothing was deleted")
         return
-    for deletion in doomed:
-        deletion.carry_out()
-    _say(console, f"freed {whole}")
+    for deletion in deletions:
+        deletion.delete()
+    print_plain(console, f"freed {total}")
 
 
-def _deletions(usage: RunUsage, wanted: set[str]) -> list[Deletion]:
+def _deletions(usage: RunUsage, given: dict[str, Any]) -> list[Deletion]:
     status = usage.manifest.status
-    if "unfinished" in wanted and status == "running":
-        what = f"{usage.run}, an unfinished run with all that is in it"
+    if given.get("unfinished") and status == "running":
+        what = f"{usage.run}, unfinished run with everything in its folder"
         return [Deletion(what, usage.total, partial(delete_run, usage))]
-    files = removable_checkpoints(usage) if "checkpoints" in wanted else []
+    files = removable_checkpoints(usage) if given.get("checkpoints") else []
     if not files:
         return []
     kind = "checkpoints" if status == "finished" else "all but the newest checkpoint"
-    what = f"{usage.run}, {kind}"
-    carry_out = partial(delete_checkpoints, usage, files)
-    return [Deletion(what, total_bytes(files), carry_out)]
+    delete = partial(delete_checkpoints, usage, files)
+    return [Deletion(f"{usage.run}, {kind}", total_bytes(files), delete)]
 
 
-def _agreed(question: str) -> bool:
-    """Whether whoever sits there says yes.
-
-    Raises:
-        UserError: Nobody does.
-    """
+def _confirmed(question: str) -> bool:
+    """Return whether the user at the terminal says yes."""
     if not sys.stdin.isatty():
-        raise UserError(
-            "yes is false; without a terminal to ask at, nothing is deleted unless "
-            "--yes is given"
-        )
+        raise UserError("no terminal to confirm; add --yes")
     try:
         answer = input(f"{question} [y/N] ")
     except EOFError:
         return False
     return answer.strip().lower() in ("y", "yes")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -1,92 +1,204 @@
-"""The command line: `r2r2 train`, `r2r2 watch`, `r2r2 eval` and the others."""
+"""The r2r2 program: dispatches to the commands, and what they share."""
 
 import importlib
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import r2r2
-from r2r2.cli.argparser import one_line
-from r2r2.cli.signals import Terminated, exit_code, held_back
+from r2r2.cli.argparser import ArgumentParser, wants_help
+from r2r2.cli.signals import Terminated, defer_signals, exit_code
 from r2r2.config.errors import UserError, did_you_mean
 from r2r2.envs.errors import EnvFailure
 from r2r2.storage.files import StorageError
 
-HELP = f"""r2r2 {r2r2.__version__}: sample-efficient continuous control with R2R2
+if TYPE_CHECKING:
+    from rich.console import Console
 
-  r2r2 train                  learn a small task in a few minutes, to see it work
+COMMANDS = {
+    "train": "train agents on tasks, or resume a run",
+    "watch": "show running training in the terminal",
+    "eval": "evaluate the final policies of a run, or record a video",
+    "report": "compare runs with each other and with the paper",
+    "bench": "measure how fast this machine trains",
+    "clean": "show the disk space of runs, and free it",
+    "list": "list agents or environments",
+    "completion": "print a completion script for bash, zsh or fish",
+}
+
+HELP = f"""usage: r2r2 COMMAND [ARGUMENTS]...
+
+Sample-efficient continuous control with R2R2.
+
+commands:
+{chr(10).join(f"  {name:12} {text}" for name, text in COMMANDS.items())}
+
+options:
+  -h, --help   show this help; 'r2r2 COMMAND --help' shows that of a command
+  --version    show the version
+
+examples:
+  r2r2 train                          train a small task in a few minutes
   r2r2 train --env Hopper-v5 --utd 20 --seeds 5
-                              train a fleet; 'r2r2 train --help' shows every field
-  r2r2 train --resume RUN     go on with a run that was interrupted
-  r2r2 eval RUN               play episodes with a run's final policies
+  r2r2 train --resume RUN             resume an interrupted run
   r2r2 eval RUN --video out.mp4
-                              and film one
-  r2r2 watch                  see how running training does, curves included
-  r2r2 report RUNS            compare runs, with each other and with the paper:
-                              a page, figures and tables
-  r2r2 bench                  measure how fast this machine trains
-  r2r2 clean                  show what runs take on the disk, and free it
-  r2r2 list agents|envs       what can be trained, and on what
+  r2r2 report runs                    compare all runs below a folder
 """
 
-COMMANDS = ("train", "watch", "report", "eval", "bench", "clean", "list")
+# Exit codes after which threads may still be compiling.
+ABRUPT_EXIT_CODES = (1, exit_code(KeyboardInterrupt()), exit_code(Terminated()))
 
-# Exit codes of what ends while something may still be running.
-ABRUPT = (1, exit_code(KeyboardInterrupt()), exit_code(Terminated()))
+LISTS = ("agents", "envs")
+
+
+class Command(NamedTuple):
+    """A command: its parser for given arguments, and what runs it."""
+
+    make_parser: Callable[[Sequence[str]], ArgumentParser]
+    run: Callable[[list[str]], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; bad input is one sentence and exit code 2.
+    """Run a command and return its exit code.
 
-    An environment that fails is told with its traceback, and is exit code 1; so is a
-    disk on which a run cannot be written down any more, in one sentence.
+    Bad input is reported in one sentence with exit code 2. A failing environment, or a
+    disk that cannot be written to, gives exit code 1.
     """
     tokens = list(sys.argv[1:] if argv is None else argv)
     try:
-        if not tokens or tokens[0] in ("-h", "--help", "help"):
-            print(HELP, end="")
-            return 0
-        if tokens[0] == "--version":
-            print(r2r2.__version__)
-            return 0
-        if tokens[0] not in COMMANDS:
-            near = did_you_mean(tokens[0], COMMANDS)
-            raise UserError(
-                f"{tokens[0]!r} is not a command{near or '; see r2r2 --help'}"
-            )
-        return _command(tokens[0])(tokens[1:])
-    except UserError as refusal:
-        print(f"r2r2: {one_line(str(refusal))}", file=sys.stderr)
+        return _dispatch(tokens)
+    except UserError as error:
+        print(f"r2r2: error: {one_line(str(error))}", file=sys.stderr)
         return 2
     except (EnvFailure, StorageError) as failure:
-        print(f"r2r2: {failure}", file=sys.stderr)
+        print(f"r2r2: error: {failure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interruption:
         print("r2r2: interrupted", file=sys.stderr)
         return exit_code(interruption)
 
 
-def _command(name: str) -> Callable[[list[str]], int]:
-    """A command, loaded when it is asked for: most need what takes a second to load.
+def _dispatch(tokens: list[str]) -> int:
+    if not tokens or tokens[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    name, *arguments = tokens
+    if name == "--version":
+        print(f"r2r2 {r2r2.__version__}")
+        return 0
+    if name not in COMMANDS:
+        near = did_you_mean(name, COMMANDS)
+        raise UserError(f"unknown command {name!r}{near or '; see r2r2 --help'}")
+    command = load_command(name)
+    if wants_help(arguments):
+        print(command.make_parser(arguments).format_help(), end="")
+        return 0
+    return command.run(arguments)
 
-    An interruption waits until that is done: in the midst of it, some libraries lose
-    it, and others do not survive it.
+
+def load_command(name: str) -> Command:
+    """Return a command; its module is imported now, since most need JAX.
+
+    Signals are deferred until the import is done: some libraries lose an interruption
+    during their import, or are left half imported.
     """
-    with held_back():
+    if name == "list":
+        return Command(_list_parser, _list)
+    with defer_signals():
         module = importlib.import_module(f"r2r2.cli.{name}")
-    command: Callable[[list[str]], int] = getattr(module, f"{name}_command")
-    return command
+    return Command(module.make_parser, module.run)
 
 
 def entry() -> None:
-    """The program: `main`, and its exit code.
+    """Run the program and exit.
 
-    After an interruption or a failure it leaves at once, for a compilation may still
-    be running in a thread that the interpreter's end would wait for.
+    After an interruption or a failure the process exits at once: a compilation may
+    still be running in a thread that a regular exit would wait for.
     """
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    if code in ABRUPT:
+    if code in ABRUPT_EXIT_CODES:
         os._exit(code)
     sys.exit(code)
+
+
+def _list_parser(_: Sequence[str]) -> ArgumentParser:
+    about = "List the agents that can be trained, or the tasks to train them on."
+    return ArgumentParser(
+        "list", "|".join(LISTS), about, positional=True, choices=LISTS
+    )
+
+
+def _list(argv: list[str]) -> int:
+    parser = _list_parser(argv)
+    what = parser.pop_argument(parser.parse(argv), "what to list: agents or envs")
+    if what == "agents":
+        _list_agents()
+    else:
+        _list_tasks()
+    return 0
+
+
+def _list_agents() -> None:
+    from r2r2.config.agents import AGENTS
+
+    for name, spec in AGENTS.items():
+        print(f"{name:18} {spec.description}")
+
+
+def _list_tasks() -> None:
+    from r2r2.envs.suites import PAPER_TASKS, known_tasks
+
+    print("the paper's tasks (sizes of observation and action):")
+    for name, task in PAPER_TASKS.items():
+        print(f"  {name:18} {task.suite:10} ({task.obs_dim}, {task.action_dim})")
+    for suite, names in known_tasks().items():
+        print(f"more {suite} tasks:")
+        print("  " + "  ".join(name for name in names if name not in PAPER_TASKS))
+    print("and any Gymnasium environment with flat observations and bounded continuous")
+    print("actions, as module:Id-v0 or module:Class")
+
+
+def program_name() -> str:
+    """Return how this program was called, for commands that can be pasted."""
+    called = Path(sys.argv[0])
+    if shutil.which("r2r2"):
+        return "r2r2"
+    if called.parts[-2:] == ("r2r2", "__main__.py"):
+        return "python -m r2r2"
+    return sys.argv[0] if called.name == "r2r2" else "r2r2"
+
+
+def add_working_folder_to_path() -> None:
+    """Let `my_robot:Arm-v0` be a file in the working folder, as with python -m."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
+def enable_compilation_cache() -> None:
+    """Keep programs that take long to compile in the user's cache folder."""
+    import jax
+
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    settings: Any = jax.config
+    settings.update("jax_compilation_cache_dir", str(Path(home) / "r2r2" / "xla"))
+    settings.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+
+
+def one_line(text: str) -> str:
+    """Return text with unprintable characters escaped, safe to show in a terminal.
+
+    Example:
+        >>> print(one_line("a" + chr(10) + chr(27) + "[2J"))
+        a<0xa><0x1b>[2J
+    """
+    return "".join(c if c.isprintable() else f"<{ord(c):#x}>" for c in text)
+
+
+def print_plain(console: "Console", text: str) -> None:
+    """Print text as it is: not wrapped, without markup or highlighting."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)

@@ -1,10 +1,11 @@
-"""`r2r2 report`: runs compared, with tables, figures and one page that shows them."""
+"""`r2r2 report`: read runs and result files, and write tables, figures and a page."""
 
+import contextlib
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -16,61 +17,105 @@ from rich.progress import (
 )
 
 import r2r2
-from r2r2.cli.argparser import fields_help, one_line, split, texts, wants_help
-from r2r2.cli.load_study import Source, sources_of, study_sources
-from r2r2.cli.train_flags import FOLDER
+from r2r2.cli.argparser import FOLDER, ArgumentParser
+from r2r2.cli.main import one_line, print_plain
 from r2r2.config.errors import UserError
-from r2r2.config.fields import FieldSpec, parse_value
+from r2r2.config.fields import FieldSpec, flatten_config, replace_fields
+from r2r2.config.resolve import run_defaults
+from r2r2.config.run import RunConfig
+from r2r2.config.toml_io import parse_toml
+from r2r2.envs.suites import default_action_repeat
 from r2r2.report.comparison_tables import all_tables
 from r2r2.report.figures import write_figures
+from r2r2.report.load import (
+    compute_timing,
+    effective_precision,
+    load_evaluations,
+    load_events,
+    load_results_file,
+    load_versions,
+    read_members,
+    truncated_logs,
+)
 from r2r2.report.page import write_page
-from r2r2.report.study import Study
+from r2r2.report.study import RunData, Study, make_study
 from r2r2.report.tables import write_tables
+from r2r2.stats.scores import run_results
 from r2r2.stats.suites import SAMPLES, SEED
+from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.files import atomic_dir, check_report_dir
+from r2r2.storage.run_folder import MANIFEST_FILE, open_run, read_manifest
+from r2r2.training.run_config import load_config, task_default_config
 
 DEFAULT = Path("report")
 CONTENTS = ("index.html", "figures", "tables")
-PATIENCE = 2.0  # seconds before a bar is shown
-SLOW = "figures"  # takes longer than that by itself
-AFTER_READING = ("statistics", "tables", SLOW, "page")
+VERSIONS = "versions.json"
+BAR_DELAY = 2.0  # seconds before a progress bar is shown
+SLOW_STAGE = "figures"  # takes longer than that by itself
+STAGES_AFTER_READING = ("statistics", "tables", SLOW_STAGE, "page")
 
-FIELDS = {
-    leaf.path: leaf
-    for leaf in (FieldSpec("out", str, str(DEFAULT), "the report's folder", FOLDER),)
-}
+# Fields in which 0 means that the task decides.
+TASK_FIELDS = ("action_repeat", "agent.critics", "agent.discount")
 
-HELP = """usage: r2r2 report RUN or FOLDER or FILE.csv... [--out DIR]
+DESCRIPTION = """\
+Compare runs with each other and with the paper. The arguments are
 
-Compare runs, with each other and with the paper. Named may be
-
-  RUN        the folder of a run, finished or not
-  FOLDER     a folder with runs anywhere below it: all of them
-  FILE.csv   results of any program, a number per line, under the header
+  RUN        a run folder, finished or not
+  FOLDER     a folder with runs anywhere below it
+  FILE.csv   results of any program, one number per line, with the columns
              exp_name,env_name,seed,metric,env_step,value
-             with the metric 'return' or 'avg_return'. An exp_name that ends in
-             _utd20, say, is at UTD 20; nothing else is assumed of its settings.
+             and the metric 'return' or 'avg_return'. An exp_name that ends in
+             _utd20 is at UTD 20; no other settings are assumed.
 
-Runs of one method, which is an agent at a UTD with the same settings, come together:
-their seeds are one cell per task. Where they disagree on a seed, as before and after a
-change of the program, they are kept apart. Two runs, or a run and a file, are also
-compared in pairs: the difference of their means, and the probability that one beats the
-other.
+Runs of one method (an agent at a UTD with the same settings) are combined, with
+their seeds in one cell per task. Runs that disagree on a seed are kept apart.
+Two runs, or a run and a file, are also compared in pairs: difference of means
+and probability of improvement.
 
-DIR gets index.html, a page that needs no network; figures as SVG, PNG and PDF; tables
-as CSV, Markdown and LaTeX. A report that is there is replaced, whole or not at all;
-anything else is left alone. Scores are those of the paper: the mean of a seed's last 10
-evaluations, relative to the base agent at UTD 1. What is missing, uneven or scaled
-down is shown, and said to be so; only what has all the paper's settings, seeds and
-steps is called a reproduction. docs/report.md says how to read it.
+The report is index.html, a page that needs no network, with figures as SVG, PNG
+and PDF and tables as CSV, Markdown and LaTeX. An existing report is replaced.
+Scores are those of the paper: the mean of a seed's last 10 evaluations, divided
+by the base agent's at UTD 1. Only results with all of the paper's settings,
+seeds and steps are called a reproduction; what is missing is listed.
+docs/report.md explains how to read it.
+"""
+
+EXAMPLES = """\
+  r2r2 report runs
+  r2r2 report RUN_A RUN_B --out compared
+  r2r2 report runs theirs.csv
 """
 
 
+def make_parser(_: Sequence[str] = ()) -> ArgumentParser:
+    """Return the parser of `r2r2 report`."""
+    usage = "RUN|FOLDER|FILE.csv... [--out DIR]"
+    parser = ArgumentParser("report", usage, DESCRIPTION, EXAMPLES, positional=True)
+    out = FieldSpec("out", str, str(DEFAULT), "folder of the report", FOLDER)
+    parser.add_fields({"out": out})
+    return parser
+
+
+def run(argv: list[str]) -> int:
+    """Run `r2r2 report` and return its exit code."""
+    given = make_parser().parse(argv)
+    out = Path(given.get("out", DEFAULT))
+    if not given["arguments"]:
+        raise UserError("expected runs, folders or CSV files, as in 'r2r2 report runs'")
+    check_report_dir(out, CONTENTS)
+    sources = find_sources([Path(name) for name in given["arguments"]])
+    console = Console()
+    with ReportBar(console, len(sources) + len(STAGES_AFTER_READING)) as bar:
+        summary = write_report(load_study(sources, bar), sources, out, bar)
+    print_plain(console, one_line(summary))
+    return 0
+
+
 class ReportBar:
-    """Shows what a report is at; not before it takes long, nor without a terminal."""
+    """A progress bar in a terminal, shown only when a report takes long."""
 
     def __init__(self, console: Console, total: int):
-        self._bar = Progress(
+        self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
@@ -79,61 +124,165 @@ class ReportBar:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=total)
-        self._begun, self._at = time.monotonic(), -1
+        self._task = self._progress.add_task("", total=total)
+        self._started, self._done = time.monotonic(), -1
 
-    def __call__(self, what: str) -> None:
-        """Says what comes next."""
-        self._at += 1
-        self._bar.update(self._task, completed=self._at, description=one_line(what))
-        if what == SLOW or time.monotonic() - self._begun > PATIENCE:
-            self._bar.start()
+    def __call__(self, stage: str) -> None:
+        """Show the next stage."""
+        self._done += 1
+        self._progress.update(
+            self._task, completed=self._done, description=one_line(stage)
+        )
+        if stage == SLOW_STAGE or time.monotonic() - self._started > BAR_DELAY:
+            self._progress.start()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised: object) -> None:
-        self._bar.stop()
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
 
 
-def report_command(argv: list[str]) -> int:
-    """`r2r2 report RUNS...`, from its arguments to its exit code."""
-    if wants_help(argv):
-        print(f"{HELP}\n{fields_help(FIELDS, top='options')}")
-        return 0
-    words = split(argv)
-    given = {
-        k: parse_value(FIELDS[k], x) for k, x in texts(words.options, FIELDS).items()
-    }
-    out = Path(given.get("out", DEFAULT))
-    if not words.alone:
+class Source(NamedTuple):
+    """A run folder or a file of results, and its name in a report."""
+
+    path: Path
+    name: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file in the long CSV format."""
+        return self.path.is_file()
+
+
+def find_sources(paths: Sequence[Path]) -> list[Source]:
+    """Return the runs and files in paths, each once.
+
+    Args:
+        paths: run folders, folders with runs below them, CSV files.
+
+    Raises:
+        UserError: a path holds no run, or does not exist.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_file():
+            found.append(path)
+        else:
+            found += find_runs(path) or _raise_no_run(path)
+    unique = list({path.resolve(): path for path in found}.values())
+    names = [path.resolve().name for path in unique]
+    return [
+        Source(path, name if names.count(name) == 1 else str(path))
+        for path, name in zip(unique, names, strict=True)
+    ]
+
+
+def load_study(
+    sources: Sequence[Source], watch: Callable[[str], None] = lambda _: None
+) -> Study:
+    """Read runs and files, and compute their statistics.
+
+    Args:
+        sources: what to read.
+        watch: called with the name of each stage.
+
+    Raises:
+        UserError: a source is damaged, or contradicts itself.
+    """
+    runs: list[RunData] = []
+    for source in sources:
+        watch(source.name)
+        if source.is_file:
+            results = load_results_file(source.path, source.name)
+            runs += map(_with_action_repeats, results)
+        else:
+            runs.append(_load_run(source))
+    watch("statistics")
+    return make_study(runs)
+
+
+def _load_run(source: Source) -> RunData:
+    folder = open_run(source.path)
+    config = load_config(folder)
+    versions = load_versions(source.path / VERSIONS)
+    precision = parse_toml(folder.config_text()).get("precision")
+    results = run_results(
+        config,
+        usual_config(config),
+        load_evaluations(folder.evaluations),
+        effective_precision(precision, versions),
+    )
+    known = set(results.members)
+    if any((row.env_name, row.seed) not in known for row in results.rows):
         raise UserError(
-            "runs are missing; allowed are folders of runs, folders with runs in them, "
-            "and CSV files, as in 'r2r2 report runs'"
+            f"{source.path}: evaluations.csv and manifest.json have different members"
         )
-    check_report_dir(out, CONTENTS)
-    sources = sources_of([Path(word) for word in words.alone])
-    console = Console()
-    with ReportBar(console, len(sources) + len(AFTER_READING)) as bar:
-        study = study_sources(sources, bar)
-        said = write_report(study, sources, out, bar)
-    console.print(one_line(said), soft_wrap=True, markup=False, highlight=False)
-    return 0
+    events = load_events(folder.events)
+    manifest = read_manifest(source.path)
+    finished = manifest is not None and manifest.status == "finished"
+    members = read_members(folder.members, results.members, events)
+    truncated = truncated_logs(config, results.rows, members) if finished else {}
+    return RunData(
+        source.name,
+        str(source.path),
+        "finished" if finished else "unfinished",
+        results._replace(truncated_logs=truncated),
+        members,
+        compute_timing(events),
+        versions,
+        dict.fromkeys(config.env, config.action_repeat),
+    )
+
+
+def _with_action_repeats(run: RunData) -> RunData:
+    """Return a file's results with the action repeat of their tasks' suites."""
+    known: dict[str, int] = {}
+    for task in run.tasks:
+        with contextlib.suppress(UserError):  # of an unknown suite
+            known[task] = default_action_repeat(task)
+    return run._replace(repeats=known)
+
+
+def usual_config(config: RunConfig) -> RunConfig:
+    """Return the defaults of a run's agent on its task without building an environment.
+
+    Fields that only a user's own environment could decide are taken from the run.
+
+    Example:
+        >>> from r2r2.config.resolve import resolve
+        >>> usual_config(resolve({"env": "my:Arm", "action_repeat": 3})).action_repeat
+        3
+    """
+    is_user_env = ":" in config.env[0]
+    default = run_defaults(config) if is_user_env else task_default_config(config)
+    values, defaults = flatten_config(config), flatten_config(default)
+    open_paths = [x for x in TASK_FIELDS if x in defaults and not defaults[x].value]
+    return replace_fields(default, {path: values[path].value for path in open_paths})
+
+
+def _raise_no_run(path: Path) -> list[Path]:
+    """Raise the error for a folder without runs."""
+    with contextlib.suppress(OSError):  # reported by open_run
+        if path.is_dir() and not (path / MANIFEST_FILE).exists():
+            raise UserError(f"{path}: no runs in this folder or below it")
+    open_run(path)
+    raise UserError(f"{path}: changed while it was read")
 
 
 def write_report(
     study: Study,
-    sources: list[Source],
+    sources: Sequence[Source],
     out: Path,
     watch: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Writes a report, whole, and says what it holds and what to open.
+    """Write a report completely or not at all, and return a summary of it.
 
     Args:
         study: what it shows.
         sources: where that was read.
-        out: a folder that is not there yet, or a report.
-        watch: called with what is written next.
+        out: a new folder, or an existing report.
+        watch: called with the name of each stage.
     """
     facts = {
         "r2r2": r2r2.__version__,
@@ -146,14 +295,14 @@ def write_report(
         tables = all_tables(study)
         (folder / "tables").mkdir()
         write_tables(tables, folder / "tables")
-        watch(SLOW)
-        gallery = write_figures(study, folder / "figures")
+        watch(SLOW_STAGE)
+        figures = write_figures(study, folder / "figures")
         watch("page")
-        write_page(study, tables, gallery, folder)
+        write_page(study, tables, figures, folder)
     files = sum(source.is_file for source in sources)
     counts = {"run": len(sources) - files, "file": files}
     read = [f"{n} {what}{'s' * (n > 1)}" for what, n in counts.items() if n]
     return (
-        f"{' and '.join(read)}: {len(tables)} tables and {len(gallery.charts)} figures "
-        f"are in '{out}'; open {shlex.quote(str(out / 'index.html'))}"
+        f"{' and '.join(read)}: {len(tables)} tables and {len(figures.charts)} figures "
+        f"in '{out}'; open {shlex.quote(str(out / 'index.html'))}"
     )

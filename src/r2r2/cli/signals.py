@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while training: after a checkpoint, or at once if asked twice."""
+"""Ctrl-C and SIGTERM: exit after a checkpoint, or at once if repeated."""
 
 import contextlib
 import os
@@ -8,17 +8,17 @@ import threading
 from collections.abc import Callable, Generator
 from typing import NoReturn
 
-HEARD = (signal.SIGINT, signal.SIGTERM)
-WAIT = "r2r2: interrupted: a checkpoint is being written; once more leaves at once"
-SHOW_CURSOR = b"\x1b[?25h\n"  # a live bar hides it, and on a line of its own
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+WAIT = "r2r2: interrupted; writing a checkpoint (press Ctrl-C again to quit now)"
+SHOW_CURSOR = b"\x1b[?25h\n"  # a live progress display hides it
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: an interruption in all but the exit code."""
+    """SIGTERM: handled as an interruption, with an exit code of its own."""
 
 
 def exit_code(interruption: KeyboardInterrupt) -> int:
-    """What a shell says of a process that such a signal ended.
+    """Return the exit code that shells use for a process ended by such a signal.
 
     Example:
         >>> exit_code(KeyboardInterrupt()), exit_code(Terminated())
@@ -30,64 +30,67 @@ def exit_code(interruption: KeyboardInterrupt) -> int:
 
 @contextlib.contextmanager
 def interruptible(saves: bool = True) -> Generator[Callable[[], None]]:
-    """Gives a check, to be called before the loop and after each of its turns.
+    """Handle signals around a loop; yield a function to call before it and after steps.
 
-    Until its second call there is nothing to save, and a signal is raised where it
-    falls. From then on it is only noted, and the check raises it between two turns,
-    where a checkpoint can be taken. It raises one from before as well: Python drops
-    what falls into a garbage collection, and JAX has something to do at every one.
-
-    A signal that the caller has ignored, as nohup and a shell's background jobs do,
-    stays so.
+    Before the second call there is nothing to save, and a signal is raised where it
+    arrives. After it, a signal is only noted, and the next call raises it between two
+    steps, where a checkpoint can be written. The first call also raises a signal that
+    arrived earlier: Python drops exceptions raised during garbage collection, where JAX
+    runs a callback. A signal that the caller ignores (nohup, background jobs) stays
+    ignored.
 
     Args:
-        saves: whether there are checkpoints; if not, no signal waits for one.
+        saves: whether checkpoints are written; if not, signals are raised at once.
     """
-    ear = _Ear(saves)
-    heard = [n for n in HEARD if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, ear.hear) for number in heard}
-    try:
-        yield ear.check
-    finally:
-        for number, handler in before.items():
-            # None stands for one that was not set from Python, and cannot be.
-            signal.signal(number, handler or signal.SIG_DFL)
+    state = SignalState(saves)
+    with _handling(state.handle):
+        yield state.check
 
 
 @contextlib.contextmanager
-def held_back() -> Generator[None]:
-    """Signals that come meanwhile are raised at the end; other threads hear none."""
+def defer_signals() -> Generator[None]:
+    """Raise signals that arrive meanwhile at the end; only in the main thread."""
     noted: list[int] = []
-    here = threading.current_thread() is threading.main_thread()
-    heard = [n for n in HEARD if here and signal.getsignal(n) is not signal.SIG_IGN]
-    before = {n: signal.signal(n, lambda n, _: noted.append(n)) for n in heard}
-    try:
+    if threading.current_thread() is not threading.main_thread():
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
+        return
+    with _handling(lambda number, _: noted.append(number)):
+        yield
     if noted:
         raise _interruption(noted[0])
 
 
-class _Ear:
-    """Which signal came first, and whether the loop has begun."""
+@contextlib.contextmanager
+def _handling(handler: Callable[[int, object], None]) -> Generator[None]:
+    """Set a handler for all signals that are not ignored, and restore the old ones."""
+    active = [n for n in SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in active}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            # None stands for a handler that was not set from Python.
+            signal.signal(number, old or signal.SIG_DFL)
+
+
+class SignalState:
+    """The first signal that arrived, and whether the loop has started."""
 
     def __init__(self, saves: bool):
         self._noted: int | None = None
         self._saves, self._checks = saves, 0
 
-    def hear(self, number: int, _: object) -> None:
-        """The handler of all signals; the second one leaves from here."""
+    def handle(self, number: int, _: object) -> None:
+        """Note a signal or raise it; a second one ends the process."""
         if self._noted is not None:
-            _leave(128 + number)
+            _exit_now(128 + number)
         self._noted = number
         if self._checks < 2 or not self._saves:
             raise _interruption(number)
         _announce()
 
     def check(self) -> None:
-        """Raises what was noted."""
+        """Raise a signal that was noted."""
         self._checks += 1
         if self._noted is not None:
             raise _interruption(self._noted)
@@ -98,17 +101,16 @@ def _interruption(number: int) -> KeyboardInterrupt:
 
 
 def _announce() -> None:
-    """One line, above a live bar where there is one."""
     try:
         print(WAIT, file=sys.stderr, flush=True)
-    except RuntimeError:  # the signal fell into a write to the same stream
+    except RuntimeError:  # the signal arrived during a write to the same stream
         os.write(2, f"{WAIT}\n".encode())
 
 
-def _leave(code: int) -> NoReturn:
-    """Ends the process; nothing is put in order but what a person sees."""
+def _exit_now(code: int) -> NoReturn:
+    """End the process without cleaning up anything but the terminal."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # it may be what the signal fell into
+        with contextlib.suppress(Exception):  # the signal may have arrived in a write
             stream.flush()
     if os.isatty(1):
         os.write(1, SHOW_CURSOR)

@@ -1,85 +1,296 @@
-"""`r2r2 train`: a run from its fields, with a bar."""
+"""`r2r2 train`: the options, the run with its progress display, and the result."""
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 from rich.console import Console
 from rich.markup import escape
 
-from r2r2.api import Result, is_finished, run_path, train
-from r2r2.cli.argparser import wants_help
-from r2r2.cli.process import cache_compiled_programs, program, use_this_folder
+from r2r2.api import (
+    DEFAULT_OPTIONS,
+    Result,
+    RunOptions,
+    is_finished,
+    run_path,
+    train,
+)
+from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser
+from r2r2.cli.main import (
+    add_working_folder_to_path,
+    enable_compilation_cache,
+    print_plain,
+    program_name,
+)
 from r2r2.cli.progress import Bar, spread
 from r2r2.cli.signals import exit_code, interruptible
-from r2r2.cli.train_flags import TrainCommand, parse_train, train_help
-from r2r2.config.interval import Interval, parse_interval
-from r2r2.config.resolve import QUICK_TARGET, QUICK_TASK
+from r2r2.config.agents import AGENTS, DEFAULT_AGENT
+from r2r2.config.errors import UserError
+from r2r2.config.fields import (
+    ANY,
+    FieldSpec,
+    at_least,
+    flatten_config,
+    replace_fields,
+)
+from r2r2.config.interval import INTERVAL, Interval, parse_interval
+from r2r2.config.resolve import (
+    QUICK_TARGET,
+    QUICK_TASK,
+    agent_name,
+    default_config,
+    quick_config,
+    resolve,
+    validate,
+)
 from r2r2.config.run import RunConfig
-from r2r2.config.toml_io import changed_fields
+from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, read_toml
 from r2r2.storage.run_folder import open_run
 from r2r2.training.loop import Progress
 from r2r2.training.run_config import (
     finalize_config,
     fleet_members,
+    load_config,
     task_default_config,
 )
 
-SAID = ("env", "seeds", "utd", "action_repeat")  # said on the opening's first line
+WORKERS = FieldSpec(
+    "workers",
+    int,
+    "one per core",
+    "processes that step environments; 0: none",
+    at_least(0),
+)
+
+# Options that are not fields of the config.
+CLI_ONLY = {
+    spec.path: spec
+    for spec in (
+        FieldSpec("agent", str, DEFAULT_AGENT, "agent, or module:Name", ANY),
+        FieldSpec("config", str, "", "TOML file with config fields", FILE),
+        FieldSpec(
+            "quick", bool, False, "small preset: cartpole-swingup in minutes", ANY
+        ),
+        FieldSpec("resume", str, "", "resume the run in this folder", FOLDER),
+        FieldSpec("out", str, "runs/<name>", "run folder", FOLDER),
+        FieldSpec("overwrite", bool, False, "delete an existing run first", ANY),
+        FieldSpec(
+            "checkpoint_every",
+            str,
+            DEFAULT_OPTIONS.checkpoint_every,
+            "time between checkpoints (10min, 5000 steps, never)",
+            INTERVAL,
+        ),
+        FieldSpec(
+            "checkpoints",
+            int,
+            DEFAULT_OPTIONS.checkpoints,
+            "number of checkpoints to keep",
+            at_least(1),
+        ),
+        FieldSpec("tensorboard", bool, False, "write TensorBoard files as well", ANY),
+        WORKERS,
+    )
+}
+SELECTORS = {name: CLI_ONLY[name] for name in ("agent", "config", "resume")}
+
+# Options that do not say what to train: with these alone, --quick is used.
+NON_CONFIG = ("out", *RunOptions._fields)
+
+# Options that can be given with --resume.
+CHANGEABLE = ("steps", *NON_RESULT_FIELDS)
+WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x != "overwrite"))
+
+GROUPS = {
+    "run": (
+        *("agent", "config", "quick", "resume", "seeds", "steps", "utd", "warmup"),
+        *("replay_size", "precision"),
+    ),
+    "environment": ("env", "action_repeat", "workers", "env_timeout", "env_faults"),
+    "evaluation": ("eval_every", "eval_episodes", "eval_average"),
+    "checkpoints and output": (
+        *("out", "overwrite", "checkpoint_every", "checkpoints", "tensorboard"),
+        "log_every",
+    ),
+}
+
+DESCRIPTION = """\
+Train a fleet: every seed of every task in one compiled program. Repeating a
+command resumes its run where it stopped, and so does --resume RUN, which also
+accepts a larger --steps. With no config options given, --quick is used.
+
+Defaults are in brackets. An option is a field of the config; its full name
+works as well (--agent.representation.lambda-rr), and so do TOML files with the
+same names. 'r2r2 train --agent NAME --help' shows the fields of an agent:
+"""
+
+EXAMPLES = """\
+  r2r2 train
+  r2r2 train --env Hopper-v5 --utd 20 --seeds 5
+  r2r2 train --agent simbav2-spl+r2r2 --env dog-run,dog-walk --seeds 3,7,11
+  r2r2 train --config study.toml --lambda-rr 0
+  r2r2 train --env my_robot:Arm-v0 --agent my_agents:MyAgent
+  r2r2 train --resume RUN --steps 800_000
+"""
+
+SHOWN_FIRST = ("env", "seeds", "utd", "action_repeat")  # on the first line of a run
 
 
-def train_command(argv: list[str]) -> int:
-    """`r2r2 train`, from its arguments to its exit code."""
-    if wants_help(argv):
-        print(train_help(argv), end="")
-        return 0
+class TrainCommand(NamedTuple):
+    """A parsed `r2r2 train` command line."""
+
+    config: RunConfig
+    out: Path | None
+    options: RunOptions
+    quick: bool
+
+
+def make_parser(argv: Sequence[str]) -> ArgumentParser:
+    """Return the parser with the fields of the agent that a command line selects."""
+    add_working_folder_to_path()
+    selected = _select(_rename_agent(argv))
+    return _parser(default_config(agent_name(*_layers(selected))))
+
+
+def _parser(config: RunConfig) -> ArgumentParser:
+    """Return a parser for the fields of a config and the other options."""
+    fields = flatten_config(config)
+    del fields["agent.name"]  # given as --agent
+    agents = textwrap.fill(
+        ", ".join(AGENTS), 78, initial_indent="  ", subsequent_indent="  "
+    )
+    parser = ArgumentParser(
+        "train", "[--option VALUE]...", DESCRIPTION + agents, EXAMPLES
+    )
+    ordered = [path for paths in GROUPS.values() for path in paths]
+    specs = CLI_ONLY | fields
+    specs = {path: specs[path] for path in ordered if path in specs} | specs
+    titles = {path: title for title, paths in GROUPS.items() for path in paths}
+    for path in fields:
+        table = path.rpartition(".")[0]
+        titles.setdefault(path, table.removeprefix("agent.") or "run")
+    parser.add_fields(specs, titles)
+    return parser
+
+
+def _select(argv: Sequence[str]) -> dict[str, Any]:
+    """Return the options that decide which fields there are."""
+    parser = ArgumentParser("train", "")
+    parser.add_fields(SELECTORS)
+    return parser.parse(argv, partial=True)
+
+
+def _rename_agent(argv: Sequence[str]) -> list[str]:
+    """Accept --agent.name for --agent, as in a TOML file."""
+    return [
+        "--agent" + token.removeprefix("--agent.name")
+        if token.partition("=")[0] == "--agent.name"
+        else token
+        for token in argv
+    ]
+
+
+def _layers(selected: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values of the config file, and the agent of the command line."""
+    file = read_toml(Path(selected["config"])) if "config" in selected else {}
+    return file, {"agent": selected["agent"]} if "agent" in selected else {}
+
+
+def parse_train(argv: Sequence[str]) -> TrainCommand:
+    """Parse the arguments of `r2r2 train`."""
+    add_working_folder_to_path()
+    argv = _rename_agent(argv)
+    selected = _select(argv)
+    if "resume" in selected:
+        return _parse_resume(Path(selected["resume"]), argv)
+    layers = _layers(selected)
+    agent = agent_name(*layers)
+    given = _parser(default_config(agent)).parse(argv)
+    quick = given.get("quick", all(name in NON_CONFIG for name in given))
+    fields = {path: x for path, x in given.items() if path not in CLI_ONLY}
+    config = resolve(quick_config(agent) if quick else {}, *layers, fields)
+    out = Path(given["out"]) if "out" in given else None
+    return TrainCommand(config, out, _run_options(given), quick)
+
+
+def _parse_resume(run: Path, argv: Sequence[str]) -> TrainCommand:
+    """Return the command that resumes a run with its own config."""
+    config = load_config(open_run(run))
+    given = _parser(config).parse(argv)
+    for path in given:
+        if path not in ("resume", *WITH_RESUME):
+            allowed = ", ".join(_option(name) for name in WITH_RESUME)
+            raise UserError(
+                f"{_option(path)}: not allowed with --resume, which uses the config "
+                f"of the run; expected only {allowed}"
+            )
+    changes = {name: given[name] for name in CHANGEABLE if name in given}
+    if (steps := changes.get("steps", config.steps)) < config.steps:
+        raise UserError(
+            f"--steps: --resume accepts a larger --steps; expected at least "
+            f"{config.steps}, the steps of '{run}', got {steps}"
+        )
+    changed = validate(replace_fields(config, changes))
+    return TrainCommand(changed, run, _run_options(given), quick=False)
+
+
+def _option(path: str) -> str:
+    return "--" + path.rpartition(".")[2].replace("_", "-")
+
+
+def _run_options(given: Mapping[str, Any]) -> RunOptions:
+    return RunOptions(**{x: given[x] for x in RunOptions._fields if x in given})
+
+
+def run(argv: list[str]) -> int:
+    """Run `r2r2 train` and return its exit code."""
     command = parse_train(argv)
     console = Console()
-    use_this_folder()
     config = finalize_config(command.config)
     path = run_path(config, command.out)
-    if not command.how.overwrite and is_finished(config, command.out):
-        said = f"{path} is finished already, with this very config."
-        console.print(said, soft_wrap=True, markup=False, highlight=False)
-        stopped = _stopped_there(path)
-        _say_stopped(stopped)
-        _next_steps(console, path)
+    if not command.options.overwrite and is_finished(config, command.out):
+        print_plain(console, f"{path} is already finished with the same config.")
+        stopped = _stopped_members(path)
+        _print_stopped(stopped)
+        _print_next_steps(console, path)
         return 1 if stopped else 0
-    cache_compiled_programs()
-    return _trained(config, path, command, console)
+    enable_compilation_cache()
+    return _train(config, path, command, console)
 
 
-def _trained(
+def _train(
     config: RunConfig, path: Path, command: TrainCommand, console: Console
 ) -> int:
-    """Trains and says what came of it; gives the exit code."""
+    """Train, print the result, and return the exit code."""
     tasks = [member.task for member in fleet_members(config)]
     bar = Bar(config.steps, tasks, console, _opening(config, path))
-    saves = parse_interval(command.how.checkpoint_every) != Interval()
+    saves = parse_interval(command.options.checkpoint_every) != Interval()
     with interruptible(saves) as check:
-        watch = _Watch(bar, check)
+        watch = _ProgressCallback(bar, check)
         try:
             with bar:
                 result = train(
                     config,
                     path,
                     on_progress=watch,
-                    options=command.how,
+                    options=command.options,
                     on_message=bar.say,
                 )
         except KeyboardInterrupt as interruption:
             if not watch.calls:
                 raise
-            print(f"r2r2: {_left(path, watch, saves)}", file=sys.stderr)
+            print(f"r2r2: {_interrupted(path, watch, saves)}", file=sys.stderr)
             return exit_code(interruption)
-    _say_result(console, result, command.quick)
+    _print_result(console, result, command.quick)
     return 1 if result.stopped else 0
 
 
-class _Watch:
-    """The run's watcher: the bar, and how far the run was when a signal ended it."""
+class _ProgressCallback:
+    """Update the progress display, and remember the step in case of a signal."""
 
     def __init__(self, bar: Bar, check: Callable[[], None]):
         self._bar, self._check = bar, check
@@ -91,32 +302,34 @@ class _Watch:
         self._bar(progress)
 
 
-def _left(path: Path, watch: _Watch, saves: bool) -> str:
-    """What an interruption left, with a command that can be pasted.
+def _interrupted(path: Path, watch: _ProgressCallback, saves: bool) -> str:
+    """Return what an interrupted run left, with a command that can be pasted.
 
-    The watcher's first call comes before the loop, when no checkpoint can be taken.
+    The first call comes before the loop, when no checkpoint can be written.
     """
-    where = f"left at step {watch.step}" if watch.calls > 1 else "unfinished"
-    if watch.calls > 1 and not saves:
-        where += ", of which no checkpoint is kept"
-    command = f"{program()} train --resume {shlex.quote(str(path))}"
-    how = "go on" if saves or watch.calls <= 1 else "begin again"
-    return f"'{path}' is {where}; {how} with: {command}"
+    command = f"{program_name()} train --resume {shlex.quote(str(path))}"
+    if watch.calls <= 1:
+        return f"'{path}' stopped before its first step; resume with: {command}"
+    stopped = f"'{path}' stopped at step {watch.step}"
+    if saves:
+        return f"{stopped}; resume with: {command}"
+    return f"{stopped} without a checkpoint; start over with: {command}"
 
 
-def _say_stopped(stopped: Mapping[str, str]) -> None:
-    for name, why in stopped.items():
-        print(f"r2r2: {name} was stopped: {why}", file=sys.stderr)
+def _print_stopped(stopped: Mapping[str, str]) -> None:
+    for name, reason in stopped.items():
+        print(f"r2r2: {name} was stopped: {reason}", file=sys.stderr)
 
 
-def _stopped_there(path: Path) -> dict[str, str]:
-    """The members of a finished run that were stopped, each with where it says why."""
+def _stopped_members(path: Path) -> dict[str, str]:
+    """Return the stopped members of a finished run, each with its report."""
     folder = open_run(path)
     reports = {name: folder.report(name) for name in folder.members}
     return {name: f"see '{x}'" for name, x in reports.items() if x.exists()}
 
 
 def _opening(config: RunConfig, path: Path) -> str:
+    """Return the lines shown before a run."""
     seeds = ",".join(map(str, config.seeds))
     lines = [
         f"[bold]{config.agent.name}[/] on {', '.join(config.env)}, UTD {config.utd}, "
@@ -124,36 +337,40 @@ def _opening(config: RunConfig, path: Path) -> str:
         f"  {jax.devices()[0].device_kind}, run folder {escape(str(path))}",
     ]
     changed = changed_fields(config, task_default_config(config))
-    shown = [f"{k.rpartition('.')[2]}={v}" for k, v in changed.items() if k not in SAID]
+    shown = [
+        f"{path.rpartition('.')[2]}={value}"
+        for path, value in changed.items()
+        if path not in SHOWN_FIRST
+    ]
     if shown:
         lines.append(f"  changed: {escape(', '.join(shown))}")
     if config.warmup >= config.steps:
-        lines.append("  warm-up covers the whole run: no updates will be made")
+        lines.append("  warmup covers the whole run: there will be no updates")
     if rest := config.steps % config.eval_every:
-        lines.append(f"  the last {rest} steps come after the last evaluation")
+        lines.append(f"  the final {rest} steps will not be evaluated")
     return "\n".join(lines)
 
 
-def _say_result(console: Console, result: Result, quick: bool) -> None:
-    """Every task's return over the members that came to their end, then the others."""
+def _print_result(console: Console, result: Result, quick: bool) -> None:
+    """Print the return of every task over its finished members, then the others."""
     for task in dict.fromkeys(member.task for member in result.members):
-        mine = [
+        finished = [
             member.task == task and member.name not in result.stopped
             for member in result.members
         ]
-        line = f"{task}: return {spread(result.returns[mine])}"
+        line = f"{task}: return {spread(result.returns[finished])}"
         if task in result.random:
-            line += f"; a random policy {result.random[task]:.1f}"
+            line += f"; random policy {result.random[task]:.1f}"
         if quick and task == QUICK_TASK["env"]:
-            line += f"; what --quick should reach {QUICK_TARGET}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    _say_stopped(result.stopped)
+            line += f"; --quick target: {QUICK_TARGET}"
+        print_plain(console, line)
+    _print_stopped(result.stopped)
     if len(result.stopped) < len(result.members):
-        _next_steps(console, result.folder.path)
+        _print_next_steps(console, result.folder.path)
 
 
-def _next_steps(console: Console, path: Path) -> None:
-    lines = f"  evaluate: {program()} eval {shlex.quote(str(path))}"
+def _print_next_steps(console: Console, path: Path) -> None:
+    lines = f"  evaluate: {program_name()} eval {shlex.quote(str(path))}"
     if (path / "curve.png").exists():
-        lines += f"\n  look at:  {path / 'curve.png'}"
-    console.print(lines, soft_wrap=True, markup=False, highlight=False)
+        lines += f"\n  curve:    {path / 'curve.png'}"
+    print_plain(console, lines)

@@ -8,59 +8,61 @@ from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 from rich.text import Text
 
-from r2r2.cli.argparser import fields_help, split, texts, wants_help
+from r2r2.cli.argparser import ArgumentParser
 from r2r2.cli.run_monitor import Watched
 from r2r2.cli.signals import interruptible
 from r2r2.cli.terminal_curve import Size
 from r2r2.cli.watch_view import picture
 from r2r2.config.errors import UserError
-from r2r2.config.fields import ANY, POSITIVE, FieldSpec, parse_value
+from r2r2.config.fields import ANY, POSITIVE, FieldSpec
 from r2r2.storage.disk_usage import find_runs
 
 DEFAULT = Path("runs")
 RESCAN = 10.0  # seconds after which folders are searched for new runs
 BLINK = 0.2  # seconds after which a terminal of another size is drawn anew, at most
 
-FIELDS = {
-    leaf.path: leaf
-    for leaf in (
-        FieldSpec("once", bool, False, "print one picture and end", ANY),
-        FieldSpec(
-            "every", float, 2.0, "seconds between two looks at the runs", POSITIVE
-        ),
-    )
-}
+SPECS = (
+    FieldSpec("once", bool, False, "print the state once and exit", ANY),
+    FieldSpec("every", float, 2.0, "refresh interval in seconds", POSITIVE),
+)
 
-HELP = """usage: r2r2 watch [RUN or FOLDER]... [--once] [--every SECONDS]
+DESCRIPTION = """\
+Show running training in the terminal, by default all runs in 'runs': progress,
+time to the end, speed, the last returns of the members, problems, and learning
+curves. Folders are searched for runs, also for those that start later. Run
+folders are only read, never written or locked.
 
-Show running training at a terminal, by default what is in 'runs': how far each run is,
-when it will be done, how fast it goes, its members' last returns, what went wrong, and
-its learning curve.
+Ctrl-C ends the display, and so does the end of the last run. Without a terminal
+the state is printed once, as with --once.
+"""
 
-Runs are only read: nothing in their folders is written or locked. A folder is searched
-for runs, also for such as begin later. Ctrl-C ends it, and so does the end of the last
-run; the last picture stays. Without a terminal it is one picture, as with --once.
+EXAMPLES = """\
+  r2r2 watch
+  r2r2 watch runs/hopper runs/dog
+  r2r2 watch --once runs
 """
 
 
-def watch_command(argv: list[str]) -> int:
-    """`r2r2 watch`, from its arguments to its exit code."""
-    if wants_help(argv):
-        print(f"{HELP}\n{fields_help(FIELDS, top='options')}")
-        return 0
-    # A folder may follow --once, which then is not its value.
-    words = split(["--once=true" if word == "--once" else word for word in argv])
-    given = texts(words.options, FIELDS)
-    said = {name: parse_value(FIELDS[name], text) for name, text in given.items()}
-    watch = Watch([Path(name) for name in words.alone] or [DEFAULT])
+def make_parser(_: Sequence[str] = ()) -> ArgumentParser:
+    """Return the parser of `r2r2 watch`."""
+    usage = "[RUN or FOLDER]... [--once] [--every SECONDS]"
+    parser = ArgumentParser("watch", usage, DESCRIPTION, EXAMPLES, positional=True)
+    parser.add_fields({spec.path: spec for spec in SPECS})
+    return parser
+
+
+def run(argv: list[str]) -> int:
+    """Run `r2r2 watch` and return its exit code."""
+    given = make_parser().parse(argv)
+    watch = Watch([Path(name) for name in given["arguments"]] or [DEFAULT])
     console = Console(highlight=False)
     watch.look()
-    lively = console.is_terminal and not console.is_dumb_terminal
-    if said.get("once") or not lively:
+    is_live = console.is_terminal and not console.is_dumb_terminal
+    if given.get("once") or not is_live:
         watch.check()
         _print(console, watch)
     else:
-        _follow(console, watch, said.get("every", FIELDS["every"].value))
+        _follow(console, watch, given.get("every", 2.0))
     return 0
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from r2r2.cli.argparser import one_line
-from r2r2.cli.process import program
+from r2r2.cli.main import one_line, program_name
 from r2r2.cli.progress import clock, spread
 from r2r2.cli.run_monitor import GOING, State, Watched
 from r2r2.cli.terminal_curve import Size, draw_in_text
@@ -229,7 +228,7 @@ def _sentences(run: Watched) -> Iterator[tuple[str, str]]:
         yield f"and {len(said[WATCH_VIEW_MOST:])} more such sentences", "yellow"
     if run.state == "interrupted":
         again = shlex.quote(str(run.path))
-        yield f"go on with: {program()} train --resume {again}", "dim"
+        yield f"go on with: {program_name()} train --resume {again}", "dim"
 
 
 LEAST, USUAL, MOST = 7, 11, 16  # rows of a curve with its title
