@@ -11,14 +11,13 @@ from r2r2.config.resolve import (
     default_config,
     quick_config,
     resolve,
-    resolve_saved,
+    resolve_toml,
     run_defaults,
     validate,
-    with_action_repeat,
 )
 from r2r2.config.run import RunConfig
 from r2r2.config.td7 import TD7Config
-from r2r2.config.toml_io import changed_fields, experiment_name, parse_toml, run_name
+from r2r2.config.toml_io import changed_fields, experiment_name, run_name, to_toml
 
 ENV = {"env": "Hopper-v5"}
 
@@ -126,15 +125,6 @@ def test_validate_converts_numbers_and_changes_nothing_else():
     assert type(typed.agent.discount) is float
 
 
-def test_automatic_action_repeat_is_that_of_the_suite():
-    config = resolve(ENV)
-    assert with_action_repeat(config, {2}).action_repeat == 2
-    given = dataclasses.replace(config, action_repeat=4)
-    assert with_action_repeat(given, {1, 2}) == given
-    with pytest.raises(UserError, match=r"action_repeat: 0 \(automatic\) differs"):
-        with_action_repeat(config, {1, 2})
-
-
 @pytest.mark.parametrize("agent", AGENTS)
 def test_quick_preset_is_valid_for_every_agent(agent):
     config = resolve(quick_config(agent))
@@ -164,7 +154,7 @@ scale = 0.5
 
 
 def test_saved_config_is_readable_without_the_module_of_its_agent():
-    config = resolve_saved(parse_toml(SAVED))
+    config = resolve_toml(SAVED)
     assert config.agent.name == "missing_module:Mine"
     assert (config.agent.batch_size, config.agent.discount) == (16, 0.9)
     assert config.agent.widths == (64, 32)
@@ -181,7 +171,7 @@ def test_saved_config_is_readable_without_the_module_of_its_agent():
 
 def test_saved_config_of_a_known_agent_is_the_resolved_one():
     values = ENV | {"agent": "minphi", "width": 8}
-    assert resolve_saved(values) == resolve(values)
+    assert resolve_toml(to_toml(resolve(values))) == resolve(values)
     assert run_defaults(resolve(values)) == default_config("minphi")
     with pytest.raises(UserError, match="agent: expected one of td7"):
-        resolve_saved(ENV | {"agent": "td8"})
+        resolve_toml('env = "Hopper-v5"\nagent = "td8"')

@@ -76,6 +76,17 @@ def test_default_config_is_that_of_the_first_task():
     assert task_default_config(run) == expected
 
 
+def test_automatic_action_repeat_is_that_of_the_suite():
+    config = resolve({"agent": "td7", "env": "Hopper-v5,cartpole-swingup"})
+    with pytest.raises(UserError, match=r"^action_repeat: 0 \(automatic\) differs"):
+        finalize_config(config)
+    given = dataclasses.replace(config, action_repeat=4)
+    assert finalize_config(given) == given
+    for task, repeat in (("Hopper-v5", 1), ("cartpole-swingup", 2)):
+        run = finalize_config(dataclasses.replace(config, env=(task,)))
+        assert run.action_repeat == repeat
+
+
 def test_agents_without_automatic_settings_are_unchanged():
     run = resolve({"agent": "td7", "env": "Hopper-v5"})
     assert finalize_config(run) == dataclasses.replace(run, action_repeat=1)

@@ -10,9 +10,8 @@ from typing import Literal
 
 from r2r2.cli.progress import Mark, Pace
 from r2r2.config.errors import UserError
-from r2r2.config.resolve import resolve_saved
+from r2r2.config.resolve import resolve_toml
 from r2r2.config.run import RunConfig
-from r2r2.config.toml_io import parse_toml
 from r2r2.storage.evaluations import HEADER, Row, parse_row
 from r2r2.storage.events import LogTail, TailUpdate, parse_event
 from r2r2.storage.files import MAX_INT, damaged_line, parse_count, parse_number
@@ -264,7 +263,7 @@ class Watched:
         if text == self._text and folder.members == tuple(self.digest.members):
             return
         try:
-            self.config = resolve_saved(parse_toml(text))
+            self.config = resolve_toml(text)
         except ValueError as error:
             why = f"has a config.toml that cannot be read: {error}"
             raise UserError(f"run is '{self.path}', which {why}") from error

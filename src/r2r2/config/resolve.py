@@ -1,6 +1,7 @@
 """Build a validated config from layers of named values."""
 
 import dataclasses
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from r2r2.config.fields import (
     replace_fields,
 )
 from r2r2.config.run import RunConfig
+from r2r2.config.toml_io import parse_toml
 
 # The task of `--quick`, and the return that it should reach.
 QUICK_TASK = {
@@ -75,19 +77,23 @@ def resolve(*layers: Mapping[str, Any]) -> RunConfig:
     return validate(_with_values(default_config(agent_name(*layers)), layers))
 
 
-def resolve_saved(values: Mapping[str, Any]) -> RunConfig:
-    """Return the config of a run folder, also where its agent is not available.
+def resolve_toml(text: str) -> RunConfig:
+    """Return the config in a run folder, also where its agent cannot be imported.
 
-    The settings of an agent that cannot be imported are kept as they are, which is
-    enough to read results; `make_agent` then reports the missing agent.
+    The agent's settings are then as in the file, which is enough to read results;
+    `make_agent` reports the missing module.
+
+    Raises:
+        ValueError: The text is not TOML, or not a valid config (`UserError`).
     """
+    values = parse_toml(text)
     name = agent_name(values)
     try:
         default = default_config(name)
     except UserError:
         if ":" not in name:
             raise
-        default = RunConfig(agent=_opaque_agent(name, values))
+        default = RunConfig(agent=_saved_agent(name, tomllib.loads(text)["agent"]))
     return _check_fields(_with_values(default, (values,)))
 
 
@@ -112,18 +118,6 @@ def validate(config: RunConfig) -> RunConfig:
             f"agent: expected {expected.__name__} for {config.agent.name!r}, got {got}"
         )
     return _check_fields(config)
-
-
-def with_action_repeat(config: RunConfig, repeats: set[int]) -> RunConfig:
-    """Return the config with an automatic action repeat (0) replaced by the suite's."""
-    if config.action_repeat:
-        return config
-    if len(repeats) > 1:
-        raise UserError(
-            f"action_repeat: 0 (automatic) differs between {', '.join(config.env)}; "
-            "set one value for all"
-        )
-    return dataclasses.replace(config, action_repeat=min(repeats))
 
 
 def agent_name(*layers: Mapping[str, Any]) -> str:
@@ -169,24 +163,16 @@ def _check_fields(config: RunConfig) -> RunConfig:
     return config
 
 
-def _opaque_agent(name: str, values: Mapping[str, Any]) -> AgentConfig:
-    """Return an agent's settings from the values of a file alone."""
-    prefix = "agent."
-    settings: dict[str, Any] = {}
-    for path, value in values.items():
-        if path.startswith(prefix) and path != "agent.name":
-            table = settings
-            *heads, key = path.removeprefix(prefix).split(".")
-            for head in heads:
-                table = table.setdefault(head, {})
-            table[key] = value
-    config: AgentConfig = _as_dataclass(settings, (SavedAgentConfig,))
-    return dataclasses.replace(config, name=name)
+def _saved_agent(name: str, settings: Any) -> AgentConfig:
+    """Return an agent's settings from its TOML table alone."""
+    table = settings if isinstance(settings, dict) else {}
+    config: AgentConfig = _as_dataclass(table | {"name": name}, (SavedAgentConfig,))
+    return config
 
 
-def _as_dataclass(settings: Mapping[str, Any], bases: tuple[type, ...] = ()) -> Any:
+def _as_dataclass(table: Mapping[str, Any], bases: tuple[type, ...] = ()) -> Any:
     fields: list[tuple[str, Any, Any]] = []
-    for name, value in settings.items():
+    for name, value in table.items():
         if isinstance(value, dict):
             value = _as_dataclass(value)
         kind: Any = type(value)

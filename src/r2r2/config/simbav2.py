@@ -108,10 +108,8 @@ class SimbaV2Config(AgentConfig):
     def check(self) -> None:
         """Check that the ranges of values and of log deviations are not empty."""
         for name in ("value", "log_std"):
-            low, high = (
-                getattr(self, f"lowest_{name}"),
-                getattr(self, f"highest_{name}"),
-            )
+            low = getattr(self, f"lowest_{name}")
+            high = getattr(self, f"highest_{name}")
             if not low < high:
                 limit = f"less than agent.highest_{name} ({high})"
                 raise invalid_value(f"agent.lowest_{name}", limit, low)

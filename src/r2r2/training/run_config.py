@@ -2,20 +2,13 @@
 
 import dataclasses
 import math
-from functools import partial
 from pathlib import Path
 
-from r2r2.config.common import AgentConfig, TaskInfo
+from r2r2.config.common import TaskInfo
 from r2r2.config.errors import UserError, did_you_mean
-from r2r2.config.fields import flatten_config
-from r2r2.config.resolve import (
-    resolve_saved,
-    run_defaults,
-    validate,
-    with_action_repeat,
-)
+from r2r2.config.resolve import resolve_toml, run_defaults, validate
 from r2r2.config.run import RunConfig
-from r2r2.config.toml_io import parse_toml
+from r2r2.config.toml_io import changed_fields
 from r2r2.envs.make import EnvBuilder, step_limit
 from r2r2.envs.spec import Member
 from r2r2.envs.suites import ACTION_REPEAT, Suite, find_suite
@@ -57,30 +50,25 @@ def _apply_task_defaults(config: RunConfig, builder: EnvBuilder | None) -> RunCo
     suites: dict[str, Suite] = {
         task: "gymnasium" if builder else find_suite(task) for task in config.env
     }
-    repeats = {ACTION_REPEAT[suite] for suite in suites.values()}
-    config = with_action_repeat(config, repeats)
 
-    def length(task: str) -> int | None:
-        limit = step_limit(task, builder)
-        return None if limit is None else math.ceil(limit / config.action_repeat)
+    def for_task(task: str, suite: Suite) -> RunConfig:
+        repeat = config.action_repeat or ACTION_REPEAT[suite]
 
-    agents = [
-        config.agent.for_task(TaskInfo(task, suite, partial(length, task)))
-        for task, suite in suites.items()
-    ]
-    return dataclasses.replace(config, agent=_common_config(agents, config.env))
+        def episode_length() -> int | None:
+            limit = step_limit(task, builder)
+            return None if limit is None else math.ceil(limit / repeat)
 
+        agent = config.agent.for_task(TaskInfo(task, suite, episode_length))
+        return dataclasses.replace(config, agent=agent, action_repeat=repeat)
 
-def _common_config(agents: list[AgentConfig], tasks: tuple[str, ...]) -> AgentConfig:
-    """Return the agent config of all tasks, which must be the same."""
-    first, *others = map(flatten_config, agents)
-    for path, field in first.items():
-        if any(other[path].value != field.value for other in others):
+    first, *others = (for_task(task, suite) for task, suite in suites.items())
+    for other in others:
+        for path in changed_fields(other, first):
             raise UserError(
-                f"agent.{path}: 0 (automatic) differs between {', '.join(tasks)}; set "
+                f"{path}: 0 (automatic) differs between {', '.join(config.env)}; set "
                 "one value for all"
             )
-    return agents[0]
+    return first
 
 
 def fleet_members(config: RunConfig) -> tuple[Member, ...]:
@@ -113,7 +101,7 @@ def load_config(folder: RunFolder) -> RunConfig:
     """
     path, text = folder.path / "config.toml", folder.config_text()
     try:
-        config = resolve_saved(parse_toml(text))
+        config = resolve_toml(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: {error}") from None
     if tuple(member.name for member in fleet_members(config)) != folder.members:
