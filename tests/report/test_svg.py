@@ -11,8 +11,7 @@ from r2r2.report.palette import (
     AGENT_STYLES,
     COLORS,
     DARK_COLORS,
-    DARK_THEME,
-    LIGHT_THEME,
+    THEME,
     Style,
     method_styles,
 )
@@ -180,7 +179,8 @@ def test_many_unknown_methods_use_all_colors_and_dashes():
 
 
 def test_texts_and_lines_have_contrast_in_both_themes():
-    for theme, colors in ((LIGHT_THEME, COLORS), (DARK_THEME, DARK_COLORS)):
+    for index, colors in enumerate((COLORS, DARK_COLORS)):
+        theme = {name: pair[index] for name, pair in THEME.items()}
         for name in ("ink", "soft", "faint", "accent", "warn-ink"):
             assert contrast(theme[name], theme["ground"]) >= 4.5, name
             assert contrast(theme[name], theme["raised"]) >= 4.5, name

@@ -122,12 +122,7 @@ class Note(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The note as shown to readers, with the first items only.
-
-        Example:
-            >>> Note(NoteKind.UNKNOWN_UTD, ("a", "b")).text
-            'Not shown, UTD unknown: a; b'
-        """
+        """The note as shown to readers, with the first items only."""
         most = 4 if self.kind is NoteKind.PARTIAL else MAX_ITEMS
         more = len(self.items) - most
         items = "; ".join(self.items[:most]) + (f" and {more} more" if more > 0 else "")
@@ -162,13 +157,8 @@ def gap_notes(kind: NoteKind, gaps: Iterable[Gap]) -> tuple[Note, ...]:
     tasks: dict[tuple[str, str], list[str]] = {}
     for label, task, reason in gaps:
         tasks.setdefault((label, reason), []).append(task)
-    return make_notes(
-        kind,
-        (
-            f"{label} on {', '.join(names)} ({reason})"
-            for (label, reason), names in tasks.items()
-        ),
-    )
+    groups = (f"{k[0]} on {', '.join(names)} ({k[1]})" for k, names in tasks.items())
+    return make_notes(kind, groups)
 
 
 class Chart(NamedTuple):

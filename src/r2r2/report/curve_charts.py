@@ -19,12 +19,12 @@ from r2r2.report.charts import (
 )
 from r2r2.report.completeness import describe_suite, format_seeds
 from r2r2.report.learning_curve import align_seeds
-from r2r2.report.palette import Style, method_styles
+from r2r2.report.palette import method_styles
 from r2r2.report.score_tables import suite_title
 from r2r2.report.study import Series, Study, TaskCurve
 from r2r2.stats.aggregates import iqm, mean_score, performance_profile
 from r2r2.stats.bootstrap import interval
-from r2r2.stats.samples import Floats, Sample
+from r2r2.stats.samples import Floats, Sample, as_sample
 from r2r2.stats.scores import Method
 from r2r2.stats.suites import SEED, NormalizedCell, SuiteResult, normalise_scores
 
@@ -47,56 +47,64 @@ SeedSeries = Mapping[tuple[Method, str], Mapping[int, Series]]
 # Lines with intervals, from the values of seeds.
 
 
-def mean_line(name: str, style: Style, x: Floats, values: Floats) -> Line:
-    """Return the mean over seeds of values [seeds, points], with 95 % intervals.
-
-    Example:
-        >>> values = np.array([[1.0, 4.0], [3.0, 4.0]])
-        >>> line = mean_line("td7", Style(0), np.arange(2.0), values)
-        >>> line.y, line.low, line.high, line.detail
-        (array([2., 4.]), array([1., 4.]), array([3., 4.]), '2 seeds')
-    """
-    sample = Sample(("",), (len(values),), np.ascontiguousarray(values.T))
-    return statistic_line(name, style, x, sample, mean_score)
-
-
-def statistic_line(
-    name: str,
-    style: Style,
-    x: Floats,
-    sample: Sample,
-    statistic: Callable[[Sample], Floats],
+def method_line(
+    study: Study, method: Method, tasks: Iterable[str], utd: bool = False
 ) -> Line:
-    """Return a statistic at every point, with intervals if every task has two runs.
+    """Return a line without points for a method's results on some tasks.
 
     Args:
-        name: The name of the line.
-        style: Its style.
-        x: The positions of the points, [points].
-        sample: The values of all runs, [points, runs].
-        statistic: A function of `r2r2.stats.aggregates`.
+        study: The study that the method belongs to.
+        method: The method, which gives the line its name and style.
+        tasks: The tasks, which decide whether the results are partial.
+        utd: Whether the name includes the UTD.
     """
-    low = high = None
-    if len(x) and min(sample.counts) > 1:
+    cells = [study.cell(method, task) for task in tasks]
+    partial = any(cell is not None and not cell.complete for cell in cells)
+    return Line(
+        study.label(method, utd=utd),
+        method_styles(study.methods)[method],
+        np.empty(0),
+        np.empty(0),
+        # With its UTD: the method may be complete at another one.
+        partial=(study.label(method),) if partial else (),
+    )
+
+
+def with_mean(line: Line, x: Floats, values: Floats) -> Line:
+    """Add the mean over seeds of values [seeds, points], with 95 % intervals."""
+    sample = Sample(("",), (len(values),), np.ascontiguousarray(values.T))
+    return with_statistic(line._replace(x=x), sample, mean_score)
+
+
+def with_statistic(
+    line: Line,
+    sample: Sample,
+    statistic: Callable[[Sample], Floats],
+    resamples: int = CURVE_RESAMPLES,
+) -> Line:
+    """Add a statistic at every x, with intervals if every task has two runs.
+
+    Args:
+        line: The line, with x.
+        sample: The values of all runs, [points, runs] or [runs].
+        statistic: A function of `r2r2.stats.aggregates` that returns [points].
+        resamples: The number of bootstrap resamples.
+    """
+    if len(line.x) and min(sample.counts) > 1:
         rng = np.random.default_rng(SEED)
-        low, high = interval(statistic, sample, rng, samples=CURVE_RESAMPLES)
+        low, high = interval(statistic, sample, rng, samples=resamples)
+        line = line._replace(low=low, high=high)
     tasks, runs = len(sample.counts), sum(sample.counts)
     detail = f"{runs} runs on {tasks} tasks" if tasks > 1 else count_text(runs, "seed")
-    return Line(name, style, x, statistic(sample), low, high, detail=detail)
+    return line._replace(y=statistic(sample), detail=detail)
 
 
-def seeds_and_mean(name: str, style: Style, seeds: Sequence[Series]) -> Line:
-    """Return the line of the mean over seeds, with a thin line for each seed.
+def with_seeds(line: Line, seeds: Sequence[Series]) -> Line:
+    """Add the mean over seeds, and a thin line for each seed.
 
     The mean ends before the first step at which a seed is not finite.
-
-    Example:
-        >>> one = Series(np.array([0.0, 10.0]), np.array([1.0, 3.0]))
-        >>> other = one._replace(values=np.array([5.0, np.nan]))
-        >>> seeds_and_mean("td7", Style(0), [one, other]).y
-        array([3.])
     """
-    line = mean_line(name, style, *finite_common_steps(seeds))
+    line = with_mean(line, *finite_common_steps(seeds))
     thin = len(seeds) > 1 or np.isfinite(first_nonfinite_step(seeds[0]))
     return line._replace(seeds=tuple(map(_finite_part, seeds)) if thin else ())
 
@@ -128,18 +136,6 @@ def _finite_part(seed: Series) -> tuple[Floats, Floats]:
 
 
 # Notes on what charts do not show.
-
-
-def partial_label(
-    study: Study, method: Method, tasks: Iterable[str]
-) -> tuple[str, ...]:
-    """Return the method's label if its results on any of the tasks are partial.
-
-    The label includes the UTD: the method may be complete at another UTD.
-    """
-    cells = [study.cell(method, task) for task in tasks]
-    partial = any(cell is not None and not cell.complete for cell in cells)
-    return (study.label(method),) if partial else ()
 
 
 def suite_notes(study: Study, suite: str) -> tuple[Note, ...]:
@@ -190,7 +186,7 @@ def aggregate_curves(study: Study) -> Chart | None:
     )
     axes = Axis("decision steps"), Axis("normalised score, IQM")
     template = Chart("aggregate", "Aggregate learning curves", caption, *axes, ())
-    chart = _suite_chart(study, template, functools.partial(_aggregate_line, study))
+    chart = _suite_chart(study, template, _fill_aggregate)
     curves = [
         _task_curve(study, result.method, task)
         for result in _widest_suite(study)
@@ -210,7 +206,7 @@ def profiles(study: Study) -> Chart | None:
     )
     axes = Axis("normalised score"), Axis("share of runs above it", shared=True)
     template = Chart("profiles", "Performance profiles", caption, *axes, ())
-    return _suite_chart(study, template, functools.partial(_profile_line, study))
+    return _suite_chart(study, template, _fill_profile)
 
 
 def _widest_suite(study: Study) -> list[SuiteResult]:
@@ -222,23 +218,21 @@ def _widest_suite(study: Study) -> list[SuiteResult]:
 def _suite_chart(
     study: Study,
     template: Chart,
-    make_line: Callable[[SuiteResult, str, Style], Line | None],
+    fill: Callable[[Study, SuiteResult, Line], Line | None],
 ) -> Chart | None:
     """Return a chart with a panel for each base and UTD; None without any line."""
-    styles = method_styles(study.methods)
     panels: dict[str, list[Line]] = {}
     results = _widest_suite(study)
     undrawn: list[str] = []
     for result in results:
         method = result.method
-        line = make_line(result, study.label(method, utd=False), styles[method])
+        line = fill(study, result, suite_line(study, result))
         if line is None:
             undrawn.append(study.label(method))
             continue
-        partial = () if result.complete else (study.label(method),)
         utd = "" if method.utd is None else f"UTD {method.utd}, "
         title = f"{utd}relative to {study.base_label(method)}"
-        panels.setdefault(title, []).append(line._replace(partial=partial))
+        panels.setdefault(title, []).append(line)
     if not panels:
         return None
     suite = results[0].suite
@@ -250,14 +244,19 @@ def _suite_chart(
     )
 
 
+def suite_line(study: Study, result: SuiteResult) -> Line:
+    """Return a line without points for a method's result over a suite."""
+    label = study.label(result.method)
+    line = method_line(study, result.method, ())
+    return line._replace(partial=() if result.complete else (label,))
+
+
 def _make_panels(lines: Mapping[str, Sequence[Line]]) -> tuple[Panel, ...]:
     return tuple(Panel(title, tuple(inside)) for title, inside in lines.items())
 
 
-def _aggregate_line(
-    study: Study, result: SuiteResult, name: str, style: Style
-) -> Line | None:
-    """Return the IQM over tasks, up to the last step that all seeds have reached."""
+def _fill_aggregate(study: Study, result: SuiteResult, line: Line) -> Line | None:
+    """Add the IQM over tasks, up to the last step that all seeds have reached."""
     by_task = {
         score.cell.task: _normalised_series(study, score)
         for score in study.normalized
@@ -268,8 +267,10 @@ def _aggregate_line(
         return None
     seeds = [seed for series in by_task.values() for seed in series]
     steps, values = finite_common_steps(seeds)
+    if not len(steps):
+        return None
     sample = Sample(tuple(by_task), counts, np.ascontiguousarray(values.T))
-    return statistic_line(name, style, steps, sample, iqm) if len(steps) else None
+    return with_statistic(line._replace(x=steps), sample, iqm)
 
 
 def _normalised_series(study: Study, score: NormalizedCell) -> list[Series]:
@@ -290,8 +291,8 @@ def _task_curve(study: Study, method: Method, task: str) -> TaskCurve:
     return next(c for c in study.curves if (c.method, c.task) == (method, task))
 
 
-def _profile_line(study: Study, result: SuiteResult, name: str, style: Style) -> Line:
-    """Return shares above thresholds that all methods with the same base use."""
+def _fill_profile(study: Study, result: SuiteResult, line: Line) -> Line:
+    """Add shares above thresholds that all methods with the same base use."""
     base = study.base(result.method)
     scores = np.concatenate(
         [
@@ -305,13 +306,8 @@ def _profile_line(study: Study, result: SuiteResult, name: str, style: Style) ->
     bounds = scores.min() - margin, scores.max() + margin
     thresholds = np.linspace(*bounds, PROFILE_THRESHOLDS)
     statistic = functools.partial(performance_profile, thresholds=thresholds)
-    low = high = None
-    counts = [len(task_scores) for task_scores in result.scores.values()]
-    if min(counts) > 1:
-        rng = np.random.default_rng(SEED)
-        low, high = interval(statistic, result.scores, rng, samples=PROFILE_RESAMPLES)
-    share, detail = statistic(result.scores), count_text(sum(counts), "run")
-    return Line(name, style, thresholds, share, low, high, detail=detail)
+    line, sample = line._replace(x=thresholds), as_sample(result.scores)
+    return with_statistic(line, sample, statistic, PROFILE_RESAMPLES)
 
 
 # Charts with a panel for each task.
@@ -348,7 +344,7 @@ def _charts_by_utd(study: Study, series: SeedSeries, template: Chart) -> list[Ch
     charts = []
     for utd in utds:
         shown = {key: s for key, s in series.items() if key[0].utd in (utd, None)}
-        panels = tuple(_task_panels(study, shown))
+        panels = _task_panels(study, shown)
         if not panels:
             continue
         notes = nonfinite_notes(study, ((*key, s) for key, s in shown.items()))
@@ -360,21 +356,15 @@ def _charts_by_utd(study: Study, series: SeedSeries, template: Chart) -> list[Ch
     return charts
 
 
-def _task_panels(study: Study, series: SeedSeries) -> list[Panel]:
-    styles = method_styles(study.methods)
-    panels = []
+def _task_panels(study: Study, series: SeedSeries) -> tuple[Panel, ...]:
+    panels: dict[str, list[Line]] = {}
     for task in study.tasks:
-        lines = []
         for method in study.methods:
-            seeds = series.get((method, task), {})
+            seeds = tuple(series.get((method, task), {}).values())
             if seeds:
-                name, style = study.label(method, utd=False), styles[method]
-                line = seeds_and_mean(name, style, tuple(seeds.values()))
-                partial = partial_label(study, method, [task])
-                lines.append(line._replace(partial=partial))
-        if lines:
-            panels.append(Panel(task, tuple(lines)))
-    return panels
+                line = with_seeds(method_line(study, method, [task]), seeds)
+                panels.setdefault(task, []).append(line)
+    return _make_panels(panels)
 
 
 # Spectra.
@@ -388,7 +378,6 @@ FIRST_VALUES, SPACED_VALUES = 16, 64
 
 def spectrum_chart(study: Study) -> Chart | None:
     """Return the singular values of Z at the last evaluation, by task and UTD."""
-    styles = method_styles(study.methods)
     panels: dict[str, list[Line]] = {}
     gaps: list[Gap] = []
     for (task, method), by_seed in _last_spectra(study).items():
@@ -398,8 +387,7 @@ def spectrum_chart(study: Study) -> Chart | None:
             gaps.append(Gap(study.label(method), task, reason))
             continue
         title = task if method.utd is None else f"{task}, UTD {method.utd}"
-        line = _spectrum_line(study.label(method, utd=False), styles[method], spectra)
-        line = line._replace(partial=partial_label(study, method, [task]))
+        line = _fill_spectrum(method_line(study, method, [task]), spectra)
         panels.setdefault(title, []).append(line)
     if not panels:
         return None
@@ -450,13 +438,13 @@ def _zero_padded(spectra: Mapping[int, Floats]) -> dict[int, Floats]:
     return {seed: np.pad(s, (0, length - len(s))) for seed, s in spectra.items()}
 
 
-def _spectrum_line(name: str, style: Style, spectra: Floats) -> Line:
-    """Return the mean over seeds of spectra [seeds, values]."""
+def _fill_spectrum(line: Line, spectra: Floats) -> Line:
+    """Add the mean over seeds of spectra [seeds, values]."""
     length = int((spectra > MIN_SHARE * spectra[:, :1]).sum(axis=1).max())
     spaced = np.linspace(0, length - 1, min(length, SPACED_VALUES)).round()
     first = np.arange(min(length, FIRST_VALUES))
     indices = np.unique(np.concatenate([first, spaced.astype(np.int64)]))
-    line = mean_line(name, style, indices + 1.0, spectra[:, indices])
+    line = with_mean(line, indices + 1.0, spectra[:, indices])
     if line.low is None:
         return line
     # A logarithmic axis cannot show an interval that ends at zero.

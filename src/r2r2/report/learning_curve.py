@@ -167,22 +167,18 @@ def _label_axes(axes: Any, title: str) -> None:
 
 def _draw_legend(figure: "Figure", axes: Any, curves: Sequence[Curve]) -> None:
     """Add the legend: inside the axes if it is short, otherwise beside them."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     handles, labels = axes.get_legend_handles_labels()
     if any(len(curve.seeds) > 1 for curve in curves):
-        handles += _line_samples()
+        gray = "#666666"
+        mean = Line2D([], [], color=gray, lw=2.2)
+        seed = Line2D([], [], color=gray, lw=0.7, alpha=0.6)
+        handles += [mean, seed, Patch(color=gray, alpha=0.14, lw=0)]
         labels += ["mean over seeds", "one seed", "min to max over seeds"]
     if len(labels) > MAX_INNER_LEGEND + 3:
         place: dict[str, object] = {"loc": "outside right upper", "frameon": False}
         untyped(figure).legend(handles, labels, fontsize=9, **place)
     else:
         axes.legend(handles, labels, fontsize=9, framealpha=0.85, edgecolor="none")
-
-
-def _line_samples() -> list[object]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    gray = "#666666"
-    mean = Line2D([], [], color=gray, lw=2.2)
-    seed = Line2D([], [], color=gray, lw=0.7, alpha=0.6)
-    return [mean, seed, Patch(color=gray, alpha=0.14, lw=0)]

@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -131,8 +132,9 @@ def _facts(study: Study) -> str:
     steps = [seed.env_steps for cell in study.cells for seed in cell.seeds]
     updates = [member.updates for run in study.runs for member in run.members]
     few, many = min(seeds), max(seeds)
+    statuses = Counter(run.status for run in study.runs)
     numbers = {
-        "runs and files": _status_counts(study),
+        "runs and files": ", ".join(f"{n} {status}" for status, n in statuses.items()),
         "methods": str(len(study.methods)),
         "tasks": str(len(study.tasks)),
         "seeds per cell": str(many) if few == many else f"{few} to {many}",
@@ -145,13 +147,6 @@ def _facts(study: Study) -> str:
         for attribute, group in (("", numbers), (' class="long"', _software(study)))
         for name, value in group.items()
     )
-
-
-def _status_counts(study: Study) -> str:
-    counts: dict[str, int] = {}
-    for run in study.runs:
-        counts[run.status] = counts.get(run.status, 0) + 1
-    return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
 def _software(study: Study) -> dict[str, str]:

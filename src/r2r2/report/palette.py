@@ -1,6 +1,6 @@
 """The colors of methods in all charts, and the colors of the page."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from r2r2.stats.paper import BASES
@@ -8,33 +8,21 @@ from r2r2.stats.scores import Method
 
 Dash = Literal["solid", "dashed", "dotted"]
 
-# Safe for color-blind readers; the first six are Okabe and Ito's.
-COLORS = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#7a5195",
-    "#8c564b",
-    "#5f6b6d",
-    "#b2182b",
-    "#9a9a00",
-)
-# The same hues for a dark background.
-DARK_COLORS = (
-    "#4fa9e2",
-    "#f28c45",
-    "#2fc497",
-    "#e3a0c6",
-    "#edb944",
-    "#8fd0f5",
-    "#b79ad0",
-    "#c99a8f",
-    "#a3aeb0",
-    "#ef7d7d",
-    "#c9c93a",
+# For light and for dark backgrounds. Safe for color-blind readers; the first six are
+# Okabe and Ito's.
+COLORS, DARK_COLORS = zip(
+    ("#0072b2", "#4fa9e2"),
+    ("#d55e00", "#f28c45"),
+    ("#009e73", "#2fc497"),
+    ("#cc79a7", "#e3a0c6"),
+    ("#e69f00", "#edb944"),
+    ("#56b4e9", "#8fd0f5"),
+    ("#7a5195", "#b79ad0"),
+    ("#8c564b", "#c99a8f"),
+    ("#5f6b6d", "#a3aeb0"),
+    ("#b2182b", "#ef7d7d"),
+    ("#9a9a00", "#c9c93a"),
+    strict=True,
 )
 
 
@@ -104,29 +92,19 @@ def _other_style(number: int) -> Style:
     return Style(OTHER_COLORS[index], dashes[repeat % len(dashes)])
 
 
-LIGHT_THEME = {
-    "ground": "#ffffff",
-    "raised": "#f7f8fa",
-    "ink": "#16191d",
-    "soft": "#454c55",
-    "faint": "#626a74",
-    "rule": "#dfe3e8",
-    "accent": "#0b5cad",
-    "warn": "#c77700",
-    "warn-ink": "#8a5200",
-    "warn-ground": "#fff6e5",
-}
-DARK_THEME = {
-    "ground": "#111418",
-    "raised": "#191d23",
-    "ink": "#e9ecef",
-    "soft": "#b9c0c9",
-    "faint": "#98a1ac",
-    "rule": "#2d343d",
-    "accent": "#7db8f2",
-    "warn": "#d9973a",
-    "warn-ink": "#eab96d",
-    "warn-ground": "#2a2113",
+# The light and the dark color of every CSS variable of the page.
+THEME = {
+    "ground": ("#ffffff", "#111418"),
+    "raised": ("#f7f8fa", "#191d23"),
+    "ink": ("#16191d", "#e9ecef"),
+    "soft": ("#454c55", "#b9c0c9"),
+    "faint": ("#626a74", "#98a1ac"),
+    "rule": ("#dfe3e8", "#2d343d"),
+    "accent": ("#0b5cad", "#7db8f2"),
+    "warn": ("#c77700", "#d9973a"),
+    "warn-ink": ("#8a5200", "#eab96d"),
+    "warn-ground": ("#fff6e5", "#2a2113"),
+    **{f"c{n}": pair for n, pair in enumerate(zip(COLORS, DARK_COLORS, strict=True))},
 }
 
 
@@ -135,20 +113,18 @@ def theme_css() -> str:
 
     The system's color scheme applies unless `data-theme` overrides it; print is light.
     """
-    light = _variables("light", LIGHT_THEME, COLORS)
-    dark = _variables("dark", DARK_THEME, DARK_COLORS)
-    rules = [f":root {{ {light} }}"]
-    rules += [f".s{n} {{ --c: var(--c{n}); }}" for n in range(len(COLORS))]
+    light, dark = (
+        f"color-scheme: {scheme}; "
+        + " ".join(f"--{name}: {pair[index]};" for name, pair in THEME.items())
+        for index, scheme in enumerate(("light", "dark"))
+    )
     system_dark = f":root:not([data-theme=light]) {{ {dark} }}"
-    rules += [
-        f"@media (prefers-color-scheme: dark) {{ {system_dark} }}",
-        f":root[data-theme=dark] {{ {dark} }}",
-        f"@media print {{ :root:root:root {{ {light} }} }}",
-    ]
-    return "\n".join(rules)
-
-
-def _variables(scheme: str, theme: Mapping[str, str], colors: tuple[str, ...]) -> str:
-    values = {**theme, **{f"c{index}": color for index, color in enumerate(colors)}}
-    declarations = " ".join(f"--{name}: {color};" for name, color in values.items())
-    return f"color-scheme: {scheme}; {declarations}"
+    return "\n".join(
+        [
+            f":root {{ {light} }}",
+            *(f".s{n} {{ --c: var(--c{n}); }}" for n in range(len(COLORS))),
+            f"@media (prefers-color-scheme: dark) {{ {system_dark} }}",
+            f":root[data-theme=dark] {{ {dark} }}",
+            f"@media print {{ :root:root:root {{ {light} }} }}",
+        ]
+    )

@@ -19,8 +19,8 @@ from r2r2.report.charts import (
     make_notes,
 )
 from r2r2.report.completeness import format_seeds
-from r2r2.report.curve_charts import BASE_SCORE, partial_label, suite_notes
-from r2r2.report.palette import AGENT_STYLES, Style, agent_family, method_styles
+from r2r2.report.curve_charts import BASE_SCORE, method_line, suite_line, suite_notes
+from r2r2.report.palette import AGENT_STYLES, agent_family
 from r2r2.report.score_tables import suite_title
 from r2r2.report.study import RunData, Study
 from r2r2.stats import paper
@@ -29,8 +29,7 @@ from r2r2.stats.bootstrap import Interval
 from r2r2.stats.scores import Cell, Method
 from r2r2.stats.suites import bootstrap_interval, ordered_tasks
 
-PUBLISHED = " (paper)"  # after an agent's name
-PUBLISHED_CAPTION = " Hollow markers: the paper's numbers."
+PUBLISHED_SEEDS = count_text(paper.SEEDS, "seed")
 GROUP_WIDTH = 0.6  # share of the distance between ticks used for markers side by side
 MAX_SPACING = 0.14  # between neighbouring markers
 METHODS = Axis("method")
@@ -40,40 +39,30 @@ class ScoreMarker(NamedTuple):
     """One marker of a chart against UTD."""
 
     panel: str
-    name: str
-    style: Style
+    line: Line  # without points; markers with equal names form one line
     utd: int
     value: float
     interval: Interval | None
     detail: str
-    partial: tuple[str, ...] = ()
-    published: bool = False  # whether it is the paper's number
 
 
 def suites_by_utd(study: Study) -> Chart | None:
     """Return mean normalised scores over suites against UTD."""
-    styles = method_styles(study.methods)
     markers = []
     for result in study.suites:
-        method = result.method
-        if method.utd is None or not result.estimates:
+        agent, utd, *_ = method = result.method
+        if utd is None or not result.estimates:
             continue
         suite = suite_title(study, result.suite)
         panel = f"{suite}, relative to {study.base_label(method)}"
         mean, runs = result.estimates["mean"], sum(map(len, result.scores.values()))
-        markers.append(
-            ScoreMarker(
-                panel,
-                study.label(method, utd=False),
-                styles[method],
-                method.utd,
-                mean.value,
-                mean.pooled,
-                count_text(runs, "run"),
-                () if result.complete else (study.label(method),),
-            )
-        )
-        markers += _published_aggregate(panel, result.suite, method.agent, method.utd)
+        values = mean.value, mean.pooled, count_text(runs, "run")
+        markers.append(ScoreMarker(panel, suite_line(study, result), utd, *values))
+        published = paper.aggregate(result.suite, "mean", agent, utd)
+        if published is not None:
+            bounds = Interval(np.asarray(published.low), np.asarray(published.high))
+            values = published.value, bounds, PUBLISHED_SEEDS
+            markers.append(ScoreMarker(panel, _published_line(agent), utd, *values))
     chart = _utd_chart(
         markers,
         "score-by-utd",
@@ -89,30 +78,19 @@ def suites_by_utd(study: Study) -> Chart | None:
 
 def tasks_by_utd(study: Study) -> Chart | None:
     """Return raw scores on every task against UTD."""
-    styles = method_styles(study.methods)
     markers = []
     known = [cell for cell in study.cells if cell.method.utd is not None]
     for cell in known:
-        method = cell.method
-        agent, utd = method.agent, method.utd
+        agent, utd, *_ = cell.method
         if utd is None or not len(cell.scores):
             continue
-        reason = no_mean_reason(cell)
-        markers.append(
-            ScoreMarker(
-                cell.task,
-                study.label(method, utd=False),
-                styles[method],
-                utd,
-                float(cell.scores.mean()),
-                None
-                if reason
-                else bootstrap_interval(mean_score, {cell.task: cell.scores}),
-                reason or count_text(len(cell.scores), "seed"),
-                partial_label(study, method, [cell.task]),
-            )
-        )
-        markers += _published_score(cell.task, agent, utd)
+        line = method_line(study, cell.method, [cell.task])
+        markers.append(ScoreMarker(cell.task, line, utd, *_mean_score(cell)))
+        published = paper.raw_scores().get(paper.CellKey(cell.task, agent, utd))
+        if published is not None:
+            detail = f"{PUBLISHED_SEEDS}, standard deviation {published.std:,g}"
+            values = published.mean, None, detail
+            markers.append(ScoreMarker(cell.task, _published_line(agent), utd, *values))
     chart = _utd_chart(
         markers,
         "score-by-utd-tasks",
@@ -157,36 +135,22 @@ def no_mean_reason(cell: Cell) -> str:
     return f"{count}; {seeds} {format_seeds(bad)} {verb} not finite"
 
 
-def _published_aggregate(
-    panel: str, suite: str, agent: str, utd: int
-) -> Iterable[ScoreMarker]:
-    aggregate = paper.aggregate(suite, "mean", agent, utd)
-    if aggregate is not None:
-        interval = Interval(np.asarray(aggregate.low), np.asarray(aggregate.high))
-        yield _published_marker(panel, agent, utd, aggregate.value, interval)
+def _mean_score(cell: Cell) -> tuple[float, Interval | None, str]:
+    """Return the mean score with its interval, and its number of seeds.
+
+    If there is no mean, return NaN and the reason.
+    """
+    reason = no_mean_reason(cell)
+    if reason:
+        return np.nan, None, reason
+    bounds = bootstrap_interval(mean_score, {cell.task: cell.scores})
+    return float(cell.scores.mean()), bounds, count_text(len(cell.scores), "seed")
 
 
-def _published_score(task: str, agent: str, utd: int) -> Iterable[ScoreMarker]:
-    score = paper.raw_scores().get(paper.CellKey(task, agent, utd))
-    if score is not None:
-        marker = _published_marker(task, agent, utd, score.mean, None)
-        detail = f"{marker.detail}, standard deviation {score.std:,g}"
-        yield marker._replace(detail=detail)
-
-
-def _published_marker(
-    panel: str, agent: str, utd: int, value: float, interval: Interval | None
-) -> ScoreMarker:
-    return ScoreMarker(
-        panel,
-        agent + PUBLISHED,
-        AGENT_STYLES[agent],
-        utd,
-        value,
-        interval,
-        count_text(paper.SEEDS, "seed"),
-        published=True,
-    )
+def _published_line(agent: str, utd: str = "") -> Line:
+    name, nothing = f"{agent}{utd} (paper)", np.empty(0)
+    line = Line(name, AGENT_STYLES[agent], nothing, nothing)
+    return line._replace(marker="hollow", connected=False)
 
 
 def _utd_chart(
@@ -200,19 +164,19 @@ def _utd_chart(
         Panel(panel, _utd_lines([m for m in markers if m.panel == panel], utds))
         for panel in dict.fromkeys(marker.panel for marker in markers)
     )
-    if any(marker.published for marker in markers):
-        caption += PUBLISHED_CAPTION
+    if any(marker.line.marker == "hollow" for marker in markers):
+        caption += " Hollow markers: the paper's numbers."
     ticks = tuple((float(place), str(utd)) for place, utd in enumerate(utds))
     return Chart(name, title, caption, Axis("UTD", ticks=ticks), y, panels)
 
 
 def _utd_lines(markers: Sequence[ScoreMarker], utds: Sequence[int]) -> tuple[Line, ...]:
     """Return a line for each name, with markers of the same UTD side by side."""
-    names = list(dict.fromkeys(marker.name for marker in markers))
+    names = list(dict.fromkeys(marker.line.name for marker in markers))
     spacing = min(MAX_SPACING, GROUP_WIDTH / len(names))
     lines = []
     for number, name in enumerate(names):
-        by_utd = {m.utd: m for m in markers if m.name == name}
+        by_utd = {m.utd: m for m in markers if m.line.name == name}
         line = _utd_line([by_utd[utd] for utd in sorted(by_utd)], utds)
         offset = spacing * (number - (len(names) - 1) / 2)
         lines.append(line._replace(offset=offset))
@@ -221,18 +185,15 @@ def _utd_lines(markers: Sequence[ScoreMarker], utds: Sequence[int]) -> tuple[Lin
 
 def _utd_line(markers: Sequence[ScoreMarker], utds: Sequence[int]) -> Line:
     bounds = np.array([m.interval or (np.nan, np.nan) for m in markers])
-    first = markers[0]
-    return Line(
-        first.name,
-        first.style,
-        np.array([float(utds.index(m.utd)) for m in markers]),
-        np.array([m.value for m in markers]),
-        bounds[:, 0],
-        bounds[:, 1],
+    line = markers[0].line
+    return line._replace(
+        x=np.array([float(utds.index(m.utd)) for m in markers]),
+        y=np.array([m.value for m in markers]),
+        low=bounds[:, 0],
+        high=bounds[:, 1],
         detail=tuple(m.detail for m in markers),
-        marker="hollow" if first.published else "filled",
-        connected=not first.published,
-        partial=tuple(label for m in markers for label in m.partial),
+        marker="filled" if line.marker == "none" else line.marker,
+        partial=tuple(label for m in markers for label in m.line.partial),
     )
 
 
@@ -242,10 +203,9 @@ def ablations(study: Study) -> list[Chart]:
     A variant differs from another method with the same base by settings, not only by
     its agent. Results of files have unknown settings and are not variants.
     """
-    from_runs = {run.results.method for run in study.runs if run.status != "file"}
     groups: dict[tuple[str, int | None], dict[str, list[Cell]]] = {}
     for cell in study.cells:
-        if cell.method in from_runs:
+        if cell.method in study.run_methods:
             key = agent_family(cell.method.agent), cell.method.utd
             groups.setdefault(key, {}).setdefault(cell.task, []).append(cell)
     charts = []
@@ -314,32 +274,20 @@ def _time_bar(study: Study, method: Method, runs: Sequence[RunData]) -> Line:
     if len(known) < len(times):
         detail += f"; {len(times) - len(known)} too short to measure"
     mean = float(np.mean([t.seconds_per_step for t in known])) if known else np.nan
-    bar = _bar(study.label(method), method_styles(study.methods)[method], mean, detail)
-    return bar._replace(partial=partial_label(study, method, runs[0].tasks))
+    return _bar(method_line(study, method, runs[0].tasks, utd=True), mean, None, detail)
 
 
 def _published_time(time: paper.TrainingTime) -> Line:
-    name = f"{time.agent}, UTD {time.utd}{PUBLISHED}"
-    detail = f"{time.task}, {time.hardware}"
-    bar = _bar(name, AGENT_STYLES[time.agent], time.seconds, detail)
-    return bar._replace(marker="hollow")
+    line = _published_line(time.agent, f", UTD {time.utd}")
+    return _bar(line, time.seconds, None, f"{time.task}, {time.hardware}")
 
 
 def _score_bar(study: Study, cell: Cell) -> Line:
-    """Return the mean over the seeds of a cell, or why it has none."""
-    reason = no_mean_reason(cell)
-    name, style = study.label(cell.method, utd=False), method_styles(study.methods)
-    mean = np.nan if reason else float(cell.scores.mean())
-    detail = reason or count_text(len(cell.scores), "seed")
-    bar = _bar(name, style[cell.method], mean, detail)
-    bar = bar._replace(partial=partial_label(study, cell.method, [cell.task]))
-    bounds = (
-        None if reason else bootstrap_interval(mean_score, {cell.task: cell.scores})
-    )
+    return _bar(method_line(study, cell.method, [cell.task]), *_mean_score(cell))
+
+
+def _bar(line: Line, value: float, bounds: Interval | None, detail: str) -> Line:
+    line = line._replace(x=np.zeros(1), y=np.array([value]), detail=detail)
     if bounds is None:
-        return bar
-    return bar._replace(low=np.array([bounds.low]), high=np.array([bounds.high]))
-
-
-def _bar(name: str, style: Style, value: float, detail: str) -> Line:
-    return Line(name, style, np.zeros(1), np.array([value]), detail=detail)
+        return line
+    return line._replace(low=np.array([bounds.low]), high=np.array([bounds.high]))

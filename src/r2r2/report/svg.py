@@ -54,12 +54,7 @@ def make_scale(axis: Axis, low: float, high: float, max_ticks: int = 6) -> Scale
 
 
 def tight_scale(axis: Axis, low: float, high: float, max_ticks: int = 6) -> Scale:
-    """Return a scale that ends at low and high, with round numbers in between.
-
-    Example:
-        >>> tight_scale(Axis("steps"), 10_000.0, 900_000.0).ticks[::4]
-        ((0.0, '0'), (800000.0, '800k'))
-    """
+    """Return a scale that ends at low (or 0, if close) and high, with round ticks."""
     if not axis.log and not axis.ticks and 0 < low < high / 5:
         low = 0.0
     scale = make_scale(axis, low, high, max_ticks)
@@ -84,12 +79,7 @@ def _power_text(power: int) -> str:
 
 
 def tick_text(value: float) -> str:
-    """Return a number as shown on an axis.
-
-    Example:
-        >>> tick_text(250_000.0), tick_text(1.5e6), tick_text(0.25)
-        ('250k', '1.5M', '0.25')
-    """
+    """Return a number as shown on an axis, such as '250k', '1.5M' or '0.25'."""
     for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:
             return _with_minus_sign(f"{value / unit:.6g}{letter}")
@@ -142,13 +132,7 @@ class PlotArea(NamedTuple):
     y: Scale
 
     def to_pixels(self, x: float, y: float) -> tuple[float, float]:
-        """Return the coordinates of a point in the drawing.
-
-        Example:
-            >>> unit = Scale(0.0, 1.0, False, ())
-            >>> PlotArea(Frame(100, 50, 10, 0, 0, 10), unit, unit).to_pixels(0.5, 1.0)
-            (55.0, 0.0)
-        """
+        """Return the coordinates of a point in the drawing."""
         f = self.frame
         right = f.left + self.x.position(x) * (f.width - f.left - f.right)
         down = f.top + (1 - self.y.position(y)) * (f.height - f.top - f.bottom)
@@ -157,6 +141,10 @@ class PlotArea(NamedTuple):
     def row_top(self, row: int) -> float:
         """Return the upper end of a row in a chart of rows."""
         return self.frame.top + ROW_HEIGHT * row
+
+    def row_center(self, row: int) -> float:
+        """Return the vertical center of the bar in a row."""
+        return self.row_top(row) + BAR_TOP + BAR_HEIGHT / 2
 
 
 WIDE = Frame(680, 390, 64, 20, 34, 58)
@@ -233,50 +221,42 @@ def hover_data(chart: Chart, panel: Panel) -> dict[str, object]:
     A value is [index into "at", x, y, value, interval, detail]; "at" has a position
     along the axis and its text.
     """
-    area = plot_area(chart, panel)
-    if chart.rows:
-        return _row_hover_data(chart, panel, area)
-    steps = sorted({point.x for line in panel.lines for point in line.points})
-    index = {x: number for number, x in enumerate(steps)}
-    numbers, names = _line_numbers(chart), dict(chart.x.ticks)
-    lines = [
-        {
-            **_line_data(line, numbers[line.name]),
-            "values": [
-                [
-                    index[point.x],
-                    *area.to_pixels(point.x + line.offset, point.y),
-                    *_point_texts(point),
-                ]
-                for point in line.points
-            ],
-        }
-        for line in panel.lines
-    ]
+    area, numbers = plot_area(chart, panel), _line_numbers(chart)
+    lines = []
+    positions: dict[float, tuple[float, str]] = {}  # by x, or by row
+    names = dict(chart.x.ticks)
+    for row, line in enumerate(panel.lines):
+        values: list[tuple[float, list[object]]] = []
+        for point in line.points:
+            key = float(row) if chart.rows else point.x
+            if chart.rows:
+                center = area.to_pixels(point.y, 0)[0], area.row_center(row)
+                positions[key] = center[1], ""
+            else:
+                center = area.to_pixels(point.x + line.offset, point.y)
+                left = area.to_pixels(point.x, area.y.low)[0]
+                positions[key] = left, names.get(key, value_text(key))
+            values.append((key, [*center, *_point_texts(point)]))
+        lines.append((line, values))
+    index = {key: number for number, key in enumerate(sorted(positions))}
+    title = ", ".join(filter(None, [panel.title, chart.x.label]))
     return {
-        "title": panel.title,
-        "x": chart.x.label,
-        "at": [
-            [area.to_pixels(x, area.y.low)[0], names.get(x, value_text(x))]
-            for x in steps
+        "title": title if chart.rows else panel.title,
+        "x": "" if chart.rows else chart.x.label,
+        "at": [positions[key] for key in index],
+        "lines": [
+            {
+                "line": numbers[line.name],
+                "name": line.name,
+                "style": style_classes(line),
+                "hollow": line.marker == "hollow",
+                "values": [[index[key], *rest] for key, rest in values],
+            }
+            for line, values in lines
         ],
-        "lines": lines,
+        "rows": chart.rows,
         "margins": [area.frame.top, area.frame.bottom],
     }
-
-
-def _row_hover_data(chart: Chart, panel: Panel, area: PlotArea) -> dict[str, object]:
-    lines: list[object] = []
-    positions: list[object] = []
-    for row, line in enumerate(panel.lines):
-        for point in line.points:
-            y = area.row_top(row) + BAR_TOP + BAR_HEIGHT / 2
-            x = area.to_pixels(point.y, 0)[0]
-            value = [len(positions), x, y, *_point_texts(point)]
-            lines.append({**_line_data(line, row), "values": [value]})
-            positions.append([y, ""])
-    title = ", ".join(filter(None, [panel.title, chart.x.label]))
-    return {"title": title, "x": "", "at": positions, "lines": lines, "rows": True}
 
 
 def style_classes(line: Line) -> str:
@@ -285,23 +265,12 @@ def style_classes(line: Line) -> str:
 
 
 def truncate(text: str, length: int) -> str:
-    """Return a text of at most so many letters.
-
-    Example:
-        >>> truncate("dog-run", 7), truncate("humanoid-run", 7)
-        ('dog-run', 'humano…')
-    """
+    """Return a text of at most so many letters, ending in an ellipsis if cut."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _line_numbers(chart: Chart) -> dict[str, int]:
     return {line.name: number for number, line in enumerate(chart.legend)}
-
-
-def _line_data(line: Line, number: int) -> dict[str, object]:
-    hollow = line.marker == "hollow"
-    style = style_classes(line)
-    return {"line": number, "name": line.name, "style": style, "hollow": hollow}
 
 
 def _point_texts(point: Point) -> tuple[str, str, str]:
@@ -395,8 +364,8 @@ def _whisker(low: tuple[float, float], high: tuple[float, float]) -> str:
 
 def _draw_bar(area: PlotArea, line: Line, row: int) -> str:
     """Return one row: its name, and its bar with the interval and the value."""
-    top, zero = area.row_top(row), area.to_pixels(0.0, 0)[0]
-    middle = top + BAR_TOP + BAR_HEIGHT / 2
+    top, middle = area.row_top(row), area.row_center(row)
+    zero = area.to_pixels(0.0, 0)[0]
     room = int((area.frame.width - zero) / MAX_LETTER_WIDTH)
     parts = [_text(zero + 2, top + 17, truncate(line.name, room), "row")]
     if not line.points:

@@ -111,7 +111,7 @@ function onKey(view, event) {
 
 function listen(hit, data, hidden) {
   const svg = hit.parentNode.querySelector("svg");
-  const [top, bottom] = data.margins || [0, 0];
+  const [top, bottom] = data.margins;
   const view = { hit, svg, data, hidden, top, bottom, cursor: svg.querySelector(".cursor") };
   hit.addEventListener("pointermove", (event) => show(view, nearest(view, event), event));
   hit.addEventListener("pointerdown", (event) => show(view, nearest(view, event), event));
