@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from r2r2.agents.registry import make_agent
 from r2r2.config.errors import invalid_value
-from r2r2.config.fields import EPISODES
-from r2r2.config.interval import parse_interval
+from r2r2.config.fields import EPISODES, parse_interval
 from r2r2.config.resolve import default_config
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields, experiment_name, run_name, to_toml

@@ -25,7 +25,7 @@ from r2r2 import resolve
 from r2r2.agents.registry import make_agent, state_shapes
 from r2r2.api import make_pool
 from r2r2.config.errors import UserError
-from r2r2.config.interval import Interval
+from r2r2.config.fields import Interval
 from r2r2.config.toml_io import read_toml
 from r2r2.envs.make import make_env, spec_of
 from r2r2.report.learning_curve import learning_curves

@@ -1,7 +1,7 @@
 import pytest
 
 from r2r2.config.errors import UserError
-from r2r2.config.interval import INTERVAL, Interval, parse_interval
+from r2r2.config.fields import INTERVAL, Interval, parse_interval
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from r2r2.config.interval import parse_interval
+from r2r2.config.fields import parse_interval
 from r2r2.storage.checkpoints import CheckpointContent
 from r2r2.training import checkpointing as subject
 from r2r2.training.checkpointing import CheckpointWriter

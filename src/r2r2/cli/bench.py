@@ -40,7 +40,7 @@ from r2r2.config.fields import (
     FieldSpec,
     Range,
     at_least,
-    between_whole,
+    integer_between,
     parse_value,
     size,
 )
@@ -58,7 +58,7 @@ def _unique(values: tuple[str, ...]) -> bool:
 
 NAMES = Range("different names", _unique)
 NUMBERS = Range("different integers", _unique)
-MEMBER_COUNT = FieldSpec("--members", int, 1, "", between_whole(1, 1000))
+MEMBER_COUNT = FieldSpec("--members", int, 1, "", integer_between(1, 1000))
 WIDTHS = ("width", "latent", "model_width", "actor_width", "critic_width")
 CPU_UPDATES = 20  # updates per call on a CPU, where each takes 100 times as long
 CPU_ROWS = 50_000
@@ -88,7 +88,7 @@ SPECS = (
         "updates per compiled call",
         at_least(1),
     ),
-    FieldSpec("repeats", int, 10, "timed calls", between_whole(1, 10_000)),
+    FieldSpec("repeats", int, 10, "timed calls", integer_between(1, 10_000)),
     FieldSpec("task", str, "", "also train on this task and time the parts", ANY),
     FieldSpec("steps", int, 2000, "timed decision steps with --task", at_least(1)),
     FieldSpec("utd", int, 1, "updates per decision step with --task", at_least(1)),

@@ -32,12 +32,14 @@ from r2r2.config.agents import AGENTS, DEFAULT_AGENT
 from r2r2.config.errors import UserError
 from r2r2.config.fields import (
     ANY,
+    INTERVAL,
     FieldSpec,
+    Interval,
     at_least,
     flatten_config,
+    parse_interval,
     replace_fields,
 )
-from r2r2.config.interval import INTERVAL, Interval, parse_interval
 from r2r2.config.resolve import (
     QUICK_TARGET,
     QUICK_TASK,

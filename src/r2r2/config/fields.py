@@ -5,6 +5,7 @@ the same allowed values and the same error in all of them.
 """
 
 import dataclasses
+import re
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -38,14 +39,14 @@ def between(low: float, high: float) -> Range:
     return Range(f"a number from {low:g} to {high:g}", lambda x: low <= x <= high)
 
 
-def between_whole(low: int, high: int) -> Range:
+def integer_between(low: int, high: int) -> Range:
     """Integers from `low` to `high`, both allowed."""
     return Range(f"an integer from {low} to {high}", lambda x: low <= x <= high)
 
 
 def size(least: int) -> Range:
     """Numbers of features, units or transitions."""
-    return between_whole(least, MAX_SIZE)
+    return integer_between(least, MAX_SIZE)
 
 
 def fraction_below(high: float) -> Range:
@@ -61,7 +62,7 @@ def one_of(*values: str) -> Range:
 FINITE = between(-MAX_FLOAT, MAX_FLOAT)
 NON_NEGATIVE = between(0, MAX_FLOAT)
 POSITIVE = Range(f"a number > 0 and <= {MAX_FLOAT:g}", lambda x: 0 < x <= MAX_FLOAT)
-EPISODES = between_whole(1, 100_000)  # an evaluation allocates all of them at once
+EPISODES = integer_between(1, 100_000)  # an evaluation allocates all of them at once
 ANY = Range("any value", lambda _: True)
 
 
@@ -216,3 +217,45 @@ def _to_integers(value: Any) -> tuple[int, ...]:
     if count > MAX_COUNT:
         raise ValueError
     return tuple(range(count))
+
+
+class Interval(NamedTuple):
+    """An interval of checkpoints in minutes or decision steps; with neither, never."""
+
+    minutes: float | None = None
+    steps: int | None = None
+
+
+def parse_interval(text: str) -> Interval:
+    """Return the interval that a text describes.
+
+    Raises:
+        UserError: The text describes none.
+
+    Example:
+        >>> parse_interval("0.5min"), parse_interval("5000")
+        (Interval(minutes=0.5, steps=None), Interval(minutes=None, steps=5000))
+    """
+    interval = _parse(text)
+    if interval is None:
+        raise invalid_value("checkpoint_every", INTERVAL.description, text)
+    return interval
+
+
+def _parse(text: str) -> Interval | None:
+    if text.strip() == "never":
+        return Interval()
+    # At most twelve digits, so that a float or an integer of the device can hold it.
+    minutes = re.fullmatch(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?) ?min\s*", text)
+    if minutes and POSITIVE.is_valid(float(minutes[1])):
+        return Interval(minutes=float(minutes[1]))
+    steps = re.fullmatch(r"\s*([0-9][0-9_]{0,11})(?: steps?)?\s*", text)
+    if steps and 1 <= (count := int(steps[1].replace("_", ""))) <= MAX_INT:
+        return Interval(steps=count)
+    return None
+
+
+INTERVAL = Range(
+    "minutes (10min, 0.5min), decision steps (5000) or never",
+    lambda text: _parse(text) is not None,
+)

@@ -10,7 +10,7 @@ from r2r2.config.fields import (
     POSITIVE,
     Range,
     at_least,
-    between_whole,
+    integer_between,
     one_of,
     option,
 )
@@ -85,7 +85,7 @@ class RunConfig:
         60.0, "seconds that an environment in a worker may take per step", POSITIVE
     )
     env_faults: int = option(
-        10, "environment failures before a member is stopped", between_whole(0, 500)
+        10, "environment failures before a member is stopped", integer_between(0, 500)
     )
     precision: str = option(
         "mixed",

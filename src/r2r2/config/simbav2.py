@@ -19,7 +19,7 @@ from r2r2.config.fields import (
     POSITIVE,
     Range,
     between,
-    between_whole,
+    integer_between,
     option,
     size,
 )
@@ -36,7 +36,7 @@ class NetworkSizes(NamedTuple):
 
 CRITICS = Range("0, 1 or 2", lambda x: x in (0, 1, 2))
 # Larger networks take impractically long to compile.
-BLOCKS, EXPANSION = between_whole(1, 100), between_whole(1, 64)
+BLOCKS, EXPANSION = integer_between(1, 100), integer_between(1, 64)
 
 # Two critics where an episode can end early and badly.
 SUITE_CRITICS = {"gymnasium": 2, "dmc": 1}

@@ -11,7 +11,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config
 
 # The time of tomllib is quadratic in the length of a file and in the dots of a key.
-LONGEST = 2**17  # bytes
+MAX_TOML_BYTES = 2**17  # bytes
 MAX_DOTS = 100  # per line
 
 # Fields that change a result only if an environment fails.
@@ -39,9 +39,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(LONGEST + 1)
-        if len(content) > LONGEST:
-            raise ValueError(f"longer than {LONGEST} bytes")
+            content = file.read(MAX_TOML_BYTES + 1)
+        if len(content) > MAX_TOML_BYTES:
+            raise ValueError(f"longer than {MAX_TOML_BYTES} bytes")
         return parse_toml(content.decode())
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from r2r2.config.errors import UserError
-from r2r2.config.toml_io import LONGEST, parse_toml
+from r2r2.config.toml_io import MAX_TOML_BYTES, parse_toml
 from r2r2.storage.files import (
     atomic_write,
     cannot_read,
@@ -81,7 +81,7 @@ class RunFolder(NamedTuple):
         """Return the resolved config as it was given to `create_run`."""
         path = self.path / CONFIG_FILE
         try:
-            return read_regular(path, LONGEST).decode()
+            return read_regular(path, MAX_TOML_BYTES).decode()
         except OSError as error:
             raise cannot_read(path, error) from error
         except UnicodeDecodeError as error:
@@ -213,7 +213,7 @@ def _check_available(path: Path, config_text: str, overwrite: bool) -> None:
 
 def _has_config(path: Path, config_text: str) -> bool:
     try:
-        return read_regular(path / CONFIG_FILE, LONGEST) == config_text.encode()
+        return read_regular(path / CONFIG_FILE, MAX_TOML_BYTES) == config_text.encode()
     except OSError:
         return False
 
@@ -221,7 +221,7 @@ def _has_config(path: Path, config_text: str) -> bool:
 def _other_config(path: Path, config_text: str) -> str:
     """Describe a config by the first fields in which it differs from another."""
     try:
-        old = parse_toml(read_regular(path / CONFIG_FILE, LONGEST).decode())
+        old = parse_toml(read_regular(path / CONFIG_FILE, MAX_TOML_BYTES).decode())
         new = parse_toml(config_text)
     except (OSError, ValueError, RecursionError):
         return "another config"

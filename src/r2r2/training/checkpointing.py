@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.config.errors import UserError
-from r2r2.config.interval import Interval
+from r2r2.config.fields import Interval
 from r2r2.envs.errors import Fault
 from r2r2.envs.vector.step_types import SavedState
 from r2r2.replay.buffer import Rows
