@@ -1,9 +1,9 @@
-"""How long an interval takes: 50,000 resamples of 11 tasks with 5 runs each.
+"""Measure the time of an interval: 50,000 resamples of 11 tasks with 5 runs each.
 
     python benchmarks/intervals.py --out benchmarks/results/intervals_2cores.json
 
-The least of a few tries, for every statistic and both ways to resample; and the memory
-that it takes at most, which must not grow with the number of resamples.
+Reports the minimum of several repeats for every statistic and both kinds of resampling,
+and the peak memory, which must not grow with the number of resamples.
 """
 
 import argparse
@@ -21,12 +21,12 @@ import r2r2
 from r2r2.stats.bootstrap import SAMPLES
 from r2r2.storage.versions import versions
 
-BAR = 2.0  # seconds
+LIMIT = 2.0  # seconds
 THRESHOLDS = np.linspace(0, 2, 101)
 
 
 def cases(rng: np.random.Generator) -> dict[str, Callable[[], object]]:
-    """What is timed, by name."""
+    """Return the functions to time, by name."""
     scores = rng.normal(1, 0.3, (5, 11))
     profile = functools.partial(r2r2.performance_profile, thresholds=THRESHOLDS)
     single = {
@@ -36,32 +36,32 @@ def cases(rng: np.random.Generator) -> dict[str, Callable[[], object]]:
         "optimality gap": r2r2.optimality_gap,
         "profile of 101 thresholds": profile,
     }
-    found: dict[str, Callable[[], object]] = {
+    timed: dict[str, Callable[[], object]] = {
         f"{name}, {way}": functools.partial(r2r2.interval, statistic, scores, rng, way)
         for name, statistic in single.items()
         for way in ("stratified", "pooled")
         if (name, way) != ("median", "pooled")
     }
-    found["probability of improvement"] = functools.partial(
+    timed["probability of improvement"] = functools.partial(
         r2r2.comparison_interval,
         r2r2.probability_of_improvement,
         scores + 0.1,
         scores,
         rng,
     )
-    return found
+    return timed
 
 
 def main() -> None:
-    """Runs the benchmark and, with --out, keeps its table."""
+    """Run the benchmark and, with --out, write its table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    args = parser.parse_args()
     table = []
     for name, case in cases(np.random.default_rng(0)).items():
         seconds = []
-        for _ in range(given.tries):
+        for _ in range(args.tries):
             start = time.perf_counter()
             case()
             seconds.append(time.perf_counter() - start)
@@ -77,15 +77,15 @@ def main() -> None:
         print(row, flush=True)
         table.append(row)
     slowest = max(row["seconds"] for row in table)
-    print(f"slowest {slowest} s, bar {BAR} s")
-    if given.out:
+    print(f"slowest {slowest} s, limit {LIMIT} s")
+    if args.out:
         result = {
             "cores": os.cpu_count(),
             "samples": SAMPLES,
             "versions": versions(),
             "table": table,
         }
-        given.out.write_text(json.dumps(result, indent=2) + "\n")
+        args.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":
