@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from given import Method, run, study, whole
 
-from r2r2.report.all_charts import make_charts
 from r2r2.report.charts import Note, NoteKind
 from r2r2.report.curve_charts import aggregate_curves, profiles, task_curves
-from r2r2.report.figures import render_chart
+from r2r2.report.figures import make_charts, render_chart
 from r2r2.report.score_charts import ablations, suites_by_utd, tasks_by_utd
 from r2r2.report.study import RunData, make_study
 from r2r2.report.svg import draw_panel, hover_data

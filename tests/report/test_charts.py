@@ -8,7 +8,6 @@ import pytest
 from example_study import example_run, example_study
 from given import column
 
-from r2r2.report.all_charts import make_charts
 from r2r2.report.charts import Note, NoteKind, chart_csv
 from r2r2.report.comparison_tables import paper_aggregates_table
 from r2r2.report.curve_charts import (
@@ -18,6 +17,7 @@ from r2r2.report.curve_charts import (
     spectrum_chart,
     task_curves,
 )
+from r2r2.report.figures import make_charts
 from r2r2.report.score_charts import ablations, suites_by_utd, tasks_by_utd, timing
 from r2r2.report.score_tables import diagnostics_table
 from r2r2.report.study import RunData, Spectrum, make_study

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from example_study import HOSTILE, example_run
 
-from r2r2.report.charts import Axis, Chart, Line, Note, NoteKind, Panel
+from r2r2.report.charts import COLORS, Axis, Chart, Line, Note, NoteKind, Panel, Style
 from r2r2.report.figures import draw_chart, render_chart, write_figures
-from r2r2.report.palette import COLORS, Style
 from r2r2.report.study import make_study
 from r2r2.stats.scores import Method
 

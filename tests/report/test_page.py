@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import pytest
 from example_study import HOSTILE, example_run, example_study
 
-from r2r2.report.all_charts import ChartSet, make_charts
 from r2r2.report.comparison_tables import all_tables
+from r2r2.report.figures import ChartSet, make_charts
 from r2r2.report.page import introduction, page_html, write_page
 from r2r2.report.study import make_study
 from r2r2.stats.scores import Method, Override

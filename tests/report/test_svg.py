@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 from example_study import HOSTILE
 
-from r2r2.report.charts import Axis, Chart, Line, Panel
-from r2r2.report.palette import (
+from r2r2.report.charts import (
     AGENT_STYLES,
     COLORS,
     DARK_COLORS,
-    THEME,
+    Axis,
+    Chart,
+    Line,
+    Panel,
     Style,
     method_styles,
 )
+from r2r2.report.page import THEME
 from r2r2.report.svg import (
     draw_panel,
     hover_data,

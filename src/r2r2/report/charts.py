@@ -12,11 +12,96 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from r2r2.report.palette import Style
+from r2r2.stats.paper import BASES
 from r2r2.stats.samples import Floats
+from r2r2.stats.scores import Method
 
+Dash = Literal["solid", "dashed", "dotted"]
 Marker = Literal["none", "filled", "hollow"]
 MAX_ITEMS = 12  # items listed in a note
+
+# For light and for dark backgrounds. Safe for color-blind readers; the first six are
+# Okabe and Ito's.
+COLORS, DARK_COLORS = zip(
+    ("#0072b2", "#4fa9e2"),
+    ("#d55e00", "#f28c45"),
+    ("#009e73", "#2fc497"),
+    ("#cc79a7", "#e3a0c6"),
+    ("#e69f00", "#edb944"),
+    ("#56b4e9", "#8fd0f5"),
+    ("#7a5195", "#b79ad0"),
+    ("#8c564b", "#c99a8f"),
+    ("#5f6b6d", "#a3aeb0"),
+    ("#b2182b", "#ef7d7d"),
+    ("#9a9a00", "#c9c93a"),
+    strict=True,
+)
+
+
+class Style(NamedTuple):
+    """The look of a method's lines."""
+
+    color: int  # index into `COLORS` and `DARK_COLORS`
+    dash: Dash = "solid"
+
+
+# An agent with R2R2 has the color of its base agent, whose line is dashed.
+AGENT_STYLES = {
+    "td7": Style(0, "dashed"),
+    "td7+r2r2": Style(0),
+    "minphi": Style(1, "dashed"),
+    "minphi+r2r2": Style(1),
+    "td7-ln": Style(2, "dashed"),
+    "td7-ln+r2r2": Style(2),
+    "simbav2": Style(3, "dotted"),
+    "simbav2-spl": Style(3, "dashed"),
+    "simbav2-spl+r2r2": Style(3),
+}
+OTHER_COLORS = (4, 6, 9, 7, 5, 8, 10)  # used by no agent, most distinct first
+
+
+def agent_family(agent: str) -> str:
+    """Return the base agent, which names the agents that share a panel.
+
+    Example:
+        >>> agent_family("simbav2-spl+r2r2"), agent_family("mine")
+        ('simbav2', 'mine')
+    """
+    return BASES.get(agent, agent)
+
+
+def method_styles(methods: Iterable[Method]) -> dict[Method, Style]:
+    """Return a style for every method; the same for all UTDs.
+
+    Among the variants of an agent, the one with the fewest overridden settings gets the
+    agent's style; the others get colors that no agent uses.
+
+    Example:
+        >>> one, other = Method("td7", 1, file="a.csv"), Method("td7", 20)
+        >>> method_styles([one])[one]
+        Style(color=0, dash='dashed')
+        >>> method_styles([one, other])[one]
+        Style(color=4, dash='solid')
+    """
+    methods = list(methods)
+    variants: dict[str, list[Method]] = {}
+    for variant in dict.fromkeys(method._replace(utd=None) for method in methods):
+        variants.setdefault(variant.agent, []).append(variant)
+    styles: dict[Method, Style] = {}
+    others = 0
+    for agent, of_agent in variants.items():
+        ranked = sorted(of_agent, key=lambda variant: variant.deviation_count)
+        for rank, variant in enumerate(ranked):
+            agent_style = AGENT_STYLES.get(agent) if rank == 0 else None
+            styles[variant] = agent_style or _other_style(others)
+            others += agent_style is None
+    return {method: styles[method._replace(utd=None)] for method in methods}
+
+
+def _other_style(number: int) -> Style:
+    dashes: tuple[Dash, ...] = ("solid", "dashed", "dotted")
+    repeat, index = divmod(number, len(OTHER_COLORS))
+    return Style(OTHER_COLORS[index], dashes[repeat % len(dashes)])
 
 
 class Point(NamedTuple):
@@ -64,25 +149,26 @@ class Line(NamedTuple):
             [Point(x=0.0, y=0.0, low=None, high=None, detail='')]
         """
         nan = np.full(len(self.x), np.nan)
-        lows = nan if self.low is None else self.low
-        highs = nan if self.high is None else self.high
-        shared = isinstance(self.detail, str)
-        details = (self.detail,) * len(self.x) if shared else self.detail
-        points = []
-        for x, y, low, high, detail in zip(
-            self.x, self.y, lows, highs, details, strict=True
-        ):
-            if np.isfinite(y):
-                point = Point(float(x), float(y), None, None, str(detail))
-                if np.isfinite(low) and np.isfinite(high):
-                    point = point._replace(low=float(low), high=float(high))
-                points.append(point)
-        return points
+        lows, highs = (nan if b is None else b for b in (self.low, self.high))
+        one = isinstance(self.detail, str)
+        details = [str(self.detail)] * len(self.x) if one else self.detail
+        return [
+            Point(float(x), float(y), *_finite_bounds(low, high), detail)
+            for x, y, low, high, detail in zip(
+                self.x, self.y, lows, highs, details, strict=True
+            )
+            if np.isfinite(y)
+        ]
 
     @property
     def detail_text(self) -> str:
         """The details of all points as one text."""
         return self.detail if isinstance(self.detail, str) else "; ".join(self.detail)
+
+
+def _finite_bounds(low: float, high: float) -> tuple[float | None, float | None]:
+    finite = np.isfinite(low) and np.isfinite(high)
+    return (float(low), float(high)) if finite else (None, None)
 
 
 class Panel(NamedTuple):

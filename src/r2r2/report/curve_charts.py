@@ -16,10 +16,10 @@ from r2r2.report.charts import (
     count_text,
     gap_notes,
     make_notes,
+    method_styles,
 )
 from r2r2.report.completeness import describe_suite, format_seeds
 from r2r2.report.learning_curve import align_seeds
-from r2r2.report.palette import method_styles
 from r2r2.report.score_tables import suite_title
 from r2r2.report.study import Series, Study, TaskCurve
 from r2r2.stats.aggregates import iqm, mean_score, performance_profile

@@ -1,22 +1,38 @@
-"""Charts as files for papers and slides: SVG, PNG, PDF, and their numbers as CSV.
+"""All charts of a study, as SVG, PNG and PDF files and their numbers as CSV.
 
 Equal studies give equal bytes.
 """
 
 import io
+import re
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from r2r2.report.all_charts import ChartSet, make_charts
-from r2r2.report.charts import Chart, Line, Note, Panel, chart_csv
+from r2r2.report.charts import (
+    COLORS,
+    Chart,
+    Line,
+    Note,
+    NoteKind,
+    Panel,
+    chart_csv,
+    make_notes,
+)
+from r2r2.report.curve_charts import (
+    aggregate_curves,
+    profiles,
+    rank_charts,
+    spectrum_chart,
+    task_curves,
+)
 from r2r2.report.learning_curve import DPI, style_axes, untyped
-from r2r2.report.palette import COLORS
+from r2r2.report.score_charts import ablations, suites_by_utd, tasks_by_utd, timing
 from r2r2.report.study import Study
 from r2r2.report.svg import Scale, plot_area, truncate
-from r2r2.report.tables import format_number
+from r2r2.report.tables import format_number, printable
 from r2r2.storage.files import atomic_write
 
 if TYPE_CHECKING:
@@ -49,6 +65,45 @@ METADATA = {
 }
 
 
+class MissingChart(NamedTuple):
+    """A kind of chart that a study has no data for."""
+
+    title: str
+    reason: str
+
+
+class ChartSet(NamedTuple):
+    """The charts of a study, in the order of the paper's."""
+
+    charts: tuple[Chart, ...]  # with unique names, which are names of files
+    missing: tuple[MissingChart, ...]
+
+
+COMPLETE_SUITE = (
+    "requires a method with scores on all tasks of a suite or of this report, and its "
+    "base at UTD 1"
+)
+VARIANTS = "requires two variants of an agent on the same task at the same UTD"
+NO_ENCODER = "agents without an encoder have none"
+NO_SPECTRUM = f"no run has recorded finite, nonzero singular values; {NO_ENCODER}"
+
+# The functions that make charts, each with a title and the reason if it makes none.
+MAKERS: dict[Callable[[Study], Chart | list[Chart] | None], tuple[str, str]] = {
+    suites_by_utd: ("Score against UTD", f"{COMPLETE_SUITE}, at two or more UTDs"),
+    tasks_by_utd: (
+        "Score against UTD, task by task",
+        "requires runs at two or more UTDs",
+    ),
+    aggregate_curves: ("Aggregate learning curves", COMPLETE_SUITE),
+    task_curves: ("Learning curves", "no run has an evaluation yet"),
+    profiles: ("Performance profiles", COMPLETE_SUITE),
+    ablations: ("Ablations", VARIANTS),
+    spectrum_chart: ("Spectra of the representation", NO_SPECTRUM),
+    rank_charts: ("Effective rank", f"no run has recorded diagnostics; {NO_ENCODER}"),
+    timing: ("Time", "no run has recorded times, or all were too short"),
+}
+
+
 def write_figures(study: Study, folder: Path) -> ChartSet:
     """Write all figures of a study as NAME.svg, .png, .pdf and .csv; return the charts.
 
@@ -63,6 +118,54 @@ def write_figures(study: Study, folder: Path) -> ChartSet:
             atomic_write(folder / f"{chart.name}.{extension}", content)
         atomic_write(folder / f"{chart.name}.csv", chart_csv(chart))
     return chart_set
+
+
+def make_charts(study: Study) -> ChartSet:
+    """Return all charts of a study."""
+    charts: dict[str, Chart] = {}
+    missing: list[MissingChart] = []
+    for make, title_and_reason in MAKERS.items():
+        made = make(study)
+        of_kind = made if isinstance(made, list) else [made] if made else []
+        if not of_kind:
+            missing.append(MissingChart(*title_and_reason))
+        for chart in of_kind:
+            name = _unique_file_name(chart.name, charts)
+            notes = (*chart.notes, *_partial_notes(chart))
+            charts[name] = _printable(chart._replace(name=name, notes=notes))
+    return ChartSet(tuple(charts.values()), tuple(missing))
+
+
+def _partial_notes(chart: Chart) -> tuple[Note, ...]:
+    lines = [line for panel in chart.panels for line in panel.lines]
+    labels = (label for line in lines for label in line.partial)
+    return make_notes(NoteKind.PARTIAL, labels)
+
+
+def _printable(chart: Chart) -> Chart:
+    """Return a chart whose names have no unprintable characters."""
+    panels = tuple(
+        Panel(
+            printable(panel.title),
+            tuple(line._replace(name=printable(line.name)) for line in panel.lines),
+        )
+        for panel in chart.panels
+    )
+    notes = tuple(
+        note._replace(items=tuple(map(printable, note.items))) for note in chart.notes
+    )
+    return chart._replace(title=printable(chart.title), panels=panels, notes=notes)
+
+
+def _unique_file_name(name: str, taken: Iterable[str]) -> str:
+    """Return a name that every file system accepts and that is not taken."""
+    stem = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:80]
+    number = 1
+    unique = stem
+    while unique in taken:
+        number += 1
+        unique = f"{stem}-{number}"
+    return unique
 
 
 def render_chart(chart: Chart) -> dict[str, bytes]:

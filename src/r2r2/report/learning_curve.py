@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from r2r2.config.errors import UserError
-from r2r2.report.palette import COLORS
+from r2r2.report.charts import COLORS
 from r2r2.stats.samples import Floats
 from r2r2.storage.evaluations import Row
 from r2r2.storage.files import atomic_write

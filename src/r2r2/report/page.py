@@ -12,10 +12,9 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
-from r2r2.report.all_charts import ChartSet
-from r2r2.report.charts import Chart, Line
+from r2r2.report.charts import COLORS, DARK_COLORS, Chart, Line
 from r2r2.report.comparison_tables import paper_key
-from r2r2.report.palette import theme_css
+from r2r2.report.figures import ChartSet
 from r2r2.report.study import Study
 from r2r2.report.svg import draw_panel, hover_data, style_classes
 from r2r2.report.tables import Entry, Table, printable
@@ -30,6 +29,21 @@ VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control
 
 # Tables with a section of their own; all others share one.
 SUMMARY_TABLE, RUNS_TABLE, MISSING_TABLE = "main", "runs", "lacks"
+
+# The light and the dark color of every CSS variable of the page.
+THEME = {
+    "ground": ("#ffffff", "#111418"),
+    "raised": ("#f7f8fa", "#191d23"),
+    "ink": ("#16191d", "#e9ecef"),
+    "soft": ("#454c55", "#b9c0c9"),
+    "faint": ("#626a74", "#98a1ac"),
+    "rule": ("#dfe3e8", "#2d343d"),
+    "accent": ("#0b5cad", "#7db8f2"),
+    "warn": ("#c77700", "#d9973a"),
+    "warn-ink": ("#8a5200", "#eab96d"),
+    "warn-ground": ("#fff6e5", "#2a2113"),
+    **{f"c{n}": pair for n, pair in enumerate(zip(COLORS, DARK_COLORS, strict=True))},
+}
 
 
 class Section(NamedTuple):
@@ -62,7 +76,7 @@ def write_page(
 
 def page_html(study: Study, tables: Sequence[Table], chart_set: ChartSet) -> str:
     """Return the page of a study; names of runs and files never become markup."""
-    style = f"{theme_css()}\n{_web_file('page.css')}"
+    style = f"{_theme_css()}\n{_web_file('page.css')}"
     script = _web_file("page.js")
     sections = _sections(tables, chart_set)
     return Template(_web_file("page.html")).substitute(
@@ -369,6 +383,28 @@ def _note_id(table: str, mark: int) -> str:
 
 def _class(names: Sequence[str]) -> str:
     return f' class="{" ".join(names)}"' if names else ""
+
+
+def _theme_css() -> str:
+    """Return CSS rules that define a variable for every color.
+
+    The system's color scheme applies unless `data-theme` overrides it; print is light.
+    """
+    light, dark = (
+        f"color-scheme: {scheme}; "
+        + " ".join(f"--{name}: {pair[index]};" for name, pair in THEME.items())
+        for index, scheme in enumerate(("light", "dark"))
+    )
+    system_dark = f":root:not([data-theme=light]) {{ {dark} }}"
+    return "\n".join(
+        [
+            f":root {{ {light} }}",
+            *(f".s{n} {{ --c: var(--c{n}); }}" for n in range(len(COLORS))),
+            f"@media (prefers-color-scheme: dark) {{ {system_dark} }}",
+            f":root[data-theme=dark] {{ {dark} }}",
+            f"@media print {{ :root:root:root {{ {light} }} }}",
+        ]
+    )
 
 
 def _content_security_policy(style: str, script: str) -> str:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from r2r2.report.charts import (
+    AGENT_STYLES,
     Axis,
     Chart,
     Gap,
@@ -14,13 +15,13 @@ from r2r2.report.charts import (
     Note,
     NoteKind,
     Panel,
+    agent_family,
     count_text,
     gap_notes,
     make_notes,
 )
 from r2r2.report.completeness import format_seeds
 from r2r2.report.curve_charts import BASE_SCORE, method_line, suite_line, suite_notes
-from r2r2.report.palette import AGENT_STYLES, agent_family
 from r2r2.report.score_tables import suite_title
 from r2r2.report.study import RunData, Study
 from r2r2.stats import paper
