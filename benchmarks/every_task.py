@@ -1,12 +1,13 @@
-"""Every agent on every task of the paper: one short run of the real loop each.
+"""Run every agent on every task of the paper once, for a short time.
 
     python benchmarks/every_task.py --platform gpu --widths real --jobs 4 \
         --agents simbav2 simbav2-spl --out some.json
     python benchmarks/every_task.py --add-to some.json --jobs 7 --out all.json
 
-Widths are the agents' own on the first task of each shape, small on the others;
-`--add-to` leaves out what a file has. Jobs are processes that share the cores this one
-may use. What is not as it should be has a NO in its row, and the exit code is then 1.
+The networks have their default widths on the first task of each shape, and small ones
+on the others. `--add-to` skips the rows that a file already has. Jobs are processes
+that share the available cores. A failed check is marked with NO in its row, and the
+exit code is then 1.
 """
 
 import argparse
@@ -39,80 +40,83 @@ from r2r2.training.run_log import RunLog
 
 Job = tuple[str, str, str]  # agent, task, widths: real or small
 Row = dict[str, Any]
-LEAST, LIMIT = 500, 400  # updates of a job, its seconds
+MIN_UPDATES, MAX_SECONDS = 500, 400  # of a job
 SIZES = "width latent model_width actor_width critic_width batch_size".split()
-# No networks, or such as need not move: assessments may all keep the first policy.
-REST = "horizon updates values checkpoint_actor checkpoint_encoder".split()
+# Not networks, or networks that may remain unchanged.
+NOT_TRAINED = "horizon updates values checkpoint_actor checkpoint_encoder".split()
 COLUMNS = "agent task widths device steps utd updates losses networks targets".split()
 COLUMNS += "priorities statistics return seconds".split()
 
 
 def config_of(agent: str, task: str, widths: str) -> RunConfig:
-    """The run of a job, with one evaluation at its end.
+    """Return the config of a job, with one evaluation at the end.
 
-    TD7 warms up to an episode's end and trains at episodes' ends, but not at the last
-    step. So it has UTD 2, and 2,800 steps on Ant, whose policies may stand for 1,000.
-    On DMC an episode takes 500: two bursts are made and logged in 1,550 steps.
+    TD7 warms up until the end of an episode and updates at the ends of episodes, but
+    not after the last step. It therefore uses UTD 2, and 2,800 steps on Ant, where an
+    episode may take 1,000. On DMC an episode takes 500, so that 1,550 steps contain
+    two bursts.
     """
     td7, dmc = agent.startswith("td7"), PAPER_TASKS[task].suite == "dmc"
     steps = (1_550 if dmc else 2_800 if task == "Ant-v5" else 1_000) if td7 else 1_000
-    chosen = {"agent": agent, "env": task, "steps": steps, "warmup": 500}
-    chosen |= {"utd": 2 if td7 and not dmc else 1, "replay_size": 5_000}
-    chosen |= {"eval_every": steps, "eval_episodes": 1, "log_every": 50}
+    values = {"agent": agent, "env": task, "steps": steps, "warmup": 500}
+    values |= {"utd": 2 if td7 and not dmc else 1, "replay_size": 5_000}
+    values |= {"eval_every": steps, "eval_episodes": 1, "log_every": 50}
     if widths == "small":
-        own = [name for name in SIZES if hasattr(AGENTS[agent].config, name)]
-        chosen |= {f"agent.{name}": 32 for name in own}
-    return finalize_config(resolve(chosen))
+        names = [name for name in SIZES if hasattr(AGENTS[agent].config, name)]
+        values |= {f"agent.{name}": 32 for name in names}
+    return finalize_config(resolve(values))
 
 
-def parts(state: Any) -> dict[str, Any]:
-    """A state's fields by name, those of a state inside it among them."""
-    own = jax.device_get(state)._asdict()
-    inside = own.pop("base", None)
-    return own | (parts(inside) if inside else {})
+def state_fields(state: Any) -> dict[str, Any]:
+    """Return the fields of a state by name, including those of its base state."""
+    fields = jax.device_get(state)._asdict()
+    base = fields.pop("base", None)
+    return fields | (state_fields(base) if base else {})
 
 
-def still(before: Any, after: Any) -> list[str]:
-    """The arrays of a tree that are what they were."""
+def unchanged(before: Any, after: Any) -> list[str]:
+    """Return the names of the arrays of a tree that did not change."""
     same = jax.tree.map(np.array_equal, before, after)
-    found = jax.tree_util.tree_leaves_with_path(same)
-    return [jax.tree_util.keystr(path) for path, is_same in found if is_same]
+    leaves = jax.tree_util.tree_leaves_with_path(same)
+    return [jax.tree_util.keystr(path) for path, is_same in leaves if is_same]
 
 
-def networks(old: Any, new: Any, copied: bool) -> dict[str, str]:
-    """Whether every array moved, and targets are apart where not just copied."""
+def check_networks(old: Any, new: Any, copied: bool) -> dict[str, str]:
+    """Check that every array changed, and that targets differ unless just copied."""
     targets = {x: x.removesuffix("_target") for x in new if x.endswith("_target")}
     targets |= {"fixed_encoder": "encoder"} if "fixed_encoder" in new else {}
-    fixed = {x: [x + leaf for leaf in still(old[x], new[x])] for x in new}
-    trained = [x for x in new if x not in (*targets, *REST) and "_adam" not in x]
+    fixed = {x: [x + leaf for leaf in unchanged(old[x], new[x])] for x in new}
+    trained = [x for x in new if x not in (*targets, *NOT_TRAINED) and "_adam" not in x]
     stuck = [leaf for name in trained for leaf in fixed[name]]
     kept = [leaf for name in targets for leaf in fixed[name]]
-    alike = [x for x, online in targets.items() if still(new[x], new[online])]
+    alike = [x for x, online in targets.items() if unchanged(new[x], new[online])]
     wrong = kept or (alike and not copied)
     fine = "moved; just copied" if alike else "moved; apart"
-    first = f"NO: still are {stuck}" if stuck else f"all {len(trained)} moved"
-    second = f"NO: still are {kept}, as online {alike}" if wrong else fine
+    first = f"NO: unchanged are {stuck}" if stuck else f"all {len(trained)} moved"
+    second = f"NO: unchanged are {kept}, equal to online {alike}" if wrong else fine
     return {"networks": first, "targets": second}
 
 
-def data(training: Training, config: RunConfig) -> dict[str, str]:
-    """Whether LAP's priorities and the normaliser's statistics moved."""
-    seen = {"priorities": "-", "statistics": "-"}
+def check_data(training: Training, config: RunConfig) -> dict[str, str]:
+    """Check that LAP's priorities and the normalizer's statistics changed."""
+    checks = {"priorities": "-", "statistics": "-"}
     if hasattr(config.agent, "min_priority"):
         weights = np.asarray(training.state.fleet.learners.priorities.tree.weights)
         low, high = weights[weights > 0].min(), weights.max()
-        # Errors below LAP's smallest, as small rewards make them, are priorities of 1.
-        seen["priorities"] = f"{low:.3g} to {high:.3g}" if low < high else f"all {low}"
+        # With small rewards all errors may be below the minimum, with priority 1.
+        checks["priorities"] = (
+            f"{low:.3g} to {high:.3g}" if low < high else f"all {low}"
+        )
     if isinstance(training.state.normalizer, Normalizer):
         now = training.state.normalizer.statistics
-        stuck = still(initial_statistics(1, now.obs.mean.shape[1]), now)
+        stuck = unchanged(initial_statistics(1, now.obs.mean.shape[1]), now)
         stuck += [] if round(now.obs.samples[0]) == config.steps else ["count"]
-        seen["statistics"] = f"NO: still are {stuck}" if stuck else "moved"
-    return seen
+        checks["statistics"] = f"NO: unchanged are {stuck}" if stuck else "moved"
+    return checks
 
 
-def logged(events: list[Row]) -> Row:
-    """The first and the last line of losses, and the evaluation's return."""
+def check_log(events: list[Row]) -> Row:
+    """Return the first and last losses, and the return of the evaluation."""
     lines = [e for e in events if e["event"] == "losses"]
     (point,) = [float(e["mean"]) for e in events if e["event"] == "evaluation"]
     table = {
@@ -125,97 +129,103 @@ def logged(events: list[Row]) -> Row:
 
 
 def run(job: Job) -> Row:
-    """One run, and what moved in it."""
+    """Run a job and check what changed."""
     config = config_of(*job)
     members = fleet_members(config)
-    with tempfile.TemporaryDirectory() as place:
-        folder = create_run(Path(place) / "run", "", [members[0].name], False)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = create_run(Path(temporary) / "run", "", [members[0].name], False)
         with (
             make_pool(config, options=RunOptions(workers=0)) as pool,
-            RunLog(config, folder, members, "") as journal,
+            RunLog(config, folder, members, "") as log,
         ):
-            training = Training(config, pool, journal)
+            training = Training(config, pool, log)
             training.begin()
-            old = parts(training.state.fleet.states)
+            old = state_fields(training.state.fleet.states)
             training.run(ignore_progress)
         events = read_events(folder.events)
-    made = int(training.state.schedule.done[0])
-    copied = made % getattr(config.agent, "target_period", LEAST + made) == 0
+    updates = int(training.state.schedule.done[0])
+    copied = (
+        updates % getattr(config.agent, "target_period", MIN_UPDATES + updates) == 0
+    )
     return {
         "device": jax.devices()[0].device_kind,
         "steps": int(training.state.rollout.steps[0]),
         "utd": config.utd,
-        "updates": made if made >= LEAST else f"NO: {made}",
-        **logged(events),
-        **networks(old, parts(training.state.fleet.states), copied),
-        **data(training, config),
+        "updates": updates if updates >= MIN_UPDATES else f"NO: {updates}",
+        **check_log(events),
+        **check_networks(old, state_fields(training.state.fleet.states), copied),
+        **check_data(training, config),
         "versions": versions(),
     }
 
 
-def row_of(job: Job, given: argparse.Namespace, free: Any) -> Row:
-    """A job's row, made by a process on cores that no other job has."""
+def run_in_process(job: Job, options: argparse.Namespace, free: Any) -> Row:
+    """Run a job in a process on cores that no other job uses, and return its row."""
     start, cores = time.perf_counter(), free.get()
-    settings = {
-        "JAX_PLATFORMS": "cuda,cpu" if given.platform == "gpu" else "cpu",
-        "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / given.jobs:.3f}",
-        "JAX_TRACEBACK_FILTERING": "off",  # what it adds would hide the last line
+    variables = {
+        "JAX_PLATFORMS": "cuda,cpu" if options.platform == "gpu" else "cpu",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / options.jobs:.3f}",
+        "JAX_TRACEBACK_FILTERING": "off",  # its note would replace the last line
         "OMP_NUM_THREADS": "1",
     }
-    call = [sys.executable, __file__, "--order", json.dumps([job, cores])]
-    how = {"env": os.environ | settings, "capture_output": True, "timeout": LIMIT}
+    command = [sys.executable, __file__, "--job", json.dumps([job, cores])]
+    settings = {
+        "env": os.environ | variables,
+        "capture_output": True,
+        "timeout": MAX_SECONDS,
+    }
     try:
-        said = subprocess.run(call, **how, check=True, text=True).stdout
-        row = json.loads(said.splitlines()[-1])
+        output = subprocess.run(command, **settings, check=True, text=True).stdout
+        row = json.loads(output.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        row = {"error": f"NO: not done in {LIMIT} s"}
+        row = {"error": f"NO: not done in {MAX_SECONDS} s"}
     except subprocess.CalledProcessError as error:
-        said = f"exit code {error.returncode}\n{error.stderr}".strip()
-        row = {"error": f"NO: {said.splitlines()[-1][:300]}"}
+        output = f"exit code {error.returncode}\n{error.stderr}".strip()
+        row = {"error": f"NO: {output.splitlines()[-1][:300]}"}
     free.put(cores)
     wrong = [f"{name} {x}" for name, x in row.items() if str(x).startswith("NO")]
     row |= {"wrong": wrong, "seconds": round(time.perf_counter() - start, 1)}
     return dict(zip(COLUMNS, job, strict=False)) | row
 
 
-def planned(given: argparse.Namespace, there: list[Row]) -> list[Job]:
-    """The jobs asked for, the long ones first; tasks named get the widths named."""
+def plan_jobs(options: argparse.Namespace, rows: list[Row]) -> list[Job]:
+    """Return the requested jobs, the long ones first."""
     first = {task[1:]: name for name, task in reversed(PAPER_TASKS.items())}.values()
-    plan = {x: "real" if x in first else "small" for x in given.tasks or PAPER_TASKS}
-    if given.tasks and given.widths != "all":
-        plan = dict.fromkeys(given.tasks, given.widths)
-    done = [(row["agent"], row["task"]) for row in there]
-    jobs = [(x, y, plan[y]) for y in sorted(plan, key=plan.get) for x in given.agents]
-    return [x for x in jobs if given.widths in ("all", x[2]) and x[:2] not in done]
+    plan = {x: "real" if x in first else "small" for x in options.tasks or PAPER_TASKS}
+    if options.tasks and options.widths != "all":
+        plan = dict.fromkeys(options.tasks, options.widths)
+    done = [(row["agent"], row["task"]) for row in rows]
+    jobs = [(x, y, plan[y]) for y in sorted(plan, key=plan.get) for x in options.agents]
+    return [x for x in jobs if options.widths in ("all", x[2]) and x[:2] not in done]
 
 
-def run_all(jobs: list[Job], given: argparse.Namespace, result: Row) -> None:
-    """Adds the rows of all jobs to a result, a few made at once; kept after each."""
+def run_all(jobs: list[Job], options: argparse.Namespace, result: Row) -> None:
+    """Run all jobs, several at once, and write the result after each."""
     cores, free = sorted(os.sched_getaffinity(0)), queue.Queue()
     order = [(task, agent) for task in PAPER_TASKS for agent in AGENTS]
-    each, start = max(1, len(cores) // given.jobs), time.perf_counter()
-    for n in range(given.jobs):
+    each, start = max(1, len(cores) // options.jobs), time.perf_counter()
+    for n in range(options.jobs):
         free.put(cores[n * each : (n + 1) * each] or cores)
-    with ThreadPoolExecutor(given.jobs) as pool:
-        under_way = [pool.submit(row_of, job, given, free) for job in jobs]
-        for n, future in enumerate(as_completed(under_way), start=1):
+    with ThreadPoolExecutor(options.jobs) as pool:
+        futures = [pool.submit(run_in_process, job, options, free) for job in jobs]
+        for n, future in enumerate(as_completed(futures), start=1):
             row = future.result()
             result["table"].append(row)
-            if made_with := row.pop("versions", None):
-                commit = made_with.pop("commit")
-                row["commit"] = given.commit or commit
-                result["versions"][made_with["platform"]] = made_with
-            to_go = (time.perf_counter() - start) * (len(jobs) / n - 1)
+            if job_versions := row.pop("versions", None):
+                commit = job_versions.pop("commit")
+                row["commit"] = options.commit or commit
+                result["versions"][job_versions["platform"]] = job_versions
+            remaining = (time.perf_counter() - start) * (len(jobs) / n - 1)
             print(f"{n}/{len(jobs)}", *[row[x] for x in COLUMNS[:3]], end=": ")
-            print(row["wrong"] or "fine", f"({row['seconds']} s), to go", end=" ")
-            print(f"{to_go:.0f} s at this pace", flush=True)
+            print(row["wrong"] or "ok", f"({row['seconds']} s), remaining", end=" ")
+            print(f"{remaining:.0f} s", flush=True)
             result["table"].sort(key=lambda x: order.index((x["task"], x["agent"])))
-            if given.out:
-                given.out.write_text(json.dumps(result, indent=1) + "\n")
+            if options.out:
+                options.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def line_of(row: Row) -> str:
-    """A row of the table as people read it."""
+    """Return a row of the table as text."""
     losses = [
         f"{k[5:]} {v}" for k, v in row.get("logged", {}).items() if k[:5] == "loss/"
     ]
@@ -224,29 +234,31 @@ def line_of(row: Row) -> str:
 
 
 def main() -> int:
-    """Runs the jobs asked for, or the one ordered."""
+    """Run the requested jobs, or a single one in its own process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", nargs="+", choices=AGENTS, default=[*AGENTS])
     parser.add_argument("--tasks", nargs="+", choices=PAPER_TASKS)
     parser.add_argument("--widths", choices=("real", "small", "all"), default="all")
     parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="at once")
-    parser.add_argument("--commit", help="where the source is no checkout")
-    parser.add_argument("--add-to", type=Path, help="a result that this completes")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="number of parallel processes"
+    )
+    parser.add_argument("--commit", help="commit to record when not in a git checkout")
+    parser.add_argument("--add-to", type=Path, help="result file to complete")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--order", type=json.loads, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.order:
-        os.sched_setaffinity(0, given.order[1])
-        print(json.dumps(run(given.order[0])))
+    parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        os.sched_setaffinity(0, options.job[1])
+        print(json.dumps(run(options.job[0])))
         return 0
-    nothing = {"versions": {}, "table": []}
-    result = json.loads(given.add_to.read_text()) if given.add_to else nothing
-    run_all(planned(given, result["table"]), given, result)
+    empty = {"versions": {}, "table": []}
+    result = json.loads(options.add_to.read_text()) if options.add_to else empty
+    run_all(plan_jobs(options, result["table"]), options, result)
     print(f"{' | '.join(COLUMNS)}\n{'--- | ' * (len(COLUMNS) - 1)}---")
     print(*map(line_of, result["table"]), sep="\n")
     bad = sum(bool(row["wrong"]) for row in result["table"])
-    print(f"\n{bad} of {len(result['table'])} runs are not as they should be")
+    print(f"\n{bad} of {len(result['table'])} runs failed a check")
     return 1 if bad else 0
 
 

@@ -1,12 +1,12 @@
-"""A run that is killed again and again, against the same run left alone.
+"""Compare a run that is killed repeatedly with an uninterrupted one.
 
     nice -n 5 python benchmarks/soak.py --minutes 60 --seed 0 --commit 1a2b3c4 \
         --out benchmarks/results/soak.json
 
-A fleet of three learns in the real command, `r2r2 train`, which is killed (SIGKILL,
-with its workers) a random 10 to 60 seconds after each of its starts, and started again
-as it was. After `--minutes` it is left alone until its end. Every weight and every
-logged number must then be those of the run that nobody killed; else the exit code is 1.
+`r2r2 train` with three seeds is killed (SIGKILL, with its workers) a random 10 to 60
+seconds after each start, and started again with the same command. After `--minutes` it
+runs until its end. Every weight and every logged number must then equal those of an
+uninterrupted run; otherwise the exit code is 1.
 """
 
 import argparse
@@ -31,9 +31,9 @@ from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import open_run
 from r2r2.storage.versions import versions
 
-SHORTEST, LONGEST = 10.0, 60.0  # seconds of a life
-CHECKPOINTS = "0.03min"  # so often that some kills meet the writing of one
-# Small, but with a replay that comes to its end, and bursts beside evaluations.
+MIN_SECONDS, MAX_SECONDS = 10.0, 60.0  # until a process is killed
+CHECKPOINT_EVERY = "0.03min"  # often enough that some kills interrupt the writing
+# Small, but the replay buffer wraps around and updates overlap with evaluations.
 FLEET = {
     "agent": "td7+r2r2",
     "env": "Hopper-v5",
@@ -51,31 +51,33 @@ FLEET = {
 }
 
 
-class Life(NamedTuple):
-    """One process, from its start to its end."""
+class ProcessRecord(NamedTuple):
+    """One process of the run."""
 
     seconds: float
     killed: bool
-    logged: int  # the furthest decision step in the log at its end
-    kept: int  # the step of the newest good checkpoint then
-    half: bool  # whether it was killed while a checkpoint was being written
-    damaged: int  # finished checkpoints that were not as written
+    logged: int  # last decision step in the log
+    kept: int  # step of the newest valid checkpoint
+    half: bool  # killed while a checkpoint was being written
+    damaged: int  # complete checkpoints with wrong content
 
 
 def command(run: Path, steps: int, checkpoints: str) -> list[str]:
-    """What a person would type."""
+    """Return the command line of the run."""
     fields = FLEET | {"steps": str(steps), "checkpoint-every": checkpoints}
-    words = [word for name, value in fields.items() for word in (f"--{name}", value)]
-    return [sys.executable, "-m", "r2r2", "train", *words, "--out", str(run)]
+    flags = [part for name, value in fields.items() for part in (f"--{name}", value)]
+    return [sys.executable, "-m", "r2r2", "train", *flags, "--out", str(run)]
 
 
-def live(words: list[str], output: Path, limit: float | None) -> tuple[float, bool]:
-    """Starts a process and kills its whole group at the limit; seconds, and if so."""
-    began = time.monotonic()
-    caches = os.environ | {"XDG_CACHE_HOME": str(output.parent / "cache")}
+def run_process(
+    argv: list[str], output: Path, limit: float | None
+) -> tuple[float, bool]:
+    """Run a process, kill its group at the limit; return seconds and if killed."""
+    start = time.monotonic()
+    environ = os.environ | {"XDG_CACHE_HOME": str(output.parent / "cache")}
     with output.open("ab") as file:
         process = subprocess.Popen(
-            words, stdout=file, stderr=file, env=caches, start_new_session=True
+            argv, stdout=file, stderr=file, env=environ, start_new_session=True
         )
         try:
             code = process.wait(limit)
@@ -86,14 +88,14 @@ def live(words: list[str], output: Path, limit: float | None) -> tuple[float, bo
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if code not in (None, 0):
-        end = output.read_text(errors="replace")[-3000:]
-        raise SystemExit(f"{end}\nthe run ended by itself with exit code {code}")
-    return time.monotonic() - began, code is None
+        tail = output.read_text(errors="replace")[-3000:]
+        raise SystemExit(f"{tail}\nthe run exited with code {code}")
+    return time.monotonic() - start, code is None
 
 
-def looked_at(run: Path, seconds: float, killed: bool) -> Life:
-    """What a process left."""
-    logged, half, found = 0, False, None
+def inspect_run(run: Path, seconds: float, killed: bool) -> ProcessRecord:
+    """Return the record of a process from the folder it left."""
+    logged, half, checkpoint = 0, False, None
     damaged: list[str] = []
     if (run / "events.jsonl").exists():
         steps = [event["decision_step"] for event in read_events(run / "events.jsonl")]
@@ -102,93 +104,102 @@ def looked_at(run: Path, seconds: float, killed: bool) -> Life:
         names = [path.name for path in (run / "checkpoints").iterdir()]
         latest = max(names, default="")[:8]
         half = bool(names) and f"{latest}.json" not in names
-        found, damaged = latest_valid(run / "checkpoints")
-    kept = found.step if found else 0
-    return Life(round(seconds, 1), killed, logged, kept, half, len(damaged))
+        checkpoint, damaged = latest_valid(run / "checkpoints")
+    kept = checkpoint.step if checkpoint else 0
+    return ProcessRecord(round(seconds, 1), killed, logged, kept, half, len(damaged))
 
 
-def lives(folder: Path, steps: int, minutes: float, rng: random.Random) -> list[Life]:
-    """Starts, kills and starts again, until the run has come to its end."""
-    words, table = command(folder / "killed", steps, CHECKPOINTS), list[Life]()
+def run_with_kills(
+    folder: Path, steps: int, minutes: float, rng: random.Random
+) -> list[ProcessRecord]:
+    """Start and kill the run until the time is over, then let it finish."""
+    argv, table = (
+        command(folder / "killed", steps, CHECKPOINT_EVERY),
+        list[ProcessRecord](),
+    )
     end = time.monotonic() + 60 * minutes
     while not table or table[-1].killed:
-        limit = rng.uniform(SHORTEST, LONGEST) if time.monotonic() < end else None
-        seconds, killed = live(words, folder / "killed.txt", limit)
-        table.append(looked_at(folder / "killed", seconds, killed))
+        limit = (
+            rng.uniform(MIN_SECONDS, MAX_SECONDS) if time.monotonic() < end else None
+        )
+        seconds, killed = run_process(argv, folder / "killed.txt", limit)
+        table.append(inspect_run(folder / "killed", seconds, killed))
         print(len(table), table[-1]._asdict(), flush=True)
     return table
 
 
 def events_of(run: Path) -> list[dict[str, Any]]:
-    """What was logged but the time of day, and that the run went on."""
-    found = read_events(run / "events.jsonl")
-    own = [event for event in found if event["event"] != "resumed"]
-    return [{k: x for k, x in event.items() if k != "time"} for event in own]
+    """Return the events of a run except resumptions, without their times."""
+    events = read_events(run / "events.jsonl")
+    kept = [event for event in events if event["event"] != "resumed"]
+    return [{k: x for k, x in event.items() if k != "time"} for event in kept]
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """Everything in which two runs are not the same to the bit."""
-    found: list[str] = []
+    """Return everything in which two runs are not bit-exactly equal."""
+    different: list[str] = []
     for member in open_run(one).members:
         a, b = (read_arrays(open_run(run).weights(member)) for run in (one, other))
-        found += [
-            f"{member}: {name} is in one only" for name in sorted(set(a) ^ set(b))
+        different += [
+            f"{member}: {name} exists only once" for name in sorted(set(a) ^ set(b))
         ]
-        found += [
+        different += [
             f"{member}: {name}"
             for name in sorted(set(a) & set(b))
             if a[name].dtype != b[name].dtype or a[name].tobytes() != b[name].tobytes()
         ]
     pairs = zip(events_of(one), events_of(other), strict=False)
-    found += [f"event {n}: {a} | {b}" for n, (a, b) in enumerate(pairs) if a != b][:5]
+    different += [f"event {n}: {a} | {b}" for n, (a, b) in enumerate(pairs) if a != b][
+        :5
+    ]
     if len(events_of(one)) != len(events_of(other)):
-        found.append(f"{len(events_of(one))} events | {len(events_of(other))}")
+        different.append(f"{len(events_of(one))} events | {len(events_of(other))}")
     tables = [(run / "evaluations.csv").read_bytes() for run in (one, other)]
-    return found if tables[0] == tables[1] else [*found, "evaluations.csv"]
+    return different if tables[0] == tables[1] else [*different, "evaluations.csv"]
 
 
 def sizes(run: Path) -> dict[str, int]:
-    """What was compared, counted."""
+    """Return the amount of data that was compared."""
     arrays = [read_arrays(open_run(run).weights(m)) for m in open_run(run).members]
-    kept = (run / "checkpoints").rglob("*")
+    files = (run / "checkpoints").rglob("*")
     return {
         "arrays": sum(map(len, arrays)),
-        "numbers": sum(int(np.size(x)) for own in arrays for x in own.values()),
+        "numbers": sum(int(np.size(x)) for member in arrays for x in member.values()),
         "events": len(events_of(run)),
-        "bytes of checkpoints": sum(path.stat().st_size for path in kept),
+        "bytes of checkpoints": sum(path.stat().st_size for path in files),
     }
 
 
-def summary(table: list[Life]) -> dict[str, Any]:
-    """The killed run in numbers."""
-    killed = [life for life in table if life.killed]
+def summary(table: list[ProcessRecord]) -> dict[str, Any]:
+    """Return statistics of the killed run."""
+    killed = [record for record in table if record.killed]
     return {
         "lives": len(table),
         "kills": len(killed),
-        "kills before the first checkpoint": sum(not life.kept for life in killed),
-        "kills in the writing of a checkpoint": sum(life.half for life in killed),
-        "checkpoints that were damaged": sum(life.damaged for life in table),
+        "kills before the first checkpoint": sum(not record.kept for record in killed),
+        "kills in the writing of a checkpoint": sum(record.half for record in killed),
+        "checkpoints that were damaged": sum(record.damaged for record in table),
         "steps of a member lost to kills": sum(x.logged - x.kept for x in killed),
-        "seconds": round(sum(life.seconds for life in table), 1),
-        "seconds with kills": round(sum(life.seconds for life in killed), 1),
+        "seconds": round(sum(record.seconds for record in table), 1),
+        "seconds with kills": round(sum(record.seconds for record in killed), 1),
     }
 
 
 def main() -> int:
-    """Kills, compares and, with --out, keeps what came of it; gives the exit code."""
+    """Run both runs, compare them, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60, help="with kills")
-    parser.add_argument("--steps", type=int, default=120_000, help="of every member")
-    parser.add_argument("--seed", type=int, default=0, help="of the kills' times")
-    parser.add_argument("--commit", help="of the code that is run")
+    parser.add_argument("--minutes", type=float, default=60, help="time with kills")
+    parser.add_argument("--steps", type=int, default=120_000, help="per member")
+    parser.add_argument("--seed", type=int, default=0, help="of the kill times")
+    parser.add_argument("--commit", help="commit to record")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rng = random.Random(given.seed)
-        table = lives(folder, given.steps, given.minutes, rng)
-        words = command(folder / "whole", given.steps, "never")
-        seconds, _ = live(words, folder / "whole.txt", None)
+        rng = random.Random(options.seed)
+        table = run_with_kills(folder, options.steps, options.minutes, rng)
+        argv = command(folder / "whole", options.steps, "never")
+        seconds, _ = run_process(argv, folder / "whole.txt", None)
         different = differences(folder / "killed", folder / "whole")
         result = {
             "equal": not different,
@@ -196,18 +207,18 @@ def main() -> int:
             **summary(table),
             "seconds of the run left alone": round(seconds, 1),
             "compared": sizes(folder / "killed"),
-            "steps": given.steps,
+            "steps": options.steps,
             "fleet": FLEET,
-            "checkpoint every": CHECKPOINTS,
-            "seed": given.seed,
-            "commit": given.commit,
+            "checkpoint every": CHECKPOINT_EVERY,
+            "seed": options.seed,
+            "commit": options.commit,
             "platform": f"{platform.machine()}, {os.cpu_count()} cores",
             "versions": versions(),
-            "table": [life._asdict() for life in table],
+            "table": [record._asdict() for record in table],
         }
     print(json.dumps({k: x for k, x in result.items() if k != "table"}, indent=2))
-    if given.out:
-        given.out.write_text(json.dumps(result, indent=2) + "\n")
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=2) + "\n")
     return 1 if different else 0
 
 
