@@ -5,7 +5,7 @@ All others are shown with their shortfalls, without a verdict.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -77,17 +77,7 @@ TIMES = (
 
 
 def all_tables(study: Study) -> list[Table]:
-    """Return every table that the study has data for, in the order of the report.
-
-    Example:
-        >>> from r2r2.report.study import make_study
-        >>> from r2r2.stats.scores import Results
-        >>> from r2r2.storage.evaluations import Row
-        >>> rows = [Row("x", "Hopper-v5", 0, "return", 1000, 12.5)]
-        >>> run = RunData("a", "runs/a", "finished", Results(Method("td7", 1), rows))
-        >>> [table.name for table in all_tables(make_study([run]))][:4]
-        ['main', 'aggregates', 'raw_utd1', 'normalised_utd1']
-    """
+    """Return every table that the study has data for, in the order of the report."""
     tables = [
         main_table(study),
         aggregates_table(study),
@@ -122,7 +112,8 @@ def method_pairs(study: Study) -> list[tuple[Method, Method]]:
         (one, other)
         for one in methods
         for other in methods
-        if one.agent.endswith("+r2r2") and other._replace(run="") == _without_r2r2(one)
+        if one.agent == f"{other.agent}+r2r2"
+        and one._replace(agent="", run="") == other._replace(agent="", run="")
     ]
     disagreeing = [
         (one, other)
@@ -153,20 +144,6 @@ def pair_table(study: Study) -> Table | None:
     header += ["difference", "probability of improvement"]
     title = "Methods compared in pairs, with 95 % intervals"
     return make_table("pairs", title, header, rows, table_notes(study, PAIRS))
-
-
-def intervals_overlap(one: tuple[float, float], other: tuple[float, float]) -> str:
-    """Return whether two intervals overlap, as text.
-
-    Example:
-        >>> intervals_overlap((1.0, 2.0), (2.0, 3.0))
-        'yes'
-        >>> intervals_overlap((float("nan"), 2.0), (1.0, 3.0))
-        'no interval'
-    """
-    if any(map(math.isnan, (*one, *other))):
-        return "no interval"
-    return "yes" if one[0] <= other[1] and other[0] <= one[1] else "no"
 
 
 def paper_table(study: Study) -> Table | None:
@@ -228,8 +205,13 @@ def paper_key(cell: Cell) -> paper.CellKey:
     return paper.CellKey(cell.task, cell.method.agent, cell.method.utd or 0)
 
 
-def _without_r2r2(method: Method) -> Method:
-    return method._replace(agent=method.agent.removesuffix("+r2r2"), run="")
+def _verdict(
+    complete: bool, ours: tuple[float, float], theirs: tuple[float, float]
+) -> str:
+    """Return whether two intervals overlap, for complete results."""
+    if not complete:
+        return NO_REPRODUCTION
+    return "yes" if ours[0] <= theirs[1] and theirs[0] <= ours[1] else "no"
 
 
 def _compare_on_task(study: Study, one: Method, other: Method, task: str) -> TableRow:
@@ -257,8 +239,8 @@ def _compare_overall(study: Study, one: Method, other: Method) -> TableRow:
     if not tasks:
         return [title, "-", "-", "-", "-"]
     difference = _normalized_difference(study, one, other, tasks)
-    probability = _probability(*(_select(scores, tasks) for scores in raw))
-    return [title, "-", "-", difference, probability]
+    ours, theirs = ({task: scores[task] for task in tasks} for scores in raw)
+    return [title, "-", "-", difference, _probability(ours, theirs)]
 
 
 def _normalized_difference(
@@ -270,21 +252,15 @@ def _normalized_difference(
         return Entry("-", f"no overall difference: the bases differ ({bases})")
     both = [_usable_scores(study, m, normalized=True) for m in (one, other)]
     if all(task in scores for scores in both for task in tasks):
-        return _difference(*(_select(scores, tasks) for scores in both))
+        ours, theirs = ({task: scores[task] for task in tasks} for scores in both)
+        return _difference(ours, theirs)
     return Entry("-", "normalised scores are missing: see their table")
-
-
-def _select(scores: Scores, tasks: Iterable[str]) -> Scores:
-    return {task: scores[task] for task in tasks}
 
 
 def _usable_scores(study: Study, method: Method, normalized: bool = False) -> Scores:
     """Return a method's scores by task, where they are finite."""
-    by_task = {
-        one.cell.task: one.scores if normalized else one.cell.scores
-        for one in study.normalized
-        if one.cell.method == method
-    }
+    cells = [one for one in study.normalized if one.cell.method == method]
+    by_task = {c.cell.task: c.scores if normalized else c.cell.scores for c in cells}
     return {task: scores for task, scores in by_task.items() if _is_usable(scores)}
 
 
@@ -329,7 +305,7 @@ def _paper_row(
     """Return a row with a cell's scores, raw or normalized, and the paper's."""
     ours = summarize(scores)
     theirs = summarize(paper.synthetic_seeds(published))
-    overlap = intervals_overlap((ours.low, ours.high), (theirs.low, theirs.high))
+    ends = (ours.low, ours.high), (theirs.low, theirs.high)
     theirs = theirs._replace(mean=published.mean, std=published.std)
     return [
         cell.task,
@@ -337,7 +313,7 @@ def _paper_row(
         format_utd(cell.method),
         _summary_entry(ours, digits),
         _summary_entry(theirs, digits),
-        NO_REPRODUCTION if shortfalls else overlap,
+        _verdict(not shortfalls, *ends),
         describe(shortfalls) or "nothing",
     ]
 
@@ -354,7 +330,6 @@ def _aggregate_row(
 ) -> TableRow:
     estimate = result.estimates[published.statistic]
     ours, theirs = interval_ends(estimate.pooled), (published.low, published.high)
-    overlap = intervals_overlap(ours, theirs)
     return [
         SUITE_TITLES[result.suite],
         published.statistic,
@@ -362,7 +337,7 @@ def _aggregate_row(
         format_utd(result.method),
         interval_entry(estimate.value, *ours, digits=2),
         interval_entry(published.value, *theirs, digits=2),
-        overlap if result.complete else NO_REPRODUCTION,
+        _verdict(result.complete, ours, theirs),
         describe_suite(result) or "nothing",
     ]
 

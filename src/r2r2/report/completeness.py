@@ -98,12 +98,7 @@ def format_seeds(seeds: Sequence[int]) -> str:
 
 
 def shortfall_text(shortfall: Shortfall) -> str:
-    """Return a shortfall in a few words, without its seed.
-
-    Example:
-        >>> shortfall_text(Shortfall(Kind.TRUNCATED_LOG, 900, 1500, seed=0))
-        'a log that ends at environment step 900 of 1,500'
-    """
+    """Return a shortfall in a few words, without its seed."""
     return TEXTS[shortfall.kind].format(shortfall)
 
 

@@ -59,11 +59,7 @@ class Event(NamedTuple):
 
 
 def load_evaluations(path: Path) -> list[Row]:
-    """Return the evaluations of a run; empty before its first evaluation.
-
-    Raises:
-        UserError: The table is damaged.
-    """
+    """Return the evaluations of a run; empty before its first evaluation."""
     rows = read_evaluations(path) if path.exists() else []
     for number, row in enumerate(rows, start=2):
         _check_return(path, number, row.value)
@@ -71,11 +67,7 @@ def load_evaluations(path: Path) -> list[Row]:
 
 
 def load_versions(path: Path) -> dict[str, str]:
-    """Return the contents of a run's `versions.json`; empty without the file.
-
-    Raises:
-        UserError: The file is damaged.
-    """
+    """Return the contents of a run's `versions.json`; empty without the file."""
     if not path.exists():
         return {}
     versions = read_json_object(path)
@@ -94,14 +86,6 @@ def effective_precision(stated: str | None, versions: Mapping[str, str]) -> str:
     Args:
         stated: field `precision` of the run's config file; None if absent.
         versions: contents of the run's `versions.json`.
-
-    Example:
-        >>> effective_precision("tf32", {"platform": "gpu"})
-        'tf32'
-        >>> effective_precision("tf32", {"platform": "cpu"})
-        'float32'
-        >>> effective_precision(None, {"matmul_precision": "highest"})
-        'float32'
     """
     if versions.get("platform") == "cpu":
         return "float32"
@@ -109,11 +93,7 @@ def effective_precision(stated: str | None, versions: Mapping[str, str]) -> str:
 
 
 def load_events(path: Path) -> list[Event]:
-    """Return the events of a run; empty before its first event.
-
-    Raises:
-        UserError: The log is damaged.
-    """
+    """Return the events of a run; empty before its first event."""
     events = read_events(path) if path.exists() else []
     return [_parse_event(path, n, event) for n, event in enumerate(events, start=1)]
 
@@ -143,13 +123,6 @@ def compute_timing(events: Sequence[Event]) -> RunTiming | None:
 
     Rates start at the first event at which every member that was ever updated has
     updates, so that no member's updates before the start are counted.
-
-    Example:
-        >>> log = [("a", 5.0, 100, 0), ("a", 9.0, 110, 20), ("a", 19.0, 210, 220)]
-        >>> events = [Event("losses", t, m, d, d, u) for m, t, d, u in log]
-        >>> timing = compute_timing(events)
-        >>> timing.updates_per_second, timing.seconds_per_step, timing.seconds
-        (20.0, 0.1, 19.0)
     """
     of_members = [event for event in events if event.member is not None]
     if not of_members:
@@ -182,12 +155,6 @@ def truncated_logs(
 
     Every evaluation is logged, so a member that was not stopped has an event at the
     step of its last scheduled evaluation, and no evaluation after its last event.
-
-    Example:
-        >>> config = RunConfig(steps=1500, eval_every=500, action_repeat=1)
-        >>> member = MemberData("a_s0", "a", 0, 900, 0, {}, (), (), "")
-        >>> [s.got for s in truncated_logs(config, [], [member]).values()]
-        [900]
     """
     interval = max(1, config.eval_every // config.eval_average)
     scheduled = config.steps // interval * interval * config.action_repeat
@@ -218,9 +185,6 @@ def load_results_file(path: Path, name: str) -> list[RunData]:
     Args:
         path: the file; columns may be in any order, with others between them.
         name: of the file in the report.
-
-    Raises:
-        UserError: It cannot be read, or has no returns.
     """
     by_name: dict[str, list[Row]] = {}
     for row in read_results(path):
@@ -243,11 +207,7 @@ def load_results_file(path: Path, name: str) -> list[RunData]:
 
 
 def read_results(path: Path) -> list[Row]:
-    """Return the rows of a file that any program may have written.
-
-    Raises:
-        UserError: It cannot be read, or a line is invalid.
-    """
+    """Return the rows of a file that any program may have written."""
     try:
         text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
     except OSError as error:

@@ -26,8 +26,8 @@ from r2r2.report.tables import (
     score_entry,
 )
 from r2r2.stats import paper
-from r2r2.stats.scores import SCORE_POINTS, Method
-from r2r2.stats.suites import STATISTICS, SuiteResult
+from r2r2.stats.scores import SCORE_POINTS, Cell, Method
+from r2r2.stats.suites import STATISTICS, NormalizedCell, SuiteResult
 
 SUITE_TITLES = {
     "gym-mujoco": "Gymnasium MuJoCo",
@@ -102,9 +102,7 @@ def aggregates_table(study: Study) -> Table | None:
 def score_tables(study: Study) -> list[Table]:
     """Return for each UTD the raw and the normalized scores, with tasks in rows."""
     utds = sorted({m.utd for m in study.methods}, key=lambda utd: utd or math.inf)
-    return [
-        table for utd in utds for table in (_raw(study, utd), _normalized(study, utd))
-    ]
+    return [_utd_table(study, utd, kind) for utd in utds for kind in (False, True)]
 
 
 def ablation_table(study: Study) -> Table | None:
@@ -119,7 +117,7 @@ def ablation_table(study: Study) -> Table | None:
             method.agent,
             format_utd(method),
             _settings_text(study, method),
-            *(_raw_entry(study, method, task) for task in study.tasks),
+            *(_cell_entry(study, method, task) for task in study.tasks),
         ]
         for methods in groups.values()
         if len(methods) > 1
@@ -251,48 +249,35 @@ def _bases_note(study: Study, methods: Sequence[Method]) -> list[str]:
     return [f"{DIFFERENT_BASES}: {', '.join(texts)}."]
 
 
-def _raw(study: Study, utd: int | None) -> Table:
+def _utd_table(study: Study, utd: int | None, normalized: bool) -> Table:
     methods = [method for method in study.methods if method.utd == utd]
     rows: list[TableRow] = [
-        [task, *(_raw_entry(study, method, task) for method in methods)]
-        for task in _tasks(study, methods)
+        [task, *(_cell_entry(study, m, task, normalized) for m in methods)]
+        for task in study.tasks
+        if any(study.cell(m, task) for m in methods)
     ]
     header = ["task", *(study.label(method, utd=False) for method in methods)]
-    notes = table_notes(study, score_note(study), DEVIATIONS)
-    title = f"Raw scores at {_utd_title(utd)}"
-    return make_table(f"raw_{_file_suffix(utd)}", title, header, rows, notes)
+    name = "utd_unknown" if utd is None else f"utd{utd}"
+    title = "an unknown UTD" if utd is None else f"UTD {utd}"
+    if normalized:
+        name, title = f"normalised_{name}", f"Normalised scores at {title}"
+        notes = [*_bases_note(study, methods), NORMALIZED, INTERVALS]
+    else:
+        name, title = f"raw_{name}", f"Raw scores at {title}"
+        notes = [score_note(study), DEVIATIONS]
+    return make_table(name, title, header, rows, table_notes(study, *notes))
 
 
-def _normalized(study: Study, utd: int | None) -> Table:
-    methods = [method for method in study.methods if method.utd == utd]
-    by_key = {(one.cell.method, one.cell.task): one for one in study.normalized}
-
-    def entry(method: Method, task: str) -> Entry:
-        cell = by_key.get((method, task))
-        if cell is None:
-            return EMPTY
-        shortfalls = without_shared(cell.shortfalls, study.shared_overrides)
-        return score_entry(cell.scores, shortfalls, normalized=True)
-
-    rows: list[TableRow] = [
-        [t, *(entry(m, t) for m in methods)] for t in _tasks(study, methods)
-    ]
-    header = ["task", *(study.label(method, utd=False) for method in methods)]
-    notes = table_notes(study, *_bases_note(study, methods), NORMALIZED, INTERVALS)
-    title = f"Normalised scores at {_utd_title(utd)}"
-    return make_table(f"normalised_{_file_suffix(utd)}", title, header, rows, notes)
-
-
-def _raw_entry(study: Study, method: Method, task: str) -> Entry:
-    cell = study.cell(method, task)
+def _cell_entry(
+    study: Study, method: Method, task: str, normalized: bool = False
+) -> Entry:
+    cell: Cell | NormalizedCell | None = study.cell(method, task)
     if cell is None:
         return EMPTY
+    if normalized:
+        cell = next(one for one in study.normalized if one.cell is cell)
     shortfalls = without_shared(cell.shortfalls, study.shared_overrides)
-    return score_entry(cell.scores, shortfalls)
-
-
-def _tasks(study: Study, methods: Sequence[Method]) -> Iterable[str]:
-    return [t for t in study.tasks if any(study.cell(m, t) for m in methods)]
+    return score_entry(cell.scores, shortfalls, normalized)
 
 
 def _settings_text(study: Study, method: Method) -> str:
@@ -302,14 +287,6 @@ def _settings_text(study: Study, method: Method) -> str:
         texts.append(f"precision={method.precision}")
     texts += [f"run {method.run}"] if method.run else []
     return "; ".join(texts) or "none"
-
-
-def _utd_title(utd: int | None) -> str:
-    return "an unknown UTD" if utd is None else f"UTD {utd}"
-
-
-def _file_suffix(utd: int | None) -> str:
-    return "utd_unknown" if utd is None else f"utd{utd}"
 
 
 def _run_row(study: Study, run: RunData) -> TableRow:

@@ -201,14 +201,6 @@ def make_study(runs: Sequence[RunData]) -> Study:
 
     Raises:
         UserError: There are no results, or a run contradicts itself.
-
-    Example:
-        >>> from r2r2.storage.evaluations import Row
-        >>> rows = [Row("x", "Hopper-v5", 0, "return", 1000, 12.5)]
-        >>> run = RunData("a", "runs/a", "finished", Results(Method("td7", 1), rows))
-        >>> study = make_study([run])
-        >>> study.cells[0].scores, study.normalized[0].scores, study.tasks
-        (array([12.5]), array([1.]), ('Hopper-v5',))
     """
     runs = disambiguate(runs)
     cells = make_cells(run.results for run in runs)
@@ -238,15 +230,6 @@ def disambiguate(runs: Sequence[RunData]) -> list[RunData]:
 
     Runs before and after a change of the program have the same settings and seeds but
     different returns: their seeds must not be combined, and both should be shown.
-
-    Example:
-        >>> from r2r2.storage.evaluations import Row
-        >>> def run(name, value):
-        ...     rows = [Row("x", "Hopper-v5", 0, "return", 1000, value)]
-        ...     return RunData(name, "", "finished", Results(Method("td7", 1), rows))
-        >>> runs = disambiguate([run("before", 1.0), run("after", 2.0)])
-        >>> [run.results.method.run for run in runs]
-        ['before', 'after']
     """
     points: dict[Method, list[Points]] = {}
     for run in runs:
@@ -257,13 +240,11 @@ def disambiguate(runs: Sequence[RunData]) -> list[RunData]:
         if any(_disagree(*pair) for pair in itertools.combinations(by_run, 2))
     }
     return [
-        _name_method(run) if run.results.method in ambiguous else run for run in runs
+        run._replace(results=run.results._replace(method=method._replace(run=run.name)))
+        if (method := run.results.method) in ambiguous
+        else run
+        for run in runs
     ]
-
-
-def _name_method(run: RunData) -> RunData:
-    method = run.results.method._replace(run=run.name)
-    return run._replace(results=run.results._replace(method=method))
 
 
 def _points(results: Results) -> Points:

@@ -104,12 +104,7 @@ def make_table(
 
 
 def summarize(scores: Floats) -> ScoreSummary:
-    """Return mean, deviation and the interval of the mean of scores [seeds].
-
-    Example:
-        >>> summarize(np.array([9.0, 10.0, 11.0]))[:2]
-        (10.0, 1.0)
-    """
+    """Return mean, deviation and the interval of the mean of scores [seeds]."""
     if not len(scores) or not np.isfinite(scores).all():
         nan = math.nan
         return ScoreSummary(nan, nan, nan, nan, len(scores))
@@ -146,12 +141,7 @@ def format_number(value: float, like: float | None = None) -> str:
 def format_interval(
     value: float, low: float, high: float, digits: int | None = None
 ) -> str:
-    """Return a number with its interval, if it has one.
-
-    Example:
-        >>> format_interval(1.218, 1.1, 1.3, 2), format_interval(2.5, float("nan"), 1.0)
-        ('1.22 [1.10, 1.30]', '2.50')
-    """
+    """Return a number with its interval, if it has one."""
     texts = [
         format_number(x, value) if digits is None else f"{x:.{digits}f}"
         for x in (value, low, high)
@@ -178,10 +168,6 @@ def score_entry(
         scores: of its seeds.
         shortfalls: of the cell, for the note.
         normalized: show two digits and the interval; else the deviation, as the paper.
-
-    Example:
-        >>> score_entry(np.array([9.0, 11.0])).text
-        '10.00 ± 1.41'
     """
     note = describe(shortfalls)
     if not len(scores):
@@ -208,15 +194,7 @@ def write_tables(tables: Iterable[Table], folder: Path) -> list[Path]:
 
 
 def to_csv(table: Table) -> str:
-    """Return a table as CSV, with a column for each number and one for notes.
-
-    Example:
-        >>> score = Entry("1.3 [1.0, 1.6]", "2 of 5 seeds", {"mean": 1.25})
-        >>> print(to_csv(make_table("a", "A", ["task", "td7"], [["dog-run", score]])))
-        task,td7: mean,td7: note
-        dog-run,1.25,2 of 5 seeds
-        <BLANKLINE>
-    """
+    """Return a table as CSV, with a column for each number and one for notes."""
     columns = [_csv_columns(table, index) for index in range(len(table.header))]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -268,23 +246,13 @@ def to_latex(table: Table) -> str:
 
 
 def markdown_text(text: str) -> str:
-    r"""Return text escaped for Markdown and the HTML in it.
-
-    Example:
-        >>> print(markdown_text("a|b_c <script>"))
-        a\|b\_c &lt;script&gt;
-    """
+    """Return text escaped for Markdown and the HTML in it."""
     plain = printable(text).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", plain.replace(">", "&gt;"))
 
 
 def latex_text(text: str) -> str:
-    r"""Return text escaped for any LaTeX, with unknown characters as code points.
-
-    Example:
-        >>> print(latex_text("50 % of a_b & 3 ± 1"))
-        50 \% of a\_b \& 3 $\pm$ 1
-    """
+    """Return text escaped for any LaTeX, with unknown characters as code points."""
     return "".join(
         LATEX.get(c, c if c.isascii() else f"{{[}}U+{ord(c):04X}]")
         for c in printable(text)
@@ -292,12 +260,7 @@ def latex_text(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text in one line, without characters that cannot be printed.
-
-    Example:
-        >>> printable("a" + chr(10) + "b" + chr(27))
-        'a b?'
-    """
+    """Return text in one line, without characters that cannot be printed."""
     spaced = re.sub(r"\s+", " ", text)
     return "".join(c if c.isprintable() else "?" for c in spaced)
 

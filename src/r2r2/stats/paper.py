@@ -54,12 +54,7 @@ BASES = {
 
 
 class CellKey(NamedTuple):
-    """A cell of the paper's tables of scores.
-
-    Example:
-        >>> raw_scores()[CellKey("Hopper-v5", "td7", 20)].mean
-        3281.9
-    """
+    """A cell of the paper's tables of scores."""
 
     task: str
     agent: str
@@ -125,10 +120,6 @@ def aggregate(suite: str, statistic: str, agent: str, utd: int) -> Aggregate | N
     """Return one of the paper's aggregates, the appendix's where both tables have it.
 
     The main table rounds an end of 11.04 to 11.0.
-
-    Example:
-        >>> aggregate("all11", "mean", "minphi+r2r2", 20).high
-        11.04
     """
     key = suite, statistic, agent, utd
     matches = [a for a in aggregates() if a[:4] == key]
@@ -152,12 +143,7 @@ def training_times() -> tuple[TrainingTime, ...]:
 
 @functools.cache
 def tasks(suite: str = ALL) -> tuple[str, ...]:
-    """Return the tasks of a suite, in the paper's order.
-
-    Example:
-        >>> tasks("gym-mujoco")
-        ('Ant-v5', 'Walker2d-v5', 'Hopper-v5', 'Humanoid-v5')
-    """
+    """Return the tasks of a suite, in the paper's order."""
     if suite not in (*SUITES, ALL):
         raise invalid_value("suite", f"one of {', '.join((*SUITES, ALL))}", suite)
     rows = _read_rows("raw_scores.csv")
@@ -166,12 +152,7 @@ def tasks(suite: str = ALL) -> tuple[str, ...]:
 
 
 def find_suite(task: str) -> str | None:
-    """Return the paper's suite that contains a task, or None.
-
-    Example:
-        >>> find_suite("dog-run"), find_suite("cartpole-swingup")
-        ('dmc-hard', None)
-    """
+    """Return the paper's suite that contains a task, or None."""
     return next((suite for suite in SUITES if task in tasks(suite)), None)
 
 
@@ -180,10 +161,6 @@ def synthetic_seeds(score: MeanStd, seeds: int = SEEDS) -> Floats:
 
     They replace the scores of single seeds, which were not published: whatever depends
     on mean and deviation alone is exact, everything else is approximate.
-
-    Example:
-        >>> synthetic_seeds(MeanStd(10.0, 1.0), 3)
-        array([ 9., 10., 11.])
     """
     even = np.arange(seeds) - (seeds - 1) / 2
     scores: Floats = score.mean + score.std * even / even.std(ddof=1)

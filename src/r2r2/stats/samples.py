@@ -17,11 +17,6 @@ class Sample(NamedTuple):
 
     Leading axes of `values` hold resamples, so the same function computes a statistic
     of one sample and of thousands.
-
-    Example:
-        >>> sample = as_sample({"Hopper-v5": [1.0, 2.0, 3.0], "dog-run": [5.0]})
-        >>> sample.counts, sample.task_scores(1)
-        ((3, 1), array([5.]))
     """
 
     tasks: tuple[str, ...]  # empty where pooled resampling has mixed them
@@ -61,10 +56,6 @@ def as_sample(scores: ScoresLike) -> Sample:
     Raises:
         UserError: A task has no score, or a score is not finite. Failed runs must be
             dropped explicitly by the caller.
-
-    Example:
-        >>> as_sample([[1.0, 2.0], [3.0, 4.0]]).values
-        array([1., 3., 2., 4.])
     """
     if isinstance(scores, Sample):
         return scores

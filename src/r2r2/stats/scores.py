@@ -44,12 +44,7 @@ MemberKey = tuple[str, int]  # task and seed
 
 
 class Override(NamedTuple):
-    """A setting that differs from its agent's default.
-
-    Example:
-        >>> str(Override("warmup", "5", "25000"))
-        'warmup=5 (default 25000)'
-    """
+    """A setting that differs from its agent's default."""
 
     field: str
     value: str
@@ -202,12 +197,6 @@ def make_cells(results: Iterable[Results]) -> list[Cell]:
 
     Raises:
         UserError: Results of one method have different returns for the same point.
-
-    Example:
-        >>> rows = [Row("x", "Hopper-v5", 0, "return", n, float(n)) for n in range(20)]
-        >>> (cell,) = make_cells([Results(Method("td7"), rows)])
-        >>> cell.scores, cell.complete
-        (array([14.5]), False)
     """
     points: dict[tuple[Method, str], dict[int, dict[int, float]]] = {}
     logs: dict[tuple[Method, str], dict[int, Shortfall]] = {}

@@ -104,10 +104,6 @@ def default_base(method: Method) -> Method:
     """Return the paper's base of a method, at UTD 1 and with the same settings.
 
     An agent that is not in the paper is its own base.
-
-    Example:
-        >>> str(default_base(Method("simbav2-spl+r2r2", 20)))
-        'simbav2, UTD 1'
     """
     base = paper.BASES.get(method.agent, method.agent)
     return method._replace(agent=base, utd=1)
@@ -121,15 +117,6 @@ def normalize_cells(
     Args:
         cells: methods and their bases; a missing base becomes a shortfall.
         base_of: returns the base of a method.
-
-    Example:
-        >>> from r2r2.stats.scores import Results, Row, make_cells
-        >>> def run(utd, value):
-        ...     rows = [Row("x", "Hopper-v5", 0, "return", 1000, value)]
-        ...     return Results(Method("td7", utd), rows)
-        >>> normalized = normalize_cells(make_cells([run(1, 100.0), run(20, 130.0)]))
-        >>> [cell.scores for cell in normalized]
-        [array([1.]), array([1.3])]
     """
     by_key = {(cell.method, cell.task): cell for cell in cells}
     return [_normalize(cell, base_of(cell.method), by_key) for cell in cells]
@@ -155,12 +142,7 @@ def _normalize(
 
 
 def ordered_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
-    """Return each task once, those of the paper first and in its order.
-
-    Example:
-        >>> ordered_tasks(["cartpole-swingup", "dog-run", "Ant-v5", "dog-run"])
-        ('Ant-v5', 'dog-run', 'cartpole-swingup')
-    """
+    """Return each task once, those of the paper first and in its order."""
     unique = dict.fromkeys(tasks)
     in_paper = [task for task in paper.tasks() if task in unique]
     return tuple(dict.fromkeys([*in_paper, *unique]))
