@@ -170,10 +170,6 @@ def parse_value(field: FieldSpec, value: Any) -> Any:
 
     Raises:
         UserError: The value is not allowed.
-
-    Example:
-        >>> parse_value(FieldSpec("seeds", tuple[int, ...], (), "", ANY), "3")
-        (0, 1, 2)
     """
     try:
         typed = _convert(field.kind, value)
@@ -236,13 +232,13 @@ def parse_interval(text: str) -> Interval:
         >>> parse_interval("0.5min"), parse_interval("5000")
         (Interval(minutes=0.5, steps=None), Interval(minutes=None, steps=5000))
     """
-    interval = _parse(text)
+    interval = _parse_interval(text)
     if interval is None:
         raise invalid_value("checkpoint_every", INTERVAL.description, text)
     return interval
 
 
-def _parse(text: str) -> Interval | None:
+def _parse_interval(text: str) -> Interval | None:
     if text.strip() == "never":
         return Interval()
     # At most twelve digits, so that a float or an integer of the device can hold it.
@@ -257,5 +253,5 @@ def _parse(text: str) -> Interval | None:
 
 INTERVAL = Range(
     "minutes (10min, 0.5min), decision steps (5000) or never",
-    lambda text: _parse(text) is not None,
+    lambda text: _parse_interval(text) is not None,
 )

@@ -39,23 +39,13 @@ class SavedAgentConfig(AgentConfig):
 
 
 def default_config(agent: str) -> RunConfig:
-    """Return the default config of an agent.
-
-    Example:
-        >>> default_config("td7").warmup
-        25000
-    """
+    """Return the default config of an agent."""
     spec = agent_spec(agent)
     return RunConfig(agent=spec.config, warmup=spec.warmup)
 
 
 def quick_config(agent: str = DEFAULT_AGENT) -> dict[str, Any]:
-    """Return the fields that `--quick` sets: a small task, and a small agent for it.
-
-    Example:
-        >>> quick_config("simbav2")["agent.critic_width"]
-        64
-    """
+    """Return the fields that `--quick` sets: a small task, and a small agent for it."""
     return {"agent": agent, **QUICK_TASK, **agent_spec(agent).preset}
 
 
