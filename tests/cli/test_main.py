@@ -36,7 +36,7 @@ def test_help_and_version_do_not_import_jax(workdir):
     ("argv", "text"),
     [
         ("train --help", "--lambda-rr X "),
-        ("train --agent td7 -h", "L_RR; 0 removes the term [0.0]"),
+        ("train --agent td7 -h", "L_RR; 0: off [0.0]"),
         ("train --agent simbav2 -h", "--critic-width N "),
         ("train --steps -h", "--steps N "),
         ("train -h", "--[no-]tensorboard "),

@@ -18,7 +18,7 @@ FOLDER = Range("the name of a folder", bool)
 
 HELP_OPTIONS = ("-h", "--help")
 HELP_COLUMN = 28
-METAVARS = {"checkpoint_every": "INTERVAL", "env": "TASK", "member": "TASK:SEED"}
+METAVARS = {"checkpoint_every": "TIME", "env": "TASK", "member": "TASK:SEED"}
 METAVAR_OF_KIND = {
     int: "N",
     float: "X",

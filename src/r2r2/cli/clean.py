@@ -176,9 +176,8 @@ def _clean(console: Console, usages: Sequence[RunUsage], given: dict[str, Any]) 
     deletions: list[Deletion] = []
     for usage in usages:
         if usage.locked:
-            print_plain(
-                console, f"skipped {usage.run}: {lock_owner(usage.run)} trains it"
-            )
+            owner = lock_owner(usage.run)
+            print_plain(console, f"skipped {usage.run}: {owner} is training it")
         else:
             deletions += _deletions(usage, given)
     for deletion in deletions:

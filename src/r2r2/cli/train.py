@@ -64,7 +64,7 @@ WORKERS = FieldSpec(
     "workers",
     int,
     "one per core",
-    "processes that step environments; 0: none",
+    "environment processes; 0: none",
     at_least(0),
 )
 
@@ -84,7 +84,7 @@ CLI_ONLY = {
             "checkpoint_every",
             str,
             DEFAULT_OPTIONS.checkpoint_every,
-            "time between checkpoints (10min, 5000 steps, never)",
+            "10min, 5000 (steps) or never",
             INTERVAL,
         ),
         FieldSpec(
