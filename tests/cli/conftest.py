@@ -1,4 +1,3 @@
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -83,17 +82,12 @@ def tree(folder):
 
 
 @pytest.fixture(scope="package")
-def finished_run(cli_settings, tmp_path_factory) -> Path:
-    """A finished run; take a copy to change it."""
-    path = tmp_path_factory.mktemp("runs") / "tiny"
-    assert main(train_tiny(path)) == 0
+def short_run(cli_settings, tmp_path_factory) -> Path:
+    """A finished run without updates; take a copy to change it."""
+    path = tmp_path_factory.mktemp("runs") / "short"
+    fields = {"steps": "20", "warmup": "30", "eval_every": "10", "workers": "0"}
+    assert main(train_tiny(path, **fields)) == 0
     return path
-
-
-@pytest.fixture
-def run(finished_run, tmp_path) -> Path:
-    """A copy of the finished run."""
-    return Path(shutil.copytree(finished_run, tmp_path / "run"))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Files changed as chance or malice would change them, and a run to change."""
+"""Damaged and forged files, and an interrupted run to damage."""
 
 import contextlib
 import copy
@@ -35,15 +35,15 @@ CONFIG = finalize_config(
         }
     )
 )
-ALONE = RunOptions(workers=0, checkpoint_every="25")
+OPTIONS = RunOptions(workers=0, checkpoint_every="25")
 
-# What turns up in a text or in a file of numbers where it was not expected.
+# Unexpected contents of a text or binary file.
 TOKENS = (
     *(b"\0", b"\xff\xfe", b"\n", b"\r", b'"', b"{", b"}", b"[" * 2000, b"]", b","),
     *(b"=", b"NaN", b"-1", b"1e999", b"9" * 5000, b"null", b"true", b"../", b"\\ud800"),
     *(b"\x1b[2J", b"PK\x05\x06", b"PK\x01\x02", b"\x93NUMPY"),
 )
-# What turns up in the place of a value that JSON holds.
+# Unexpected values in JSON.
 VALUES = (
     *(None, True, -1, 0, 1, 7, 2**31, 2**63, 10**400, 0.5, -1.5, 1e308, float("nan")),
     *("", "x", "..", "/etc/passwd", "a\0b", "\ud800", "a\nb"),
@@ -51,27 +51,27 @@ VALUES = (
 )
 
 
-class Left(KeyboardInterrupt):
-    """What ends a run whose evaluations are under way."""
+class StopTraining(KeyboardInterrupt):
+    """Raised to interrupt a run during an evaluation."""
 
 
-def interrupted(path):
-    """Trains a little and leaves the run, two checkpoints in it, evaluating."""
+def make_interrupted_run(path):
+    """Train until two checkpoints exist and an evaluation is in progress."""
 
     def leave(progress):
         if progress.decisions.min() >= 31:
-            raise Left
+            raise StopTraining
 
-    with contextlib.suppress(Left):
-        train(CONFIG, path, on_progress=leave, options=ALONE)
+    with contextlib.suppress(StopTraining):
+        train(CONFIG, path, on_progress=leave, options=OPTIONS)
     found, _ = latest_valid(path / "checkpoints")
     assert found.metadata["points"]["playing"]
     assert found.metadata["journal"]["events"][0]
     return path
 
 
-def mutations(content, count, seed):
-    """Contents that differ from a good one in a place or a few."""
+def mutate(content, count, seed):
+    """Yield contents with one or a few random changes."""
     chance = random.Random(seed)
     for _ in range(count):
         changed = bytearray(content)
@@ -88,8 +88,8 @@ def mutations(content, count, seed):
         yield bytes(changed)
 
 
-def seal(folder, number, change=lambda manifest: None):
-    """Writes a manifest anew over files as they are now, with right checksums."""
+def update_checksums(folder, number, change=lambda manifest: None):
+    """Rewrite a checkpoint's manifest with the checksums of its files."""
     path = folder / f"{number:08}.json"
     manifest = json.loads(path.read_bytes())
     del manifest["blake2b"]
@@ -101,11 +101,11 @@ def seal(folder, number, change=lambda manifest: None):
     path.write_text(CHECKSUM_PREFIX.format(checksum(rest.encode()).hexdigest()) + rest)
 
 
-def forged_notes(notes, count, seed):
-    """Notes with another value somewhere, or without one."""
+def forge_metadata(metadata, count, seed):
+    """Yield metadata with a value replaced, repeated or removed."""
     chance = random.Random(seed)
     for _ in range(count):
-        changed = copy.deepcopy(notes)
+        changed = copy.deepcopy(metadata)
         for _ in range(chance.choice((1, 1, 2))):
             holder, key = chance.choice(list(_places(changed)))
             match chance.randrange(4):
@@ -126,8 +126,8 @@ def _places(inside):
             yield from _places(inside[key])
 
 
-def forged_arrays(path, count, seed):
-    """Rewrites a file of arrays again and again, whole, with other arrays in it."""
+def forge_arrays(path, count, seed):
+    """Rewrite a file of arrays repeatedly with changed arrays."""
     chance, good = random.Random(seed), read_arrays(path)
     for _ in range(count):
         arrays = dict(good)
@@ -150,7 +150,7 @@ CHANGES = (
 
 
 def _forge(arrays, chance):
-    """One array is changed, renamed, put in another's place, or taken away."""
+    """Change, rename or remove one array."""
     name = chance.choice(list(arrays))
     array = arrays.pop(name)
     how = chance.random()

@@ -1,7 +1,9 @@
 """One tiny run through the whole program, and the files that it leaves."""
 
+import csv
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tiny import train_tiny
 
 from r2r2 import api
 from r2r2.api import evaluate_run
+from r2r2.cli.main import main
 from r2r2.cli.train import parse_train
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
@@ -18,6 +21,20 @@ from r2r2.training.run_config import finalize_config
 from tensorboard_reader import scalars
 
 MEMBERS = ["Pendulum-v1_s0", "Pendulum-v1_s3"]
+
+
+@pytest.fixture(scope="module")
+def finished_run(cli_settings, tmp_path_factory):
+    """A finished run with updates; take a copy to change it."""
+    path = tmp_path_factory.mktemp("runs") / "tiny"
+    assert main(train_tiny(path)) == 0
+    return path
+
+
+@pytest.fixture
+def run(finished_run, tmp_path):
+    """A copy of the finished run."""
+    return shutil.copytree(finished_run, tmp_path / "run")
 
 
 def numbers(line):
@@ -217,6 +234,18 @@ def test_eval_does_not_change_the_run(cli, run, workdir):
     assert cli("eval", run, "--episodes", "1").code == 0
     assert content(run) == before
     assert list(workdir.iterdir()) == []
+
+
+def test_a_report_of_the_run_is_complete(cli, workdir, finished_run):
+    assert cli("report", finished_run).code == 0
+    tables = workdir / "report" / "tables"
+    with (tables / "runs.csv").open(newline="") as file:
+        (run,) = csv.DictReader(file)
+    assert (run["status"], run["seeds"]) == ("finished", "0, 3")
+    assert (run["environment steps"], run["remarks"]) == ("450", "none")
+    with (tables / "timing.csv").open(newline="") as file:
+        (timing,) = csv.DictReader(file)
+    assert float(timing["updates: value"]) > 0
 
 
 def test_tensorboard_without_its_library_is_rejected(rejected, workdir, monkeypatch):
