@@ -16,8 +16,8 @@ from r2r2.report.score_tables import (
     ablation_table,
     aggregates_table,
     diagnostics_table,
-    format_utd,
     main_table,
+    method_columns,
     runs_table,
     score_tables,
     shortfalls_table,
@@ -92,7 +92,7 @@ def all_tables(study: Study) -> list[Table]:
         runs_table(study),
         shortfalls_table(study),
     ]
-    return [table for table in tables if table is not None]
+    return [table for table in tables if table.rows]
 
 
 def method_pairs(study: Study) -> list[tuple[Method, Method]]:
@@ -130,24 +130,22 @@ def method_pairs(study: Study) -> list[tuple[Method, Method]]:
     return regularized + disagreeing + files
 
 
-def pair_table(study: Study) -> Table | None:
-    """Return every pair of methods on every task; None without pairs."""
+def pair_table(study: Study) -> Table:
+    """Return every pair of methods on every task."""
     rows: list[TableRow] = []
     for one, other in method_pairs(study):
         names = [study.label(one), study.label(other)]
         tasks = [t for t in study.tasks if study.cell(one, t) or study.cell(other, t)]
         rows += [[*names, t, *_compare_on_task(study, one, other, t)] for t in tasks]
         rows.append([*names, *_compare_overall(study, one, other)])
-    if not rows:
-        return None
     header = ["first", "second", "task", "score of first", "score of second"]
     header += ["difference", "probability of improvement"]
     title = "Methods compared in pairs, with 95 % intervals"
     return make_table("pairs", title, header, rows, table_notes(study, PAIRS))
 
 
-def paper_table(study: Study) -> Table | None:
-    """Return every cell beside the paper's; None if the paper has none of them."""
+def paper_table(study: Study) -> Table:
+    """Return every cell beside the paper's."""
     published = paper.raw_scores()
     rows = [
         _paper_row(study, cell, cell.scores, cell.shortfalls, score)
@@ -155,13 +153,11 @@ def paper_table(study: Study) -> Table | None:
         if (score := published.get(paper_key(cell))) is not None
     ]
     title = "Raw scores beside the paper's, cell by cell, with 95 % intervals"
-    if not rows:
-        return None
     return make_table("beside_paper", title, PAPER_HEADER, rows, [PAPER_INTERVALS])
 
 
-def paper_normalized_table(study: Study) -> Table | None:
-    """Return every normalized cell beside the paper's; None if it has none of them."""
+def paper_normalized_table(study: Study) -> Table:
+    """Return every normalized cell beside the paper's."""
     published = paper.normalized_scores()
     rows = [
         _paper_row(study, one.cell, one.scores, one.shortfalls, score, digits=2)
@@ -170,30 +166,26 @@ def paper_normalized_table(study: Study) -> Table | None:
     ]
     title = "Normalised scores beside the paper's, cell by cell, with 95 % intervals"
     name, notes = "beside_paper_normalised", [NORMALIZED, PAPER_INTERVALS]
-    return make_table(name, title, PAPER_HEADER, rows, notes) if rows else None
+    return make_table(name, title, PAPER_HEADER, rows, notes)
 
 
-def paper_aggregates_table(study: Study) -> Table | None:
-    """Return every aggregate beside the paper's; None without any in common."""
+def paper_aggregates_table(study: Study) -> Table:
+    """Return every aggregate beside the paper's."""
     rows = [
         _aggregate_row(study, result, published)
         for result in study.suites
         if result.suite in SUITE_TITLES and result.estimates
         for published in _published_aggregates(result)
     ]
-    if not rows:
-        return None
     header = ["suite", "statistic", "method", "UTD", "ours", "paper"]
     header += ["intervals overlap", "lacks"]
     title = "Aggregates beside the paper's, with 95 % intervals"
     return make_table("beside_paper_aggregates", title, header, rows, [POOLED])
 
 
-def timing_table(study: Study) -> Table | None:
-    """Return the speed of each run; None if no run has it."""
+def timing_table(study: Study) -> Table:
+    """Return the speed of each run."""
     rows = [_timing_row(study, run, run.timing) for run in study.runs if run.timing]
-    if not rows:
-        return None
     header = ["run", "agent", "UTD", "members", "hours", "updates", "updates/s"]
     header += ["µs per update", "s per step of the fleet", "s per step of a member"]
     header += ["paper: s per step"]
@@ -309,8 +301,7 @@ def _paper_row(
     theirs = theirs._replace(mean=published.mean, std=published.std)
     return [
         cell.task,
-        study.label(cell.method, utd=False),
-        format_utd(cell.method),
+        *method_columns(study, cell.method),
         _summary_entry(ours, digits),
         _summary_entry(theirs, digits),
         _verdict(not shortfalls, *ends),
@@ -333,8 +324,7 @@ def _aggregate_row(
     return [
         SUITE_TITLES[result.suite],
         published.statistic,
-        study.label(result.method, utd=False),
-        format_utd(result.method),
+        *method_columns(study, result.method),
         interval_entry(estimate.value, *ours, digits=2),
         interval_entry(published.value, *theirs, digits=2),
         _verdict(result.complete, ours, theirs),
@@ -360,8 +350,7 @@ def _timing_row(study: Study, run: RunData, timing: RunTiming) -> TableRow:
     ]
     return [
         run.name,
-        study.label(method, utd=False),
-        format_utd(method),
+        *method_columns(study, method),
         str(timing.members),
         _number_entry(timing.seconds / 3600),
         _number_entry(timing.updates, f"{timing.updates:,}"),

@@ -61,8 +61,7 @@ def main_table(study: Study) -> Table:
     results = {(result.suite, result.method): result for result in study.suites}
     rows: list[TableRow] = [
         [
-            study.label(method, utd=False),
-            format_utd(method),
+            *method_columns(study, method),
             *_base_columns(study, method),
             *(suite_entry(study, results[suite, method], "mean") for suite in suites),
         ]
@@ -75,25 +74,19 @@ def main_table(study: Study) -> Table:
     return make_table("main", title, header, rows, notes)
 
 
-def aggregates_table(study: Study) -> Table | None:
-    """Return every statistic of every method on every suite.
-
-    Suites on which no method has a statistic are omitted; None if there is no other.
-    """
+def aggregates_table(study: Study) -> Table:
+    """Return every statistic of every method on every suite that has any."""
     suites = {result.suite for result in study.suites if result.estimates}
     results = [result for result in study.suites if result.suite in suites]
     rows: list[TableRow] = [
         [
             suite_title(study, result.suite),
-            study.label(result.method, utd=False),
-            format_utd(result.method),
+            *method_columns(study, result.method),
             *_base_columns(study, result.method),
             *(suite_entry(study, result, statistic) for statistic in STATISTICS),
         ]
         for result in results
     ]
-    if not rows:
-        return None
     header = ["suite", "method", "UTD", *_base_header(study), *STATISTICS]
     title = "Statistics of normalised scores per suite, with 95 % intervals"
     return make_table("aggregates", title, header, rows, _normalized_notes(study))
@@ -105,8 +98,8 @@ def score_tables(study: Study) -> list[Table]:
     return [_utd_table(study, utd, kind) for utd in utds for kind in (False, True)]
 
 
-def ablation_table(study: Study) -> Table | None:
-    """Return the methods that differ in their settings alone; None without any."""
+def ablation_table(study: Study) -> Table:
+    """Return the methods that differ in their settings alone."""
     run_methods = study.run_methods
     groups: dict[tuple[str, int | None], list[Method]] = {}
     for method in study.methods:
@@ -123,8 +116,6 @@ def ablation_table(study: Study) -> Table | None:
         if len(methods) > 1
         for method in sorted(methods, key=lambda m: m.deviation_count)
     ]
-    if not rows:
-        return None
     header = ["agent", "UTD", "settings that differ", *study.tasks]
     title = "Ablations: raw scores of the same agent with other settings"
     return make_table("ablations", title, header, rows, table_notes(study, DEVIATIONS))
@@ -140,12 +131,11 @@ def runs_table(study: Study) -> Table:
     return make_table("runs", "Runs and files", header, rows, notes)
 
 
-def shortfalls_table(study: Study) -> Table | None:
-    """Return the shortfalls of each incomplete cell; None without any."""
+def shortfalls_table(study: Study) -> Table:
+    """Return the shortfalls of each incomplete cell."""
     rows: list[TableRow] = [
         [
-            study.label(cell.method, utd=False),
-            format_utd(cell.method),
+            *method_columns(study, cell.method),
             cell.task,
             str(len(cell.scores)),
             describe(cell.shortfalls),
@@ -153,14 +143,12 @@ def shortfalls_table(study: Study) -> Table | None:
         for cell in study.cells
         if not cell.complete
     ]
-    if not rows:
-        return None
     header = ["method", "UTD", "task", "seeds with a score", "lacks"]
     return make_table("lacks", "Missing, uneven or scaled down", header, rows)
 
 
-def diagnostics_table(study: Study) -> Table | None:
-    """Return the last diagnostics of each method and task; None without any."""
+def diagnostics_table(study: Study) -> Table:
+    """Return the last diagnostics of each method and task."""
     rows: list[TableRow] = []
     members_by_seed = study.members_by_seed()
     for cell in study.cells:
@@ -170,11 +158,8 @@ def diagnostics_table(study: Study) -> Table | None:
             if (method, task) == (cell.method, cell.task) and member.diagnostics
         ]
         if members:
-            label = study.label(cell.method, utd=False)
             entries = [_last_diagnostic(members, name) for name in DIAGNOSTICS]
-            rows.append([cell.task, label, format_utd(cell.method), *entries])
-    if not rows:
-        return None
+            rows.append([cell.task, *method_columns(study, cell.method), *entries])
     header = ["task", "method", "UTD", *DIAGNOSTICS.values()]
     title, notes = "Representations at the end", [LAST_DIAGNOSTICS]
     return make_table("diagnostics", title, header, rows, notes)
@@ -201,6 +186,11 @@ def suite_entry(study: Study, result: SuiteResult, statistic: str) -> Entry:
 def format_utd(method: Method) -> str:
     """Return the UTD of a method as text."""
     return "unknown" if method.utd is None else str(method.utd)
+
+
+def method_columns(study: Study, method: Method) -> list[str]:
+    """Return the columns "method" and "UTD"."""
+    return [study.label(method, utd=False), format_utd(method)]
 
 
 def score_note(study: Study) -> str:
@@ -297,8 +287,7 @@ def _run_row(study: Study, run: RunData) -> TableRow:
     return [
         run.name,
         run.status,
-        study.label(method, utd=False),
-        format_utd(method),
+        *method_columns(study, method),
         ", ".join(run.tasks),
         format_seeds(sorted({seed for _, seed in keys})),
         f"{max(steps, default=0):,}",
