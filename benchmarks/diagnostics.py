@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from full_fleets import make_fleet
 
-from r2r2.bench.bench_fleet import FullFleet
+from r2r2.bench.updates import BenchFleet
 from r2r2.config.agents import agent_config
 from r2r2.config.run import RunConfig
 from r2r2.diagnostics.latent_probe import BATCH, LatentProbe
@@ -29,7 +29,7 @@ AGENTS = ["td7+r2r2", "minphi+r2r2", "simbav2-spl+r2r2"]
 STRETCH = RunConfig.eval_every  # updates between two evaluations at UTD 1
 
 
-def looked_into(fleet: FullFleet, examiner: LatentProbe) -> float:
+def looked_into(fleet: BenchFleet, examiner: LatentProbe) -> float:
     """Seconds of one diagnosis of every member, first states' values included."""
     states, data = jax.block_until_ready((fleet.states, fleet.data(fleet.scales)))
     obs = np.zeros((10, data.rows.obs.shape[-1]))
@@ -54,7 +54,7 @@ def measured(name: str, members: int, given: argparse.Namespace) -> dict[str, ob
     agent, weights = fleet._agent, agent_config(name).representation
     examiner = LatentProbe(agent, weights, list(range(members)))
     first = looked_into(fleet, examiner)
-    updates = fleet.whole_phases(given.updates)
+    updates = fleet.round_up(given.updates)
     fleet.seconds(updates)
     trained, looked, host = [], [], []
     for _ in range(given.repeats):

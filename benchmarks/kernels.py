@@ -107,7 +107,7 @@ def main() -> None:
     if jax.default_backend() != "gpu":
         parser.error("there is no GPU: a CPU launches no kernels")
     fleet = make_fleet(given.agent, given.members, given)
-    updates = fleet.whole_phases(given.updates)
+    updates = fleet.round_up(given.updates)
     fleet.seconds(updates)
     names = kernel_names(fleet.program(updates).as_text())
     turn = of_the_loop(traced(fleet, updates), names)

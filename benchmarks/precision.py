@@ -36,7 +36,7 @@ def curves(name: str, precision: str | None, given: argparse.Namespace) -> Any:
     """Mean losses of every member over stretches of updates, [points, members]."""
     with jax.default_matmul_precision(precision):
         fleet, found = make_fleet(name, given.members, given), []
-        each = fleet.whole_phases(given.updates // POINTS)
+        each = fleet.round_up(given.updates // POINTS)
         for _ in range(POINTS):
             fleet.seconds(each)
             found.append(fleet.read_metrics())
@@ -75,7 +75,7 @@ def _short(value: Any) -> Any:
 def double_state(name: str, given: argparse.Namespace) -> list[np.ndarray]:
     """All networks and moments after a few updates in float64."""
     fleet = make_fleet(name, given.members, given)
-    fleet.seconds(fleet.whole_phases(given.double_updates))
+    fleet.seconds(fleet.round_up(given.double_updates))
     leaves = jax.tree.leaves(jax.device_get(fleet.states))
     return [np.asarray(leaf) for leaf in leaves]
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from r2r2.agents.registry import make_agent
-from r2r2.bench.bench_fleet import FullFleet, random_rows
+from r2r2.bench.updates import BenchFleet, random_rows
 from r2r2.config.agents import agent_config
 from r2r2.envs.spec import Spec
 from r2r2.storage.versions import versions
@@ -191,12 +191,12 @@ def timed_torch(learner: Learner, count: int) -> float:
     return time.perf_counter() - start
 
 
-def our_fleet(given: argparse.Namespace) -> FullFleet:
+def our_fleet(given: argparse.Namespace) -> BenchFleet:
     """One of our agents, in the program that trains."""
     spec = Spec(given.obs, given.action)
     agent = make_agent(agent_config("td7"), spec, utd=1)
-    fleet = FullFleet(agent, spec, 1, given.rows)
-    fleet.lend(random_rows(spec, 1, given.rows))
+    fleet = BenchFleet(agent, spec, 1, given.rows)
+    fleet.set_replay(random_rows(spec, 1, given.rows))
     return fleet
 
 

@@ -6,18 +6,18 @@ import pytest
 from r2r2.bench import end_to_end
 from r2r2.bench.end_to_end import (
     PARTS,
-    Course,
     Profiler,
-    Readings,
-    check_course,
-    train_timed,
+    TrainingSetup,
+    TrainingTimer,
+    check_setup,
+    time_training,
 )
 from r2r2.config.agents import agent_config
 from r2r2.config.errors import UserError
 from r2r2.training import loop as train
 from r2r2.training.loop import Progress
 
-COURSE = Course("Pendulum-v1", members=1, utd=1, steps=330)
+SETUP = TrainingSetup("Pendulum-v1", members=1, utd=1, steps=330)
 
 
 def tiny():
@@ -27,19 +27,16 @@ def tiny():
 
 @pytest.fixture(scope="module")
 def timed():
-    """A run with an evaluation every 100 steps, and how far it was told.
-
-    Without looking into the encoder: what evaluation takes is the episodes'.
-    """
-    heard = []
+    """A run with an evaluation every 100 steps and without diagnostics."""
+    fractions = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(end_to_end, "PERIOD", 100)
-        patch.setattr(train, "diagnosing_for", lambda _: None)
-        found = train_timed(tiny(), COURSE, heard.append)
-    return found, heard
+        patch.setattr(train, "make_diagnoser", lambda _: None)
+        result = time_training(tiny(), SETUP, fractions.append)
+    return result, fractions
 
 
-def test_every_part_of_a_training_takes_time(timed):
+def test_every_part_takes_time(timed):
     shares = timed[0].shares
     assert list(shares) == [*PARTS, "rest"]
     assert all(shares[part] > 0 for part in PARTS)
@@ -48,16 +45,16 @@ def test_every_part_of_a_training_takes_time(timed):
     assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
 
 
-def test_updates_keep_up_with_the_steps_that_are_timed(timed):
-    found, _ = timed
-    assert 20 < found.decision_steps < COURSE.steps
-    assert found.decision_steps_per_s == pytest.approx(
-        found.decision_steps / found.seconds, rel=0.01
+def test_updates_keep_up_with_the_timed_steps(timed):
+    result, _ = timed
+    assert 20 < result.decision_steps < SETUP.steps
+    assert result.decision_steps_per_s == pytest.approx(
+        result.decision_steps / result.seconds, rel=0.01
     )
-    assert found.updates_per_s == pytest.approx(found.decision_steps_per_s, rel=0.05)
+    assert result.updates_per_s == pytest.approx(result.decision_steps_per_s, rel=0.05)
 
 
-def test_what_is_timed_is_told_as_a_fraction(timed):
+def test_progress_is_reported_as_a_fraction(timed):
     assert timed[1] == sorted(timed[1])
     assert 0 < timed[1][0] < 0.1
     assert timed[1][-1] == 1
@@ -68,9 +65,9 @@ def progress(steps, updates, point, stopped=False):
     return Progress(*members, point, np.zeros(2), np.array([stopped, False]))
 
 
-def test_timing_waits_for_updates_and_an_evaluation_and_stops_at_the_end():
-    clock, course = Profiler(PARTS), Course("Hopper-v5", 2, utd=1, steps=500)
-    readings = Readings(clock, end_to_end.PERIOD + 500, lambda _: None)
+def test_timing_starts_after_updates_and_an_evaluation():
+    profiler, setup = Profiler(PARTS), TrainingSetup("Hopper-v5", 2, utd=1, steps=500)
+    timer = TrainingTimer(profiler, end_to_end.PERIOD + 500, lambda _: None)
     for steps, updates, point, update_s in [
         (900, 0, 0, 50.0),
         (1001, 1, 0, 60.0),
@@ -78,33 +75,33 @@ def test_timing_waits_for_updates_and_an_evaluation_and_stops_at_the_end():
         (1400, 400, 1000, 61.0),
         (1500, 500, 1000, 99.0),
     ]:
-        clock.seconds["update"] = update_s
-        readings(progress(steps, updates, point))
-    found = readings.summary("td7", course)
-    assert found.decision_steps == 600
-    assert found.shares["update"] == 0
+        profiler.seconds["update"] = update_s
+        timer(progress(steps, updates, point))
+    result = timer.result("td7", setup)
+    assert result.decision_steps == 600
+    assert result.shares["update"] == 0
 
 
 def test_timing_ends_when_a_member_is_stopped():
-    readings = Readings(Profiler(PARTS), end_to_end.PERIOD + 500, lambda _: None)
-    readings(progress(1100, 100, 1000))
-    readings(progress(1200, 200, 1000))
-    readings(progress(1300, 300, 1000, stopped=True))
-    found = readings.summary("td7", Course("Hopper-v5", 2, utd=1, steps=500))
-    assert found.decision_steps == 200
+    timer = TrainingTimer(Profiler(PARTS), end_to_end.PERIOD + 500, lambda _: None)
+    timer(progress(1100, 100, 1000))
+    timer(progress(1200, 200, 1000))
+    timer(progress(1300, 300, 1000, stopped=True))
+    result = timer.result("td7", TrainingSetup("Hopper-v5", 2, utd=1, steps=500))
+    assert result.decision_steps == 200
 
 
-def test_a_run_too_short_to_be_timed_is_refused():
-    readings = Readings(Profiler(PARTS), end_to_end.PERIOD + 3, lambda _: None)
-    readings(progress(1002, 0, 1000))
-    with pytest.raises(UserError, match=r"^steps is 3; td7 made too few updates"):
-        readings.summary("td7", Course("Hopper-v5", 2, utd=1, steps=3))
+def test_too_short_run_is_rejected():
+    timer = TrainingTimer(Profiler(PARTS), end_to_end.PERIOD + 3, lambda _: None)
+    timer(progress(1002, 0, 1000))
+    with pytest.raises(UserError, match=r"^--steps: too few for td7 .* got 3$"):
+        timer.result("td7", TrainingSetup("Hopper-v5", 2, utd=1, steps=3))
 
 
 @pytest.mark.parametrize(
     ("task", "words"),
-    [("Hoper-v5", "did you mean 'Hopper-v5'"), ("CartPole-v1", "whose actions are")],
+    [("Hoper-v5", "did you mean 'Hopper-v5'"), ("CartPole-v1", "unsupported action space")],
 )
-def test_a_task_that_cannot_be_trained_is_refused_before_anything_is(task, words):
+def test_unsuitable_task_is_rejected_before_training(task, words):
     with pytest.raises(UserError, match=words):
-        check_course(tiny(), COURSE._replace(task=task))
+        check_setup(tiny(), SETUP._replace(task=task))

@@ -3,8 +3,8 @@ import pytest
 from r2r2.bench.end_to_end import Profiler
 
 
-class Now:
-    """A clock that is set by hand."""
+class Clock:
+    """A clock that is set by the test."""
 
     def __init__(self):
         self.at = 0.0
@@ -12,69 +12,69 @@ class Now:
     def __call__(self):
         return self.at
 
-    def later(self, seconds):
+    def advance(self, seconds):
         self.at += seconds
 
 
 class Work:
-    def __init__(self, now):
-        self.now = now
+    def __init__(self, clock):
+        self.clock = clock
 
     def outer(self, seconds):
-        self.now.later(seconds)
+        self.clock.advance(seconds)
         self.inner(3.0)
-        self.now.later(seconds)
+        self.clock.advance(seconds)
         return "done"
 
     def inner(self, seconds):
-        self.now.later(seconds)
+        self.clock.advance(seconds)
 
     def fail(self):
-        self.now.later(1.0)
+        self.clock.advance(1.0)
         raise KeyError
 
 
 @pytest.fixture
-def now():
-    return Now()
+def clock():
+    return Clock()
 
 
-def test_a_part_inside_another_counts_for_itself_alone(now):
-    work, clock = Work(now), Profiler(["a", "b"], now)
-    clock.over("a", work, "outer")
-    clock.over("b", work, "inner")
+def test_nested_part_counts_only_for_itself(clock):
+    work, profiler = Work(clock), Profiler(["a", "b"], clock)
+    profiler.wrap("a", work, "outer")
+    profiler.wrap("b", work, "inner")
     assert work.outer(2.0) == "done"
-    assert clock.seconds == {"a": 4.0, "b": 3.0}
+    assert profiler.seconds == {"a": 4.0, "b": 3.0}
 
 
-def test_what_is_between_parts_counts_for_none(now):
-    work, clock = Work(now), Profiler(["a"], now)
-    clock.over("a", work, "inner")
-    now.later(10.0)
+def test_time_between_parts_is_not_counted(clock):
+    work, profiler = Work(clock), Profiler(["a"], clock)
+    profiler.wrap("a", work, "inner")
+    clock.advance(10.0)
     work.inner(1.0)
-    now.later(10.0)
+    clock.advance(10.0)
     work.inner(1.0)
-    assert clock.seconds == {"a": 2.0}
+    assert profiler.seconds == {"a": 2.0}
 
 
-def test_a_part_that_raises_is_over(now):
-    work, clock = Work(now), Profiler(["a", "b"], now)
-    clock.over("a", work, "fail")
-    clock.over("b", work, "inner")
+def test_part_ends_when_it_raises(clock):
+    work, profiler = Work(clock), Profiler(["a", "b"], clock)
+    profiler.wrap("a", work, "fail")
+    profiler.wrap("b", work, "inner")
     with pytest.raises(KeyError):
         work.fail()
-    now.later(5.0)
+    clock.advance(5.0)
     work.inner(2.0)
-    assert clock.seconds == {"a": 1.0, "b": 2.0}
+    assert profiler.seconds == {"a": 1.0, "b": 2.0}
 
 
-def test_other_objects_of_the_kind_are_not_timed(now):
-    work, clock = Work(now), Profiler(["a"], now)
-    clock.over("a", work, "inner")
-    Work(now).inner(4.0)
-    assert clock.seconds == {"a": 0.0}
+def test_other_objects_are_not_timed(clock):
+    work, profiler = Work(clock), Profiler(["a"], clock)
+    profiler.wrap("a", work, "inner")
+    Work(clock).inner(4.0)
+    assert profiler.seconds == {"a": 0.0}
 
 
-def test_a_name_that_is_no_method_is_a_mistake(now):
+def test_missing_method_is_an_error(clock):
     with pytest.raises(AttributeError):
-        Profiler(["a"], now).over("a", Work(now), "absent")
+        Profiler(["a"], clock).wrap("a", Work(clock), "absent")

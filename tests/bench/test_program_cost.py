@@ -1,8 +1,8 @@
 import pytest
 
-from r2r2.bench.program_cost import kernel_names, kernels_of
+from r2r2.bench.program_cost import kernel_names, kernels_per_update
 
-# The text of a program as XLA writes it, with nothing in it but what is counted.
+# The text of a compiled program, reduced to what is counted.
 PROGRAM = """HloModule jit_update, is_scheduled=true
 
 %fused_add (param_0: f32[2]) -> f32[2] {
@@ -59,23 +59,23 @@ ENTRY %main (carry: (s32[], f32[2])) -> (s32[], f32[2]) {
 
 
 @pytest.mark.parametrize(
-    ("stride", "phase", "expected"),
+    ("stride", "period", "expected"),
     [
         (1, 2, 2 + 1 + 5 + 2 / 2),  # graph, copy, rounds, the actor every other time
         (1, 1, 2 + 1 + 5 + 2),
         (2, 2, (2 + 1 + 5 + 2 / 2) / 2),
     ],
 )
-def test_kernels_are_those_of_the_loop_of_updates(stride, phase, expected):
-    assert kernels_of(PROGRAM, stride, phase) == expected
+def test_kernels_are_counted_in_the_update_loop(stride, period, expected):
+    assert kernels_per_update(PROGRAM, stride, period) == expected
 
 
-def test_kernels_are_called_as_in_the_loop_of_updates():
+def test_kernel_names_are_from_the_update_loop():
     renamed = PROGRAM.replace("%second", "%gemm_fusion_dot.2")
     inside = {"a", "b", "copying", "one", "first", "gemm_fusion_dot_2"}
     assert kernel_names(renamed) == inside
 
 
-def test_a_program_without_a_loop_has_no_kernels_per_update():
-    assert kernels_of("HloModule jit_nothing\n", 1, 1) is None
+def test_program_without_a_loop_has_no_kernels():
+    assert kernels_per_update("HloModule jit_nothing\n", 1, 1) is None
     assert kernel_names("HloModule jit_nothing\n") == set()

@@ -1,4 +1,4 @@
-"""How fast a real task is trained, and on what the time goes."""
+"""The speed of training on a real task, and the share of each part of it."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from r2r2.api import make_pool
-from r2r2.bench.timing_stats import rounded
+from r2r2.bench.roofline import round_significant
 from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
@@ -23,209 +23,207 @@ from r2r2.training.memory import check_fits
 from r2r2.training.run_config import finalize_config, fleet_members
 from r2r2.training.run_log import RunLog
 
+PARTS = ["environment", "acting", "replay", "update", "evaluation", "logging"]
+REST = "rest"  # the loop itself
+
+# One evaluation episode per as many steps as in a default run, so that evaluation has
+# the same share of the time.
+PERIOD = RunConfig.eval_every // RunConfig.eval_episodes
+
 
 class Profiler:
-    """Seconds by part; within a part, another one's seconds are that one's alone.
+    """Measures the exclusive seconds of parts of a program.
 
-    Only what `over` was told of is timed, so a program that nobody times pays nothing.
+    Time in a nested part counts for that part only. Only methods that were given to
+    `wrap` are timed, so other objects have no overhead.
 
     Args:
         parts: their names.
-        now: seconds.
+        clock: seconds.
 
     Example:
-        >>> clock = Profiler(["counting"])
-        >>> numbers = [3, 1, 2]
-        >>> class Shelf:
+        >>> class Counter:
         ...     def count(self):
-        ...         return len(numbers)
-        >>> shelf = Shelf()
-        >>> clock.over("counting", shelf, "count")
-        >>> shelf.count(), clock.seconds["counting"] > 0
+        ...         return 3
+        >>> counter, profiler = Counter(), Profiler(["counting"])
+        >>> profiler.wrap("counting", counter, "count")
+        >>> counter.count(), profiler.seconds["counting"] > 0
         (3, True)
     """
 
-    def __init__(self, parts: list[str], now: Callable[[], float] = time.perf_counter):
-        self._now = now
+    def __init__(
+        self, parts: list[str], clock: Callable[[], float] = time.perf_counter
+    ):
+        self._clock = clock
         self.seconds = dict.fromkeys(parts, 0.0)
-        self._within: list[str] = []
+        self._stack: list[str] = []
         self._since = 0.0
 
-    def over(self, part: str, owner: Any, *methods: str) -> None:
-        """From now on an object's methods of these names count for a part."""
+    def wrap(self, part: str, owner: Any, *methods: str) -> None:
+        """Count these methods of an object for a part from now on."""
         for name in methods:
             setattr(owner, name, self._timed(part, getattr(owner, name)))
 
     def _timed(self, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
-        def timed(*arguments: Any, **named: Any) -> Any:
-            self._turn()
-            self._within.append(part)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            self._switch()
+            self._stack.append(part)
             try:
-                return method(*arguments, **named)
+                return method(*args, **kwargs)
             finally:
-                self._turn()
-                self._within.pop()
+                self._switch()
+                self._stack.pop()
 
         return timed
 
-    def _turn(self) -> None:
-        """Books the time since the last turn for the part that it was spent in."""
-        now = self._now()
-        if self._within:
-            self.seconds[self._within[-1]] += now - self._since
+    def _switch(self) -> None:
+        """Add the time since the last switch to the current part."""
+        now = self._clock()
+        if self._stack:
+            self.seconds[self._stack[-1]] += now - self._since
         self._since = now
 
 
-PARTS = ["environment", "acting", "replay", "update", "evaluation", "logging"]
-REST = "rest"  # of the loop, and of what is booked on the host
-
-# One episode of evaluation for as many steps as the protocol has: its share of the time
-# is that of a long run.
-PERIOD = RunConfig.eval_every // RunConfig.eval_episodes
-
-
-class Course(NamedTuple):
-    """What is trained, and how far."""
+class TrainingSetup(NamedTuple):
+    """A training run to be timed."""
 
     task: str
     members: int
     utd: int
-    steps: int  # decision steps that are timed, of every member
+    steps: int  # timed decision steps of every member
 
 
 class EndToEnd(NamedTuple):
-    """How fast a fleet is trained on a task."""
+    """The measured speed of training."""
 
     agent: str
     task: str
     members: int
     utd: int
-    decision_steps: int  # timed, of all members together
+    decision_steps: int  # timed, of all members
     seconds: float
-    decision_steps_per_s: float  # of all members together
+    decision_steps_per_s: float  # of all members
     updates_per_s: float
-    shares: dict[str, float]  # of the seconds, by part; they sum to 1
+    shares: dict[str, float]  # of the time, by part; they sum to 1
 
 
-class Reading(NamedTuple):
-    """How far a run was at some time."""
-
-    now: float
-    decisions: int
-    updates: int
-    parts: dict[str, float]
-
-
-def train_timed(
-    agent: AgentConfig, course: Course, watch: Callable[[float], None]
+def time_training(
+    agent: AgentConfig, setup: TrainingSetup, on_fraction: Callable[[float], None]
 ) -> EndToEnd:
-    """Trains for a while in a folder that is thrown away.
+    """Train in a temporary folder and measure the speed.
 
-    Timing begins after warm-up, when an evaluation and updates have been made and all
-    programs are compiled, and ends before a member is at its last step or stopped.
+    Timing starts after warm-up, the first evaluation and the first updates, when all
+    programs are compiled, and ends before a member finishes or is stopped.
 
     Args:
         agent: the config.
-        course: what to train on.
-        watch: told how much of what is timed is done, as a fraction.
+        setup: what to train.
+        on_fraction: called with the fraction of the timed steps that is done.
     """
-    config = _config(agent, course)
-    names = [member.name for member in fleet_members(config)]
-    with tempfile.TemporaryDirectory() as room, make_pool(config) as pool:
+    config = _config(agent, setup)
+    members = fleet_members(config)
+    with tempfile.TemporaryDirectory() as folder, make_pool(config) as pool:
         check_fits(config, pool.spec)
-        folder = create_run(Path(room) / "run", to_toml(config), names, False)
-        with RunLog(config, folder, fleet_members(config), agent.name) as journal:
-            training = TimedTraining(config, pool, journal)
+        names = [member.name for member in members]
+        run = create_run(Path(folder) / "run", to_toml(config), names, False)
+        with RunLog(config, run, members, agent.name) as log:
+            training = ProfiledTraining(config, pool, log)
             training.begin()
-            readings = Readings(training.clock, config.steps, watch)
-            training.run(readings)
-    return readings.summary(agent.name, course)
+            timer = TrainingTimer(training.profiler, config.steps, on_fraction)
+            training.run(timer)
+    return timer.result(agent.name, setup)
 
 
-def check_course(agent: AgentConfig, course: Course) -> None:
-    """Refuses what cannot be trained.
-
-    Raises:
-        UserError: There is no such task, or none that agents could learn.
-    """
-    make_env(course.task, _config(agent, course).action_repeat).close()
+def check_setup(agent: AgentConfig, setup: TrainingSetup) -> None:
+    """Raise a UserError if there is no such task or agents cannot learn it."""
+    make_env(setup.task, _config(agent, setup).action_repeat).close()
 
 
-def _config(agent: AgentConfig, course: Course) -> RunConfig:
+def _config(agent: AgentConfig, setup: TrainingSetup) -> RunConfig:
     fields = {
         "agent": agent.name,
-        "env": course.task,
-        "seeds": list(range(course.members)),
-        "utd": course.utd,
+        "env": setup.task,
+        "seeds": list(range(setup.members)),
+        "utd": setup.utd,
         "warmup": PERIOD,
-        "steps": PERIOD + course.steps,
+        "steps": PERIOD + setup.steps,
         "eval_every": PERIOD,
         "eval_episodes": 1,
     }
     return finalize_config(dataclasses.replace(resolve(fields), agent=agent))
 
 
-class TimedTraining(Training):
+class ProfiledTraining(Training):
     """A run whose parts are timed."""
 
-    def __init__(self, config: RunConfig, pool: EnvPool, journal: RunLog):
-        super().__init__(config, pool, journal)
-        self.clock = clock = Profiler(PARTS)
-        state, fleet = self.state, self.state.fleet
-        clock.over("environment", pool, "step", "try_reset")
-        clock.over("acting", state.normalizer, "observe", "normalize")
-        clock.over("acting", fleet, "act")
-        clock.over("replay", fleet, "add", "_catch_up")
-        # Whoever waits, waits for updates.
-        clock.over("update", fleet, "train", "wait", "refresh", "nonfinite_members")
-        clock.over("evaluation", state.evals, "start", "request", "record")
+    def __init__(self, config: RunConfig, pool: EnvPool, log: RunLog):
+        super().__init__(config, pool, log)
+        self.profiler = Profiler(PARTS)
+        wrap, state, fleet = self.profiler.wrap, self.state, self.state.fleet
+        wrap("environment", pool, "step", "try_reset")
+        wrap("acting", state.normalizer, "observe", "normalize")
+        wrap("acting", fleet, "act")
+        wrap("replay", fleet, "add", "_catch_up")
+        # Waiting is always for updates.
+        wrap("update", fleet, "train", "wait", "refresh", "nonfinite_members")
+        wrap("evaluation", state.evals, "start", "request", "record")
         if self.diagnoser is not None:
-            clock.over("evaluation", self.diagnoser, "diagnose")
-        clock.over("logging", journal, "event", "evaluation", "episode", "losses")
-        clock.over("logging", fleet, "read_metrics")
+            wrap("evaluation", self.diagnoser, "diagnose")
+        wrap("logging", log, "event", "evaluation", "episode", "losses")
+        wrap("logging", fleet, "read_metrics")
         fleet.compile_ahead().wait()
 
 
-class Readings:
-    """The watcher of a timed run: what the clock showed when timing began and ended."""
+class _Reading(NamedTuple):
+    seconds: float
+    decisions: int
+    updates: int
+    parts: dict[str, float]
 
-    def __init__(self, clock: Profiler, steps: int, watch: Callable[[float], None]):
-        self._clock, self._steps, self._watch = clock, steps, watch
-        self._first: Reading | None = None
-        self._last: Reading | None = None
+
+class TrainingTimer:
+    """An `on_progress` callback that records the first and the last timed moment."""
+
+    def __init__(
+        self, profiler: Profiler, steps: int, on_fraction: Callable[[float], None]
+    ):
+        self._profiler, self._steps = profiler, steps
+        self._on_fraction = on_fraction
+        self._first: _Reading | None = None
+        self._last: _Reading | None = None
 
     def __call__(self, progress: Progress) -> None:
-        """Takes in a turn of the loop."""
+        """Record the progress of one iteration of the training loop."""
         decisions, updates = progress.decisions, progress.updates
         if (timed := float(decisions.mean()) - PERIOD) > 0:
-            self._watch(timed / (self._steps - PERIOD))
-        begun = progress.point > 0 and progress.warm.all() and updates.min() > 0
-        if not begun or decisions.max() >= self._steps or progress.stopped.any():
+            self._on_fraction(timed / (self._steps - PERIOD))
+        started = progress.point > 0 and progress.warm.all() and updates.min() > 0
+        if not started or decisions.max() >= self._steps or progress.stopped.any():
             return
         counts = int(decisions.sum()), int(updates.sum())
-        parts = dict(self._clock.seconds)
-        self._last = Reading(time.perf_counter(), *counts, parts)
+        parts = dict(self._profiler.seconds)
+        self._last = _Reading(time.perf_counter(), *counts, parts)
         self._first = self._first or self._last
 
-    def summary(self, agent: str, course: Course) -> EndToEnd:
-        """What came of it."""
+    def result(self, agent: str, setup: TrainingSetup) -> EndToEnd:
+        """Return the speed between the first and the last moment."""
         first, last = self._first, self._last
         if first is None or last is None or first == last:
             raise UserError(
-                f"steps is {course.steps}; {agent} made too few updates on "
-                f"{course.task} in so many to be timed; allowed are more"
+                f"--steps: too few for {agent} on {setup.task} to make timed updates; "
+                f"expected more, got {setup.steps}"
             )
-        seconds = last.now - first.now
+        seconds = last.seconds - first.seconds
         parts = {x: last.parts[x] - first.parts[x] for x in PARTS}
         parts[REST] = seconds - sum(parts.values())
         steps, updates = last.decisions - first.decisions, last.updates - first.updates
         return EndToEnd(
             agent,
-            *course[:3],
+            *setup[:3],
             steps,
-            rounded(seconds),
-            rounded(steps / seconds),
-            rounded(updates / seconds),
-            {part: rounded(x / seconds) for part, x in parts.items()},
+            round_significant(seconds),
+            round_significant(steps / seconds),
+            round_significant(updates / seconds),
+            {part: round_significant(x / seconds) for part, x in parts.items()},
         )

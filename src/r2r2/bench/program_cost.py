@@ -1,58 +1,56 @@
-"""How many kernels one update of a compiled program launches, and their names."""
+"""The cost of a compiled program, read from its text: kernels of one update."""
 
 import re
 from collections.abc import Iterator
 
-# What XLA keeps in the text of a program, and nothing is run for.
-NOTHING = {
-    "parameter",
-    "get-tuple-element",
-    "tuple",
-    "bitcast",
-    "constant",
-    "after-all",
-    "opt-barrier",
-    "partition-id",
-    "replica-id",
-}
+# Operations in the text of a program for which nothing is executed.
+FREE_OPERATIONS = frozenset(
+    "parameter get-tuple-element tuple bitcast constant after-all opt-barrier "
+    "partition-id replica-id".split()
+)
 COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
 INSTRUCTION = re.compile(r"(?:ROOT )?%?[\w.\-]+ = .*? ([a-z][\w\-]*)\(")
 NAME = re.compile(r"^(?:ROOT )?%?([\w.\-]+) =")
 LOOP_BODY = re.compile(r"body=%?([\w.\-]+)")
 CALLED = re.compile(r"to_apply=%?([\w.\-]+)")
-TURNS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
+TRIP_COUNT = re.compile(r'known_trip_count":\{"n":"(\d+)"')
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 TWO_BRANCHES = re.compile(r"(?:true|false)_computation=%?([\w.\-]+)")
 
 Computations = dict[str, list[str]]  # instructions by name
 
 
-def kernels_of(text: str, stride: int, phase: int) -> float | None:
-    """Kernels that one update of the whole fleet launches.
+def kernels_per_update(text: str, stride: int, policy_period: int) -> float | None:
+    """Return the number of kernels that one update of the whole fleet launches.
 
-    On a CPU, which launches nothing, the computations that XLA has fused. The loop of
-    updates is the one with the longest body. What is a branch there, as it is in a
-    stride of one, is taken once in a phase. None: the text shows no loop.
+    A CPU launches no kernels: the computations that XLA has fused are counted instead.
+    The loop over updates is the one with the longest body. Its branches, which exist
+    with a stride of 1, are taken once per policy period.
 
     Args:
-        text: of the compiled program.
-        stride: updates in a turn of its loop.
-        phase: the agent's.
+        text: the compiled program.
+        stride: updates per iteration of its loop.
+        policy_period: updates per policy update.
+
+    Returns:
+        The number; None if the program has no loop.
     """
-    computations = _computations(text)
+    computations = _parse(text)
     body = _longest_body(text, computations)
-    return None if body is None else _count(computations, body, phase) / stride
+    if body is None:
+        return None
+    return _count(computations, body, policy_period) / stride
 
 
 def kernel_names(text: str) -> set[str]:
-    """What a profile calls the kernels that XLA wrote for the loop of updates."""
-    computations = _computations(text)
+    """Return the names, in a profile, of the kernels in the loop over updates."""
+    computations = _parse(text)
     body = _longest_body(text, computations)
     return set(_names(computations, body)) if body else set()
 
 
 def _names(computations: Computations, computation: str) -> Iterator[str]:
-    for operation, line in _launches(computations[computation]):
+    for operation, line in _executed(computations[computation]):
         if operation in ("while", "call", "conditional"):
             inner = LOOP_BODY.findall(line) + CALLED.findall(line) + _branches(line)
             for called in inner:
@@ -63,46 +61,51 @@ def _names(computations: Computations, computation: str) -> Iterator[str]:
 
 def _longest_body(text: str, computations: Computations) -> str | None:
     bodies = sorted(set(LOOP_BODY.findall(text)))
-    own = {x: _count(computations, x, phase=1, loops=False) for x in bodies}
-    return max(bodies, key=own.__getitem__, default=None)
+    lengths = {x: _count(computations, x, 1, loops=False) for x in bodies}
+    return max(bodies, key=lengths.__getitem__, default=None)
 
 
-def _computations(text: str) -> Computations:
-    found: Computations = {}
+def _parse(text: str) -> Computations:
+    computations: Computations = {}
     name = ""
     for line in text.splitlines():
-        if begun := COMPUTATION.match(line):
-            name = begun.group(1)
-            found[name] = []
+        if header := COMPUTATION.match(line):
+            name = header.group(1)
+            computations[name] = []
         elif name and line.startswith("  "):
-            found[name].append(line.strip())
-    return found
+            computations[name].append(line.strip())
+    return computations
 
 
-def _launches(instructions: list[str]) -> list[tuple[str, str]]:
-    """The instructions for which something is run, each with its operation."""
-    found = [(INSTRUCTION.match(line), line) for line in instructions]
-    pairs = [(match.group(1), line) for match, line in found if match]
-    return [x for x in pairs if x[0] not in NOTHING and not x[0].endswith("-done")]
+def _executed(instructions: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the instructions that are executed, each after its operation."""
+    for line in instructions:
+        match = INSTRUCTION.match(line)
+        operation = match.group(1) if match else ""
+        free = operation in FREE_OPERATIONS or operation.endswith("-done")
+        if match and not free:
+            yield operation, line
 
 
 def _count(
-    computations: Computations, name: str, phase: int, loops: bool = True
+    computations: Computations, name: str, policy_period: int, loops: bool = True
 ) -> float:
-    """What is run in a computation and in all it calls, loops inside it or not."""
+    """Count what a computation executes, with the loops inside it or without."""
     total = 0.0
-    for operation, line in _launches(computations[name]):
+    for operation, line in _executed(computations[name]):
         if operation == "while":
-            turns = TURNS.search(line)
-            times = loops * (int(turns.group(1)) if turns else 1)
+            trips = TRIP_COUNT.search(line)
+            times = loops * (int(trips.group(1)) if trips else 1)
             (body,) = LOOP_BODY.findall(line)
-            total += times and times * _count(computations, body, phase)
+            total += times and times * _count(computations, body, policy_period)
         elif operation == "conditional":
-            branches = [_count(computations, x, phase, loops) for x in _branches(line)]
-            total += max(branches) / phase
+            counts = [
+                _count(computations, x, policy_period, loops) for x in _branches(line)
+            ]
+            total += max(counts) / policy_period
         elif operation == "call":
             (called,) = CALLED.findall(line)
-            total += _count(computations, called, phase, loops)
+            total += _count(computations, called, policy_period, loops)
         else:
             total += 1
     return total

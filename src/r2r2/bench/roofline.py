@@ -1,66 +1,99 @@
-"""What the device can do at best, measured beside what updates make of it."""
+"""Repeated measurements, and the peak performance of the device."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from r2r2.agents.base import Array
-from r2r2.bench.timing_stats import Spread, seconds_of, spread_of
 
 REPEATS = 10
 
 
-class Yardstick(NamedTuple):
-    """How large the measured operations are: too small ones would not fill a device."""
+class TimingStats(NamedTuple):
+    """A quantity that was measured several times."""
 
-    matrix: int  # rows and columns of a product
-    copied: int  # numbers
-
-
-GPU, CPU = Yardstick(8192, 2**28), Yardstick(1024, 2**25)
-
-
-class Ceiling(NamedTuple):
-    """The device's best in what updates are made of."""
-
-    matrix: int  # rows and columns of the product
-    tflops: Spread  # of that product, at the default precision
-    copied: int  # numbers
-    gb_per_s: Spread  # read and written, when so many numbers are changed
+    median: float
+    lowest: float
+    highest: float
+    each: tuple[float, ...]  # in order of measurement
 
 
-def yardstick() -> Yardstick:
-    """What suits the device that trains."""
-    return CPU if jax.default_backend() == "cpu" else GPU
+def timing_stats(values: Sequence[float]) -> TimingStats:
+    """Return the statistics of repeated measurements.
 
-
-def ceiling(size: Yardstick | None = None, repeats: int = REPEATS) -> Ceiling:
-    """Measures the device.
-
-    A product in the precision that networks have, and a pass over memory: an update is
-    made of products where networks are wide and of passes where they are narrow.
+    Example:
+        >>> timing_stats([3.0, 1.0, 2.0])[:3]
+        (2.0, 1.0, 3.0)
     """
-    matrix, copied = size or yardstick()
-    factor = jnp.ones((matrix, matrix))
-    products = _seconds(lambda x: x @ x, factor, repeats)
-    del factor
-    column = jnp.zeros(copied)
-    passes = _seconds(lambda x: x + 1, column, repeats)
-    moved = 2 * column.nbytes
-    return Ceiling(
+    each = tuple(map(round_significant, values))
+    median = round_significant(float(np.median(values)))
+    return TimingStats(median, min(each), max(each), each)
+
+
+def round_significant(value: float) -> float:
+    """Round to four significant digits; more are noise.
+
+    Example:
+        >>> round_significant(123456.0), round_significant(0.0123456)
+        (123500.0, 0.01235)
+    """
+    return float(f"{value:.4g}")
+
+
+class ProblemSize(NamedTuple):
+    """The size of the measured operations, large enough to fill the device."""
+
+    matrix: int  # rows and columns of a matrix product
+    copied: int  # numbers in a pass over memory
+
+
+GPU_SIZE, CPU_SIZE = ProblemSize(8192, 2**28), ProblemSize(1024, 2**25)
+
+
+class Roofline(NamedTuple):
+    """The measured peak performance of the device."""
+
+    matrix: int  # rows and columns of the matrix product
+    tflops: TimingStats  # of that product, at the default precision
+    copied: int  # numbers
+    gb_per_s: TimingStats  # read and written in an update of all these numbers
+
+
+def measure_roofline(
+    size: ProblemSize | None = None, repeats: int = REPEATS
+) -> Roofline:
+    """Measure a matrix product and a pass over memory.
+
+    Wide networks are limited by the former, narrow ones by the latter.
+    """
+    default = CPU_SIZE if jax.default_backend() == "cpu" else GPU_SIZE
+    matrix, copied = size or default
+    square = jnp.ones((matrix, matrix))
+    products = _time_calls(lambda x: x @ x, square, repeats)
+    del square
+    vector = jnp.zeros(copied)
+    passes = _time_calls(lambda x: x + 1, vector, repeats)
+    traffic = 2 * vector.nbytes
+    return Roofline(
         matrix,
-        spread_of([2 * matrix**3 / seconds / 1e12 for seconds in products]),
+        timing_stats([2 * matrix**3 / seconds / 1e12 for seconds in products]),
         copied,
-        spread_of([moved / seconds / 1e9 for seconds in passes]),
+        timing_stats([traffic / seconds / 1e9 for seconds in passes]),
     )
 
 
-def _seconds(function: Callable[[Array], Array], x: Array, repeats: int) -> list[float]:
+def _time_calls(
+    function: Callable[[Array], Array], x: Array, repeats: int
+) -> list[float]:
+    """Return the seconds of each call, without the first, which compiles."""
     program = jax.jit(function)
-
-    def call() -> None:
+    seconds: list[float] = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
         program(x).block_until_ready()
-
-    return seconds_of(call, repeats)
+        seconds.append(time.perf_counter() - start)
+    return seconds[1:]

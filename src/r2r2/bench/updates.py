@@ -1,69 +1,89 @@
-"""What updates cost: fleets of several agents timed in turns on the device at hand."""
+"""The cost of updates: fleets of several agents, timed in turns on this device."""
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+import contextlib
+import time
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
+from r2r2.agents.base import Agent
 from r2r2.agents.registry import make_agent
-from r2r2.bench.bench_fleet import Cost, FullFleet, random_rows
-from r2r2.bench.timing_stats import Spread, rounded, spread_of
+from r2r2.bench.program_cost import kernels_per_update
+from r2r2.bench.roofline import TimingStats, round_significant, timing_stats
+from r2r2.compute.compiled import CompiledUpdates
+from r2r2.compute.flops import flops_of
+from r2r2.compute.update import RunLengths
+from r2r2.compute.update_grouping import UpdateCall, choose_stride
+from r2r2.compute.update_loop import longest_stride
 from r2r2.config.agents import agent_spec
 from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError
 from r2r2.envs.spec import Spec
+from r2r2.replay import buffer as replay
+from r2r2.replay import sum_tree
+from r2r2.replay.buffer import Rows
+from r2r2.replay.normalizer import Scales
+from r2r2.training.fleet import Fleet
 from r2r2.training.memory import SHARE, agent_bytes, device_bytes, row_bytes
 
+HORIZON = 1_000_000  # updates of a run, for learning rate schedules
+DISTINCT_ROWS = 4096  # repeated to fill a replay
 
-class Sizes(NamedTuple):
-    """How large all fleets are, and how long each is timed."""
+
+class BenchSizes(NamedTuple):
+    """The size of all fleets, and how long each is timed."""
 
     spec: Spec
     rows: int  # of every member's replay
-    updates: int  # of one call, as training makes them
-    repeats: int  # calls that are timed, of every agent in turn
+    updates: int  # per call
+    repeats: int  # timed calls of every agent
 
 
-class Timing(NamedTuple):
-    """What one fleet's updates cost."""
+class UpdateTiming(NamedTuple):
+    """The cost of one fleet's updates."""
 
     agent: str
     members: int
-    us_per_agent_update: Spread
+    us_per_agent_update: TimingStats
     compile_s: float
-    kernels_per_update: float | None  # of the whole fleet; None: not known
+    kernels_per_update: float | None  # of the whole fleet; None if unknown
     flops_per_update: float  # of one member
     tflops: float
-    share_of_ceiling: float
+    share_of_ceiling: float  # tflops relative to the device's peak
     replay_bytes_per_member: int
     network_bytes_per_member: int
-    program_bytes: int  # of the whole fleet, beside the two
-    fleet_bytes: int  # the three together
+    program_bytes: int  # of the whole fleet, besides these two
+    fleet_bytes: int  # all three
 
 
 class Overhead(NamedTuple):
-    """What R2R2 adds to its base, both timed one after the other in every repeat."""
+    """The cost of R2R2 over its base agent, both timed in the same repeats."""
 
     agent: str
     base: str
     members: int
-    us_per_agent_update: Spread
-    percent: Spread
+    us_per_agent_update: TimingStats
+    percent: TimingStats
 
 
 class Stage(NamedTuple):
-    """A piece of a benchmark that begins, for a bar."""
+    """A part of a benchmark, for the progress display."""
 
-    kind: str  # those of one kind take about the same time
-    what: str
+    kind: str  # stages of one kind take about equally long
+    text: str
 
 
-Watch = Callable[[Stage], None]
-Seconds = dict[str, list[float]]  # by agent, of one update of one member
+OnStage = Callable[[Stage], None]
+Seconds = dict[str, list[float]]  # by agent, per update of one member
 
 
 def with_bases(agents: tuple[str, ...]) -> tuple[str, ...]:
-    """The agents, those with R2R2 behind their bases, which are added if need be.
+    """Return the agents, each preceded by its base agent if it has one.
 
     Example:
         >>> with_bases(("td7+r2r2", "simbav2"))
@@ -73,10 +93,10 @@ def with_bases(agents: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(x for pair in pairs for x in pair if x is not None))
 
 
-def stages(
+def update_stages(
     agents: Mapping[str, AgentConfig], members: int, repeats: int
 ) -> list[Stage]:
-    """All that `measure` tells of, in order."""
+    """Return the stages of `measure_updates`, in order."""
     fleets = f"fleets of {members}"
     compiling = [Stage("compile", f"compiling {agent}, {fleets}") for agent in agents]
     timing = [
@@ -86,113 +106,276 @@ def stages(
     return [*compiling, Stage(f"warm {members}", f"warming up {fleets}"), *timing]
 
 
-def check_room(agents: Mapping[str, AgentConfig], members: int, sizes: Sizes) -> None:
-    """Refuses fleets that the device has no room for; they share one replay.
-
-    Raises:
-        UserError: It has not.
-    """
-    room, row = SHARE * device_bytes(), row_bytes(sizes.spec)
+def check_memory(
+    agents: Mapping[str, AgentConfig], members: int, sizes: BenchSizes
+) -> None:
+    """Raise a UserError if the fleets, which share one replay, do not fit."""
+    available, row = SHARE * device_bytes(), row_bytes(sizes.spec)
     made = [make_agent(config, sizes.spec, utd=1) for config in agents.values()]
     networks = sum(map(agent_bytes, made))
-    need = members * (sizes.rows * row + networks)
-    if need > room:
-        rows = int((room / members - networks) / row)
+    needed = members * (sizes.rows * row + networks)
+    if needed > available:
+        rows = int((available / members - networks) / row)
         fits = f"--rows {rows}" if rows > 0 else "fewer agents or members"
         raise UserError(
-            f"rows is {sizes.rows}; fleets of {members} that take turns need "
-            f"{need / 1e9:.1f} GB (for each member one replay with rows of {row:.0f} "
-            f"bytes, and networks of {networks / 1e6:.1f} MB for all agents), and "
-            f"{jax.devices()[0].device_kind} has {room / 1e9:.1f} GB for it; what "
-            f"would fit: {fits}"
+            f"--rows: {sizes.rows} replay rows for fleets of {members} need "
+            f"{needed / 1e9:.1f} GB (per member {row:.0f} bytes for each row and "
+            f"{networks / 1e6:.1f} MB for the networks of all agents), but "
+            f"{jax.devices()[0].device_kind} has {available / 1e9:.1f} GB available; "
+            f"this fits: {fits}"
         )
 
 
-def measure(
+def measure_updates(
     agents: Mapping[str, AgentConfig],
     members: int,
-    sizes: Sizes,
-    ceiling: float,
-    watch: Watch,
-) -> tuple[list[Timing], list[Overhead]]:
-    """Times fleets of all agents in turns, so that a busy machine slows them alike.
+    sizes: BenchSizes,
+    peak_tflops: float,
+    on_stage: OnStage,
+) -> tuple[list[UpdateTiming], list[Overhead]]:
+    """Time fleets of all agents in turns, so that other load affects them equally.
 
     Args:
-        agents: by name.
+        agents: configs by name.
         members: of each fleet.
-        sizes: of all of them.
-        ceiling: TFLOP/s of which shares are told.
-        watch: told what begins.
+        sizes: of all fleets.
+        peak_tflops: the device's peak performance.
+        on_stage: called at the start of each stage.
     """
-    told = iter(stages(agents, members, sizes.repeats))
-    fleets: dict[str, FullFleet] = {}
-    costs: dict[str, Cost] = {}
+    stages = iter(update_stages(agents, members, sizes.repeats))
+    fleets: dict[str, BenchFleet] = {}
+    costs: dict[str, ProgramCost] = {}
     for name, config in agents.items():
-        watch(next(told))
+        on_stage(next(stages))
         agent = make_agent(config, sizes.spec, utd=1)
-        fleets[name] = FullFleet(agent, sizes.spec, members, sizes.rows)
-        costs[name] = fleets[name].cost(fleets[name].whole_phases(sizes.updates))
+        fleets[name] = BenchFleet(agent, sizes.spec, members, sizes.rows)
+        costs[name] = fleets[name].compile_cost(sizes.updates)
     rows = random_rows(sizes.spec, members, sizes.rows)
     for fleet in fleets.values():
-        fleet.lend(rows)
-    watch(next(told))
-    _turn(fleets, sizes.updates)
+        fleet.set_replay(rows)
+    on_stage(next(stages))
+    _time_fleets(fleets, sizes.updates)
     seconds: Seconds = {name: [] for name in fleets}
-    for number, stage in enumerate(told):
-        watch(stage)
-        for name, taken in _turn(fleets, sizes.updates, number % 2 == 1).items():
-            seconds[name].append(taken)
+    for number, stage in enumerate(stages):
+        on_stage(stage)
+        for name, x in _time_fleets(fleets, sizes.updates, number % 2 == 1).items():
+            seconds[name].append(x)
     timings = [
-        _timing(name, fleets[name], costs[name], seconds[name], ceiling)
+        _update_timing(name, fleets[name], costs[name], seconds[name], peak_tflops)
         for name in fleets
     ]
     return timings, _overheads(seconds, members)
 
 
-def _turn(
-    fleets: Mapping[str, FullFleet], updates: int, backwards: bool = False
+def _time_fleets(
+    fleets: Mapping[str, "BenchFleet"], updates: int, reverse: bool = False
 ) -> dict[str, float]:
-    """One call of each fleet; seconds of one update of one member of each.
+    """Call each fleet once; return the seconds per update of one member.
 
-    Every other turn goes backwards: who comes first has no advantage.
+    The order alternates, so that no agent gains from its position.
     """
-    taken: dict[str, float] = {}
-    for name in list(fleets)[:: -1 if backwards else 1]:
-        count = fleets[name].whole_phases(updates)
-        taken[name] = fleets[name].seconds(count) / count / fleets[name].size
-    return taken
+    seconds: dict[str, float] = {}
+    for name in list(fleets)[:: -1 if reverse else 1]:
+        count = fleets[name].round_up(updates)
+        seconds[name] = fleets[name].seconds(count) / count / fleets[name].size
+    return seconds
 
 
-def _timing(
-    name: str, fleet: FullFleet, cost: Cost, seconds: list[float], ceiling: float
-) -> Timing:
-    each = spread_of([1e6 * x for x in seconds])
-    tflops = cost.flops / (each.median / 1e6) / 1e12
-    replay, networks = fleet.bytes_of_a_member()
-    return Timing(
+def _update_timing(
+    name: str,
+    fleet: "BenchFleet",
+    cost: "ProgramCost",
+    seconds: list[float],
+    peak_tflops: float,
+) -> UpdateTiming:
+    stats = timing_stats([1e6 * x for x in seconds])
+    tflops = cost.flops / (stats.median / 1e6) / 1e12
+    replay_bytes, network_bytes = fleet.bytes_per_member()
+    return UpdateTiming(
         name,
         fleet.size,
-        each,
-        rounded(cost.compile_s),
+        stats,
+        round_significant(cost.compile_s),
         cost.kernels,
         cost.flops,
-        rounded(tflops),
-        rounded(tflops / ceiling),
-        replay,
-        networks,
+        round_significant(tflops),
+        round_significant(tflops / peak_tflops),
+        replay_bytes,
+        network_bytes,
         cost.program_bytes,
-        fleet.size * (replay + networks) + cost.program_bytes,
+        fleet.size * (replay_bytes + network_bytes) + cost.program_bytes,
     )
 
 
 def _overheads(seconds: Seconds, members: int) -> list[Overhead]:
-    """Of every agent whose base was timed too, repeat by repeat."""
-    found: list[Overhead] = []
-    for agent, own in seconds.items():
-        if (base := agent_spec(agent).base) is None or base not in seconds:
+    """Compare every agent with its base, repeat by repeat, if both were timed."""
+    overheads: list[Overhead] = []
+    for agent, agent_seconds in seconds.items():
+        base = agent_spec(agent).base
+        if base is None or base not in seconds:
             continue
-        pairs = list(zip(own, seconds[base], strict=True))
-        more = spread_of([1e6 * (x - y) for x, y in pairs])
-        percent = spread_of([100 * (x / y - 1) for x, y in pairs])
-        found.append(Overhead(agent, base, members, more, percent))
-    return found
+        pairs = list(zip(agent_seconds, seconds[base], strict=True))
+        extra = timing_stats([1e6 * (x - y) for x, y in pairs])
+        percent = timing_stats([100 * (x / y - 1) for x, y in pairs])
+        overheads.append(Overhead(agent, base, members, extra, percent))
+    return overheads
+
+
+# A fleet to be timed
+
+
+class ProgramCost(NamedTuple):
+    """The cost of a program that is known before it runs."""
+
+    compile_s: float  # with tracing and without the cache
+    kernels: float | None  # per update of the whole fleet; None if unknown
+    flops: float  # per update of one member
+    program_bytes: int  # of the whole fleet, besides replay and networks
+
+
+class BenchFleet(Fleet):
+    """A fleet with a full replay, which trains with the programs of a real run.
+
+    Updates do not change replay rows, so several fleets of equal sizes can share them:
+    agents take turns on a device that could not hold a replay for each.
+
+    Args:
+        agent: the algorithm.
+        spec: sizes of observations and actions.
+        members: of the fleet.
+        rows: of every member's replay.
+
+    Attributes:
+        scales: an identity normalization for agents that normalize; else None.
+    """
+
+    def __init__(self, agent: Agent, spec: Spec, members: int, rows: int):
+        lengths = RunLengths(rows, HORIZON)
+        super().__init__(agent, spec, range(members), lengths, act_on_cpu=True)
+        self._rows = Rows(*(field[:, :0] for field in self._rows))
+        self.opened[:] = rows
+        self._done = np.zeros(members, dtype=int)
+        self.scales = None
+        if agent.normalizes:
+            shape = members, spec.obs_dim
+            self.scales = Scales(np.zeros(shape), np.ones(shape), np.ones(members))
+        priorities = self._learners.priorities
+        levels = zip(
+            sum_tree.over(np.ones((members, rows))), priorities.tree.levels, strict=True
+        )
+        tree = sum_tree.SumTree(tuple(jnp.asarray(x, old.dtype) for x, old in levels))
+        priorities = priorities._replace(tree=tree)
+        self._learners = self._learners._replace(priorities=priorities)
+
+    def compile_ahead(self) -> CompiledUpdates:
+        """Compile nothing; `compile_cost` times the compilation."""
+        return self._updates
+
+    def set_replay(self, rows: Rows) -> None:
+        """Train on these rows."""
+        self._rows = rows
+
+    def round_up(self, updates: int) -> int:
+        """Round a number of updates up to one that training makes in one call."""
+        return updates + -updates % self.update_multiple
+
+    def compile_cost(self, updates: int) -> ProgramCost:
+        """Compile the program for calls of this many updates and return its cost."""
+        updates = self.round_up(updates)
+        start = time.perf_counter()
+        with compilation_cache_disabled():
+            program = self.program(updates)
+        seconds = time.perf_counter() - start
+        memory = program.memory_analysis()
+        stride, period = self._call_stride(updates), self._agent.policy_period
+        return ProgramCost(
+            seconds,
+            kernels_per_update(program.as_text(), stride, period),
+            update_flops(self._agent, self._updates, self.size),
+            int(memory.temp_size_in_bytes) if memory else 0,
+        )
+
+    def program(self, updates: int) -> Any:
+        """Return the compiled program for calls of this many updates."""
+        return self._updates.of(self.size, True, self._call_stride(updates)).result()
+
+    def seconds(self, updates: int) -> float:
+        """Return the seconds of one call, from an idle device to an idle device."""
+        _block((self.learners, self._rows))
+        start = time.perf_counter()
+        self.train(self._call(updates), self._done, self.scales)
+        _block(self.learners)
+        seconds = time.perf_counter() - start
+        self._done += updates
+        return seconds
+
+    def bytes_per_member(self) -> tuple[int, int]:
+        """Return the device memory of a member's replay and of its networks."""
+        learners = self.learners
+        replay_bytes = _total_bytes((self._rows, learners.priorities))
+        others = (learners.state, learners.metrics, learners.alarm)
+        return replay_bytes // self.size, _total_bytes(others) // self.size
+
+    def _call(self, updates: int) -> UpdateCall:
+        return UpdateCall(tuple(range(self.size)), updates)
+
+    def _call_stride(self, updates: int) -> int:
+        return choose_stride(self._call(updates), self._done, self._stride)
+
+
+def update_flops(agent: Agent, updates: CompiledUpdates, members: int) -> float:
+    """Return the floating-point operations per update of one member.
+
+    Policy updates are averaged over the policy period.
+    """
+    # The longest stride has no branches, whose operations could not be averaged.
+    stride = longest_stride(agent, members)
+    traced = updates.traced(members, True, stride)
+    return flops_of(traced.jaxpr.jaxpr) / stride / members
+
+
+@contextlib.contextmanager
+def compilation_cache_disabled() -> Generator[None]:
+    """Compile programs in this block even if they are in the cache."""
+    settings: Any = jax.config
+    before = settings.jax_enable_compilation_cache
+    try:
+        settings.update("jax_enable_compilation_cache", False)
+        reset_cache()  # JAX checks only once whether there is a cache
+        yield
+    finally:
+        settings.update("jax_enable_compilation_cache", before)
+        reset_cache()
+
+
+def random_rows(spec: Spec, members: int, rows: int) -> Rows:
+    """Return full replays, created on the device."""
+    result: Rows = jax.jit(partial(_random_rows, spec, members, rows))()
+    return result
+
+
+def _random_rows(spec: Spec, members: int, rows: int) -> Rows:
+    first = jnp.zeros((members, spec.obs_dim))
+    shapes = jax.eval_shape(partial(replay.init, rows, spec), first).rows
+    keys = jax.random.split(jax.random.key(0), len(shapes))
+    distinct = min(rows, DISTINCT_ROWS)
+    index = jnp.arange(rows) % distinct
+
+    def random_field(key: jax.Array, like: Any) -> jax.Array:
+        shape = (distinct, *like.shape[2:])
+        if like.dtype == bool:
+            values = jax.random.bernoulli(key, 0.01, shape)
+        else:
+            values = jax.random.uniform(key, shape, like.dtype, -1, 1)
+        return jnp.broadcast_to(values[index][None], like.shape)
+
+    return Rows(*map(random_field, keys, shapes))
+
+
+def _block(tree: Any) -> None:
+    for leaf in jax.tree.leaves(tree):
+        leaf.block_until_ready()
+
+
+def _total_bytes(tree: Any) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))

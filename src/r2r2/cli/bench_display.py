@@ -1,9 +1,9 @@
-"""What `r2r2 bench` found, as tables for a terminal."""
+"""The progress display and the result tables of `r2r2 bench`."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,59 +11,60 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from r2r2.bench.end_to_end import PARTS, REST, EndToEnd
-from r2r2.bench.roofline import Ceiling
-from r2r2.bench.timing_stats import Spread
-from r2r2.bench.updates import Overhead, Stage, Timing
-from r2r2.cli.progress import clock
+from r2r2.bench.roofline import Roofline, TimingStats
+from r2r2.bench.updates import Overhead, Stage, UpdateTiming
+from r2r2.cli.progress import format_duration, format_eta
+
+RANGE = "(lowest to highest)"
 
 
-class Forecast:
-    """When a list of stages is done, from how long those of each kind have taken.
+class StageEta:
+    """Estimates the time left of a list of stages from earlier stages of each kind.
 
-    Compiling takes minutes and a repeat a moment: a bar that only counts would promise
-    anything. Of a kind that has not been seen nothing is known, and that is said.
+    Compiling takes minutes and a timed repeat a moment, so counting stages would be
+    misleading. While a kind of stage has not been seen, the estimate is a lower bound.
 
     Example:
         >>> seconds = iter([0.0, 2.0, 3.0])
         >>> plan = [Stage("compile", ""), Stage("time", ""), Stage("time", "")]
-        >>> forecast = Forecast(plan, now=lambda: next(seconds))
-        >>> [forecast.next(stage) for stage in plan]
+        >>> eta = StageEta(plan, clock=lambda: next(seconds))
+        >>> [eta.start(stage) for stage in plan]
         ['ETA -', 'ETA -', 'ETA 0:01']
     """
 
     def __init__(
-        self, stages: Sequence[Stage], now: Callable[[], float] = time.monotonic
+        self, stages: Sequence[Stage], clock: Callable[[], float] = time.monotonic
     ):
-        self._now = now
+        self._clock = clock
         self._left = Counter(stage.kind for stage in stages)
-        self._taken: dict[str, list[float]] = {}
-        self._running: tuple[str, float] | None = None
+        self._durations: dict[str, list[float]] = {}
+        self._current: tuple[str, float] | None = None
 
-    def next(self, stage: Stage) -> str:
-        """Takes in that a stage begins; says how long all take from here on."""
-        now = self._now()
-        if self._running is not None:
-            kind, since = self._running
-            self._taken.setdefault(kind, []).append(now - since)
+    def start(self, stage: Stage) -> str:
+        """Record that a stage starts and return the time left as text."""
+        now = self._clock()
+        if self._current is not None:
+            kind, since = self._current
+            self._durations.setdefault(kind, []).append(now - since)
             self._left[kind] -= 1
-        self._running = stage.kind, now
+        self._current = stage.kind, now
         left = {kind: n for kind, n in self._left.items() if n > 0}
-        known = {kind: self._taken[kind] for kind in left if kind in self._taken}
+        known = {x: self._durations[x] for x in left if x in self._durations}
         seconds = sum(left[k] * sum(x) / len(x) for k, x in known.items())
         if len(known) == len(left):
-            return f"ETA {clock(seconds)}"
-        return f"ETA more than {clock(seconds)}" if round(seconds) else "ETA -"
+            return format_eta(seconds)
+        return f"ETA > {format_duration(seconds)}" if round(seconds) else "ETA -"
 
 
-class BenchBar:
-    """Shows a benchmark as it goes; gone when it is over.
+class BenchProgress:
+    """Shows the progress of a benchmark and disappears at its end.
 
-    Without a terminal it is a plain line for each kind of stage.
+    If the output is not a terminal, it prints one line for each kind of stage.
     """
 
     def __init__(self, console: Console, stages: Sequence[Stage]):
         self._console, self._kind = console, ""
-        self._forecast = Forecast(stages)
+        self._eta = StageEta(stages)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -74,16 +75,19 @@ class BenchBar:
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task("", total=len(stages), eta="")
-        self._begun = 0
+        self._started = 0
 
     def __call__(self, stage: Stage) -> None:
-        """Takes in that a stage begins."""
-        eta = self._forecast.next(stage)
-        done, what = self._begun, stage.what
-        self._bar.update(self._task, completed=done, description=what, eta=eta)
-        self._begun += 1
+        """Show that a stage starts."""
+        self._bar.update(
+            self._task,
+            completed=self._started,
+            description=stage.text,
+            eta=self._eta.start(stage),
+        )
+        self._started += 1
         if not self._console.is_terminal and stage.kind != self._kind:
-            self._console.print(f"  {stage.what}", highlight=False, soft_wrap=True)
+            self._console.print(f"  {stage.text}", highlight=False, soft_wrap=True)
         self._kind = stage.kind
 
     def __enter__(self) -> Self:
@@ -94,71 +98,59 @@ class BenchBar:
         self._bar.stop()
 
 
-SPREAD = "(lowest to highest)"
-NO_LAUNCHES = "  kernels: computations that XLA has fused; a CPU launches none"
-
-
-class Titled(NamedTuple):
-    """A table, with what is said above and below it."""
-
-    title: str
-    table: Table
-    remark: str = ""
-
-
-def show(
+def print_results(
     console: Console,
-    ceiling: Ceiling,
-    timings: Sequence[Timing],
+    roofline: Roofline,
+    timings: Sequence[UpdateTiming],
     overheads: Sequence[Overhead],
-    trained: Sequence[EndToEnd],
+    trainings: Sequence[EndToEnd],
     launches: bool,
 ) -> None:
-    """Prints everything; an empty table is left out."""
-    console.print(_said(ceiling), highlight=False, soft_wrap=True)
-    tables = [updates_table(timings, launches), effort_table(timings)]
-    if overheads:
-        tables.append(overheads_table(overheads))
-    if trained:
-        tables += [trained_table(trained), shares_table(trained)]
-    for title, table, remark in tables:
-        # Not the table's own, which it would wrap to its width.
-        console.print(f"\n[bold]{title}[/]", highlight=False, soft_wrap=True)
-        console.print(table)
-        if remark:
-            console.print(remark, highlight=False, soft_wrap=True)
+    """Print all results as tables; `launches` says whether the device has kernels."""
 
+    def line(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
 
-def _said(ceiling: Ceiling) -> str:
-    size = f"{ceiling.matrix} x {ceiling.matrix}"
-    return (
-        f"ceiling: {_spread(ceiling.tflops)} TFLOP/s in a product of {size} matrices "
-        f"at the default precision, {_spread(ceiling.gb_per_s)} GB/s read and written"
+    size = f"{roofline.matrix} x {roofline.matrix}"
+    line(
+        f"device peak: {_format_stats(roofline.tflops)} TFLOP/s in a matrix product of "
+        f"{size} at the default precision, {_format_stats(roofline.gb_per_s)} GB/s "
+        "memory traffic"
     )
+    line(f"\n[bold]updates, median {RANGE}[/]")
+    console.print(_updates_table(timings))
+    if not launches:
+        line("  kernels: computations fused by XLA; a CPU launches none")
+    line("\n[bold]arithmetic and memory[/]")
+    console.print(_arithmetic_table(timings))
+    line("  GFLOP: per agent-update; fleet: total; replay: per member")
+    if overheads:
+        line(f"\n[bold]cost of R2R2 over its base agent, median {RANGE}[/]")
+        console.print(_overheads_table(overheads))
+    if trainings:
+        task, utd = trainings[0].task, trainings[0].utd
+        line(f"\n[bold]end to end on {task}, UTD {utd}[/]")
+        console.print(_training_table(trainings))
+        line("\n[bold]share of that time[/]")
+        console.print(_shares_table(trainings))
 
 
-def updates_table(timings: Sequence[Timing], launches: bool) -> Titled:
-    """How long updates take, a line per fleet.
-
-    Args:
-        timings: the fleets.
-        launches: whether kernels are launched, as on a GPU.
-    """
-    columns = "us/agent-update", "compile s", "kernels"
-    table = _table(columns)
+def _updates_table(timings: Iterable[UpdateTiming]) -> Table:
+    table = _fleet_table("us/agent-update", "compile s", "kernels")
     for x in timings:
         kernels = x.kernels_per_update
-        shown = "-" if kernels is None else f"{kernels:,.0f}"
-        cells = _spread(x.us_per_agent_update), f"{x.compile_s:.1f}", shown
-        table.add_row(x.agent, str(x.members), *cells)
-    title = f"updates, median {SPREAD}"
-    return Titled(title, table, "" if launches else NO_LAUNCHES)
+        table.add_row(
+            x.agent,
+            str(x.members),
+            _format_stats(x.us_per_agent_update),
+            f"{x.compile_s:.1f}",
+            "-" if kernels is None else f"{kernels:,.0f}",
+        )
+    return table
 
 
-def effort_table(timings: Sequence[Timing]) -> Titled:
-    """What updates make of the device, a line per fleet."""
-    columns = "GFLOP", "TFLOP/s", "of ceiling", "fleet GB", "replay GB"
-    table = _table(columns)
+def _arithmetic_table(timings: Iterable[UpdateTiming]) -> Table:
+    table = _fleet_table("GFLOP", "TFLOP/s", "of peak", "fleet GB", "replay GB")
     for x in timings:
         table.add_row(
             x.agent,
@@ -169,45 +161,36 @@ def effort_table(timings: Sequence[Timing]) -> Titled:
             f"{x.fleet_bytes / 1e9:.3g}",
             f"{x.replay_bytes_per_member / 1e9:.3g}",
         )
-    remark = "  GFLOP: of an agent-update; fleet: all of it; replay: one member's"
-    return Titled("arithmetic and memory", table, remark)
+    return table
 
 
-def overheads_table(overheads: Sequence[Overhead]) -> Titled:
-    """What R2R2 adds, a line per fleet."""
-    columns = "us/agent-update", "%"
-    table = _table(columns)
+def _overheads_table(overheads: Iterable[Overhead]) -> Table:
+    table = _fleet_table("us/agent-update", "%")
     for x in overheads:
-        more = _spread(x.us_per_agent_update), _spread(x.percent)
-        table.add_row(x.agent, str(x.members), *more)
-    title = f"R2R2 over its base in the same repeats, median {SPREAD}"
-    return Titled(title, table)
+        cells = _format_stats(x.us_per_agent_update), _format_stats(x.percent)
+        table.add_row(x.agent, str(x.members), *cells)
+    return table
 
 
-def trained_table(trained: Sequence[EndToEnd]) -> Titled:
-    """How fast fleets are trained, a line each."""
-    first = trained[0]
-    columns = "decision steps/s", "updates/s", "seconds timed"
-    table = _table(columns)
-    for x in trained:
+def _training_table(trainings: Iterable[EndToEnd]) -> Table:
+    table = _fleet_table("decision steps/s", "updates/s", "seconds timed")
+    for x in trainings:
         speed = f"{x.decision_steps_per_s:,.0f}", f"{x.updates_per_s:,.0f}"
         table.add_row(x.agent, str(x.members), *speed, f"{x.seconds:.1f}")
-    return Titled(f"end to end on {first.task}, UTD {first.utd}", table)
+    return table
 
 
-def shares_table(trained: Sequence[EndToEnd]) -> Titled:
-    """What the time of a training goes on, a column per fleet."""
+def _shares_table(trainings: Sequence[EndToEnd]) -> Table:
     table = Table(box=SIMPLE_HEAD)
     table.add_column("part")
-    for x in trained:
+    for x in trainings:
         table.add_column(x.agent, justify="right")
     for part in (*PARTS, REST):
-        table.add_row(part, *(f"{100 * x.shares[part]:.1f} %" for x in trained))
-    return Titled("shares of that time", table)
+        table.add_row(part, *(f"{100 * x.shares[part]:.1f} %" for x in trainings))
+    return table
 
 
-def _table(columns: Sequence[str]) -> Table:
-    """A table with a line per fleet."""
+def _fleet_table(*columns: str) -> Table:
     table = Table(box=SIMPLE_HEAD)
     table.add_column("agent", no_wrap=True)
     for name in ("members", *columns):
@@ -215,15 +198,16 @@ def _table(columns: Sequence[str]) -> Table:
     return table
 
 
-def _spread(spread: Spread) -> str:
-    return f"{_shown(spread[0])} ({_shown(spread[1])} to {_shown(spread[2])})"
+def _format_stats(stats: TimingStats) -> str:
+    median, lowest, highest = map(_format_number, stats[:3])
+    return f"{median} ({lowest} to {highest})"
 
 
-def _shown(value: float) -> str:
-    """A number as short as it says something.
+def _format_number(value: float) -> str:
+    """Return a number with three significant digits or no decimals.
 
     Example:
-        >>> _shown(12345.6), _shown(26.31), _shown(0.06413)
+        >>> _format_number(12345.6), _format_number(26.31), _format_number(0.06413)
         ('12,346', '26.3', '0.0641')
     """
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,9 +1,9 @@
-"""The live view of training: how far, how well, how fast, and in how much memory."""
+"""Progress of a training run: the live display, speed, time left and memory."""
 
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -16,28 +16,33 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from r2r2.training import loop as train
+from r2r2.training.loop import Progress
+
+REDRAW_SECONDS = 0.2
+SPEED_SECONDS = 30.0  # long, because bursts of updates and steps alternate
+MEMORY_SECONDS = 2.0  # between measurements
+LOG_SECONDS = 60.0  # between lines if the output is not a terminal
+FINAL_STAGES = ("done", "stopped")
 
 
-class Pace:
-    """When a run will be done, from the speed of steps that were trained on.
+class EtaEstimator:
+    """Estimates the time left of a run from the speed of its training steps.
 
-    Warm-up makes no updates and is many times faster, and the first updates wait for
-    the compiler: neither says anything about the rest, so until steps have been
-    followed by updates there is no estimate.
+    Warm-up makes no updates and is much faster, and the first updates wait for the
+    compiler, so there is no estimate before steps have followed the first updates.
 
     Args:
         steps: decision steps of the whole run.
-        made: updates made before, in a run that is continued.
+        earlier_updates: updates made before a resume.
     """
 
-    def __init__(self, steps: int, made: float = 0.0):
-        self._steps, self._made = steps, made
+    def __init__(self, steps: int, earlier_updates: float = 0.0):
+        self._steps, self._earlier_updates = steps, earlier_updates
         self._start: tuple[float, float] | None = None
 
     def remaining(self, decisions: float, updates: float, now: float) -> float | None:
-        """Seconds still to go, or None while nothing can be said."""
-        if self._start is None and updates > self._made:
+        """Return the seconds left, or None if there is no estimate yet."""
+        if self._start is None and updates > self._earlier_updates:
             self._start = (decisions, now)
         if self._start is None or decisions <= self._start[0]:
             return None
@@ -45,220 +50,193 @@ class Pace:
         return rate * (self._steps - decisions)
 
 
-class Mark(NamedTuple):
-    """How far the whole fleet was at a time."""
+class Sample(NamedTuple):
+    """The steps and updates of the whole fleet at one time."""
 
-    now: float
+    seconds: float
     decisions: float
     updates: float
 
-    def speed_since(self, before: "Mark") -> str:
-        """Steps and updates per second of the whole fleet, if a second has passed."""
-        seconds = self.now - before.now
+
+class SpeedWindow:
+    """The speed of a fleet over the last `seconds`."""
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self.samples: deque[Sample] = deque()  # the first is at the window's start
+
+    def add(self, sample: Sample) -> None:
+        """Add the latest sample and drop those before the window."""
+        self.samples.append(sample)
+        start = sample.seconds - self._seconds
+        while len(self.samples) > 2 and self.samples[1].seconds <= start:
+            self.samples.popleft()
+
+    def restart(self, *samples: Sample) -> None:
+        """Replace the samples of the window."""
+        self.samples = deque(samples)
+
+    def __str__(self) -> str:
+        if not self.samples:
+            return "-"
+        first, last = self.samples[0], self.samples[-1]
+        seconds = last.seconds - first.seconds
         if seconds < 1:
             return "-"
-        steps = (self.decisions - before.decisions) / seconds
-        updates = (self.updates - before.updates) / seconds
-        return f"{_rate(steps)} steps/s, {_rate(updates)} updates/s"
+        steps = (last.decisions - first.decisions) / seconds
+        updates = (last.updates - first.updates) / seconds
+        return f"{_format_rate(steps)} steps/s, {_format_rate(updates)} updates/s"
 
 
-def _rate(per_second: float) -> str:
-    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
+class TrainingDisplay:
+    """Shows the progress of a run; a context manager and an `on_progress` callback.
 
-
-PROC = Path("/proc")
-
-
-def resident(proc: Path = PROC) -> int | None:
-    """Resident bytes of this process and all below it; None where Linux is not there.
-
-    Pages that processes share count for each of them.
-    """
-    found = [_pages(proc, pid) for pid in (os.getpid(), *_below(proc, os.getpid()))]
-    return sum(found) * os.sysconf("SC_PAGE_SIZE") or None
-
-
-def on_device() -> int | None:
-    """Bytes in use on the accelerator that trains; None on a CPU."""
-    stats = jax.devices()[0].memory_stats() or {}
-    return stats.get("bytes_in_use")
-
-
-def _below(proc: Path, pid: int) -> Iterator[int]:
-    """Children, and theirs: a fork server stands between a pool and its workers."""
-    for thread in (proc / str(pid) / "task").glob("*"):
-        for child in map(int, _words(thread / "children")):
-            yield child
-            yield from _below(proc, child)
-
-
-def _pages(proc: Path, pid: int) -> int:
-    _, pages, *_ = (*_words(proc / str(pid) / "statm"), "0", "0")
-    return int(pages)
-
-
-def _words(path: Path) -> list[str]:
-    """A file of numbers; none of a process that has ended meanwhile."""
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
-
-
-REDRAW = 0.2  # seconds between redraws, at least
-WINDOW = 30.0  # seconds over which speed is measured: bursts and steps alternate
-WEIGH = 2.0  # seconds between measurements of memory
-LINE = 60.0  # seconds between lines where there is no terminal to redraw
-OVER = ("done", "stopped")  # the stages in which the whole run is summed up
-
-
-class Bar:
-    """Shows a run as it goes; use it as a context and as the run's watcher.
-
-    Nothing is shown before the first call: a run that is refused has no bar. Where the
-    output is no terminal there are plain lines, one a minute and one per evaluation.
+    Nothing is shown before the first call, so a run that is rejected has no display.
+    If the output is not a terminal, it prints one line per minute and per evaluation.
 
     Args:
         steps: decision steps of every member.
-        tasks: the members' tasks, whose returns are not to be mixed.
-        console: where to show it.
-        opening: what to say first.
+        tasks: the task of each member.
+        console: where to print.
+        opening: text to print first.
+        clock: seconds.
+        memory: returns the bytes in use by name; None if unknown.
     """
 
     def __init__(
-        self, steps: int, tasks: Sequence[str], console: Console, opening: str = ""
+        self,
+        steps: int,
+        tasks: Sequence[str],
+        console: Console,
+        opening: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        memory: "Callable[[], Mapping[str, int | None]] | None" = None,
     ):
         self._console, self._steps, self._opening = console, steps, opening
+        self._clock, self._measure_memory = clock, memory or memory_usage
         self._tasks = np.array(tasks)
         self._live = Live(console=console, auto_refresh=False)
-        self._pace = Pace(steps)
-        self._marks: deque[Mark] = deque()  # the oldest is where the window begins
-        self._first: Mark | None = None
+        self._eta, self._speed = EtaEstimator(steps), SpeedWindow(SPEED_SECONDS)
+        self._first: Sample | None = None
+        self._latest: Progress | None = None
         self._calls = 0
-        self._latest: train.Progress | None = None
-        self._shown = self._weighed = -np.inf
-        self._held: list[str] = []  # said before the opening, to be shown below it
-        self._stage, self._at, self._when, self._memory = "warm-up", 0, "ETA -", ""
+        self._drawn = self._measured = -np.inf  # times
+        self._pending: list[str] = []  # messages to print below the opening
+        self._stage, self._step, self._time, self._memory = "warm-up", 0, "ETA -", ""
         self._point, self._returns = 0, np.full(len(tasks), np.nan)
 
-    def __call__(self, progress: train.Progress) -> None:
-        """Takes in one turn of the loop; redraws a few times a second at most."""
-        now = time.monotonic()
+    def __call__(self, progress: Progress) -> None:
+        """Record the progress; redraw a few times per second at most."""
+        now = self._clock()
         self._latest, self._calls = progress, self._calls + 1
         if self._calls == 1:
-            self._begin(now, progress)
+            self._start_speed(now, progress)
             self._open(now)
-        elif self._calls == 2 and progress.decisions.max() > 1:
-            self._begin(now, progress)  # it goes on from a checkpoint
+        elif self._calls == 2 and progress.decisions.max() > 1:  # a resumed run
+            self._start_speed(now, progress)
             self._point, self._returns = progress.point, progress.returns
         if progress.point != self._point:
             self._point, self._returns = progress.point, progress.returns
-            self._say_point()
-        if now - self._shown < (REDRAW if self._console.is_terminal else LINE):
-            return
-        self._shown = now
-        self._take(_mark(now, progress), progress)
-        self._weigh(now)
-        self._draw()
+            self._print_evaluation()
+        interval = REDRAW_SECONDS if self._console.is_terminal else LOG_SECONDS
+        if now - self._drawn >= interval:
+            self._drawn = now
+            self._update(now, progress)
+            self._update_memory(now)
+            self._draw()
 
-    def _begin(self, now: float, progress: train.Progress) -> None:
-        """Speed is measured from here on."""
-        self._first = _mark(now, progress)
-        self._marks = deque([self._first])
-        self._pace = Pace(self._steps, float(progress.updates.min()))
-
-    def _open(self, now: float) -> None:
-        shown = self._console.is_terminal
-        self._console.print(self._opening, soft_wrap=not shown)
-        self._release()
-        if shown:
-            self._live.start()
+    def say(self, line: str) -> None:
+        """Print a line above the bar; before the opening it is held back."""
+        if self._first is None:
+            self._pending.append(line)
         else:
-            self._shown = now  # at the start a line would say nothing
+            self._print(line)
 
-    def _take(self, mark: Mark, progress: train.Progress) -> None:
-        self._marks.append(mark)
-        while len(self._marks) > 2 and self._marks[1].now <= mark.now - WINDOW:
-            self._marks.popleft()
-        # Nobody waits for members that were stopped, unless there are no others.
-        going = ~progress.stopped | progress.stopped.all()
-        decisions = float(progress.decisions[going].mean())
-        self._stage = "training" if progress.warm[going].all() else "warm-up"
-        self._at = int(decisions)
-        updates = float(progress.updates[going].min())
-        left = self._pace.remaining(decisions, updates, mark.now)
-        self._when = "ETA -" if left is None else f"ETA {clock(left)}"
-
-    def _draw(self) -> None:
-        if self._console.is_terminal:
-            self._live.update(self._view(), refresh=True)
-        else:
-            self.say(f"  {self._stage} {self._far()}, {self._speed()}")
-
-    def _weigh(self, now: float) -> None:
-        if now - self._weighed < WEIGH:
-            return
-        self._weighed = now
-        found = {"memory": resident(), "device": on_device()}
-        parts = [f"{name} {_size(x)}" for name, x in found.items() if x is not None]
-        self._memory = ", ".join(["", *parts])
-
-    def _view(self) -> Group:
+    def view(self) -> Group:
+        """Return what a terminal shows: the bar, returns, warnings and the speed."""
         bar = Table.grid(expand=True, padding=(0, 1))
         bar.add_column(width=8)
         bar.add_column(ratio=1)
         bar.add_column(justify="right", no_wrap=True)
-        bar.add_row(self._stage, ProgressBar(self._steps, self._at), self._far())
-        which = "average" if self._stage in OVER else "speed"
-        lines = [*self._spreads(), *self._warnings(), f"{which:8} {self._speed()}"]
-        cut = [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
-        return Group(bar, *cut)
+        bar.add_row(self._stage, ProgressBar(self._steps, self._step), self._position())
+        label = "average" if self._stage in FINAL_STAGES else "speed"
+        speed = f"{label:8} {self._speed}{self._memory}"
+        lines = [*self._return_lines(), *self._warning_lines(), speed]
+        return Group(bar, *(Text(x, no_wrap=True, overflow="ellipsis") for x in lines))
 
-    def _far(self) -> str:
-        share = 100 * self._at // self._steps
-        return f"{self._at:,}/{self._steps:,} {share}% {self._when}"
+    def _start_speed(self, now: float, progress: Progress) -> None:
+        self._first = _sample(now, progress)
+        self._speed.restart(self._first)
+        self._eta = EtaEstimator(self._steps, float(progress.updates.min()))
 
-    def _speed(self) -> str:
-        """Speed over the window, which is the whole run at its end, and memory."""
-        return self._marks[-1].speed_since(self._marks[0]) + self._memory
-
-    def _spreads(self) -> Iterator[str]:
-        """A line of returns for every task, once there are some."""
-        if not self._point or self._stage in OVER:
-            return
-        when = f" at step {self._point:,}"
-        names = dict.fromkeys(self._tasks)
-        if len(names) == 1:
-            yield f"return   {spread(self._returns)}{when}"
-            return
-        yield f"return  {when}"
-        width = max(map(len, names))
-        for name in names:
-            own = spread(self._returns[self._tasks == name])
-            yield f"  {name:{width}} {own}"
-
-    def _warnings(self) -> Iterator[str]:
-        """A line that stays for as long as a representation is collapsed."""
-        many = len(self._latest.collapsed) if self._latest else 0
-        if many:
-            yield f"warning  collapsed representations: {many} of {len(self._tasks)}"
-
-    def _say_point(self) -> None:
-        names = list(dict.fromkeys(self._tasks))
-        for name in names:
-            own = spread(self._returns[self._tasks == name])
-            whose = f"{name}: " if len(names) > 1 else ""
-            self.say(f"  decision step {self._point:>9,}  {whose}return {own}")
-
-    def say(self, line: str) -> None:
-        """Shows a line above the bar and below the opening, for which it waits."""
-        if self._first is None:
-            self._held.append(line)
+    def _open(self, now: float) -> None:
+        terminal = self._console.is_terminal
+        self._console.print(self._opening, soft_wrap=not terminal)
+        self._print(*self._pending)
+        if terminal:
+            self._live.start()
         else:
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._drawn = now  # there is nothing to report yet
 
-    def _release(self) -> None:
-        for line in self._held:
+    def _update(self, now: float, progress: Progress) -> None:
+        self._speed.add(_sample(now, progress))
+        # The run does not wait for stopped members, unless all of them are.
+        active = ~progress.stopped | progress.stopped.all()
+        decisions = float(progress.decisions[active].mean())
+        self._stage = "training" if progress.warm[active].all() else "warm-up"
+        self._step = int(decisions)
+        updates = float(progress.updates[active].min())
+        self._time = format_eta(self._eta.remaining(decisions, updates, now))
+
+    def _update_memory(self, now: float) -> None:
+        if now - self._measured < MEMORY_SECONDS:
+            return
+        self._measured = now
+        usage = self._measure_memory().items()
+        parts = [f"{name} {x / 1e9:.1f} GB" for name, x in usage if x is not None]
+        self._memory = ", ".join(["", *parts])
+
+    def _draw(self) -> None:
+        if self._console.is_terminal:
+            self._live.update(self.view(), refresh=True)
+        else:
+            speed = f"{self._speed}{self._memory}"
+            self._print(f"  {self._stage} {self._position()}, {speed}")
+
+    def _position(self) -> str:
+        percent = 100 * self._step // self._steps
+        return f"{self._step:,}/{self._steps:,} {percent}% {self._time}"
+
+    def _task_returns(self) -> Iterator[tuple[str, str]]:
+        for task in dict.fromkeys(self._tasks):
+            yield task, format_returns(self._returns[self._tasks == task])
+
+    def _return_lines(self) -> Iterator[str]:
+        """Yield a line of returns for every task, once there are some."""
+        if not self._point or self._stage in FINAL_STAGES:
+            return
+        (first, text), *others = self._task_returns()
+        if not others:
+            yield f"return   {text} at step {self._point:,}"
+            return
+        yield f"return   at step {self._point:,}"
+        width = max(map(len, self._tasks))
+        for task, returns in [(first, text), *others]:
+            yield f"  {task:{width}} {returns}"
+
+    def _warning_lines(self) -> Iterator[str]:
+        count = len(self._latest.collapsed) if self._latest else 0
+        if count:
+            yield f"warning  collapsed representations: {count} of {len(self._tasks)}"
+
+    def _print_evaluation(self) -> None:
+        several = len(set(self._tasks)) > 1
+        for task, returns in self._task_returns():
+            label = f"{task}: " if several else ""
+            self._print(f"  decision step {self._point:>9,}  {label}return {returns}")
+
+    def _print(self, *lines: str) -> None:
+        for line in lines:
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
@@ -266,47 +244,46 @@ class Bar:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._first is None or self._latest is None:
-            self._release()
+            self._print(*self._pending)
             return
         if error is None:
-            now = time.monotonic()
-            self._take(_mark(now, self._latest), self._latest)
-            self._marks = deque([self._first, self._marks[-1]])
+            now = self._clock()
+            self._update(now, self._latest)
+            self._speed.restart(self._first, self._speed.samples[-1])
             if self._latest.stopped.all():
                 self._stage = "stopped"
             else:
-                self._stage, self._at = "done", self._steps
-            self._when = f"in {clock(now - self._first.now)}"
+                self._stage, self._step = "done", self._steps
+            self._time = f"in {format_duration(now - self._first.seconds)}"
             self._draw()
         self._live.stop()
 
 
-def _mark(now: float, progress: train.Progress) -> Mark:
-    return Mark(now, float(progress.decisions.sum()), float(progress.updates.sum()))
+def _sample(now: float, progress: Progress) -> Sample:
+    return Sample(now, float(progress.decisions.sum()), float(progress.updates.sum()))
 
 
-def spread(returns: NDArray[np.float64]) -> str:
-    """The mean return, with the lowest and highest where there are several.
+def format_returns(returns: NDArray[np.float64]) -> str:
+    """Return the mean return, with the range if there are several seeds.
 
     Example:
-        >>> spread(np.array([100.0, 300.0]))
-        '200.0 (100.0 to 300.0 over 2)'
+        >>> format_returns(np.array([100.0, 300.0]))
+        '200.0 (100.0 to 300.0, 2 seeds)'
     """
     known = returns[~np.isnan(returns)]
     if not len(known):
         return "-"
     if len(known) == 1:
         return f"{known[0]:.1f}"
-    return (
-        f"{known.mean():.1f} ({known.min():.1f} to {known.max():.1f} over {len(known)})"
-    )
+    extent = f"{known.min():.1f} to {known.max():.1f}"
+    return f"{known.mean():.1f} ({extent}, {len(known)} seeds)"
 
 
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds.
+def format_duration(seconds: float) -> str:
+    """Return hours, minutes and seconds.
 
     Example:
-        >>> clock(3661.4), clock(75)
+        >>> format_duration(3661.4), format_duration(75)
         ('1:01:01', '1:15')
     """
     minutes, seconds = divmod(round(seconds), 60)
@@ -314,5 +291,50 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"
+def format_eta(seconds: float | None) -> str:
+    """Return the time left; None is unknown."""
+    return "ETA -" if seconds is None else f"ETA {format_duration(seconds)}"
+
+
+def _format_rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
+
+
+# Memory
+
+
+def memory_usage() -> dict[str, int | None]:
+    """Return the bytes in use on the host and on the accelerator; None if unknown."""
+    stats = jax.devices()[0].memory_stats() or {}
+    return {"memory": resident_bytes(), "device": stats.get("bytes_in_use")}
+
+
+def resident_bytes(proc: Path = Path("/proc")) -> int | None:
+    """Return the resident bytes of this process and its descendants; None off Linux.
+
+    Pages that processes share are counted for each of them.
+    """
+    pids = (os.getpid(), *_descendants(proc, os.getpid()))
+    pages = sum(_resident_pages(proc, pid) for pid in pids)
+    return pages * os.sysconf("SC_PAGE_SIZE") or None
+
+
+def _descendants(proc: Path, pid: int) -> Iterator[int]:
+    """Yield all of them: workers are children of a fork server."""
+    for thread in (proc / str(pid) / "task").glob("*"):
+        for child in map(int, _read_words(thread / "children")):
+            yield child
+            yield from _descendants(proc, child)
+
+
+def _resident_pages(proc: Path, pid: int) -> int:
+    _, pages, *_ = (*_read_words(proc / str(pid) / "statm"), "0", "0")
+    return int(pages)
+
+
+def _read_words(path: Path) -> list[str]:
+    """Return the words of a file, or none if its process has ended."""
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []

@@ -26,7 +26,7 @@ from r2r2.cli.main import (
     print_plain,
     program_name,
 )
-from r2r2.cli.progress import Bar, spread
+from r2r2.cli.progress import TrainingDisplay, format_returns
 from r2r2.cli.signals import exit_code, interruptible
 from r2r2.config.agents import AGENTS, DEFAULT_AGENT
 from r2r2.config.errors import UserError
@@ -269,7 +269,7 @@ def _train(
 ) -> int:
     """Train, print the result, and return the exit code."""
     tasks = [member.task for member in fleet_members(config)]
-    bar = Bar(config.steps, tasks, console, _opening(config, path))
+    bar = TrainingDisplay(config.steps, tasks, console, _opening(config, path))
     saves = parse_interval(command.options.checkpoint_every) != Interval()
     with interruptible(saves) as check:
         watch = _ProgressCallback(bar, check)
@@ -294,7 +294,7 @@ def _train(
 class _ProgressCallback:
     """Update the progress display, and remember the step in case of a signal."""
 
-    def __init__(self, bar: Bar, check: Callable[[], None]):
+    def __init__(self, bar: TrainingDisplay, check: Callable[[], None]):
         self._bar, self._check = bar, check
         self.calls, self.step = 0, 0
 
@@ -360,7 +360,7 @@ def _print_result(console: Console, result: Result, quick: bool) -> None:
             member.task == task and member.name not in result.stopped
             for member in result.members
         ]
-        line = f"{task}: return {spread(result.returns[finished])}"
+        line = f"{task}: return {format_returns(result.returns[finished])}"
         if task in result.random:
             line += f"; random policy {result.random[task]:.1f}"
         if quick and task == QUICK_TASK["env"]:

@@ -1,4 +1,4 @@
-"""`r2r2 watch`: running training at a terminal, curves included."""
+"""`r2r2 watch`: show running training in a terminal."""
 
 import time
 from collections.abc import Sequence
@@ -9,17 +9,16 @@ from rich.live import Live
 from rich.text import Text
 
 from r2r2.cli.argparser import ArgumentParser
-from r2r2.cli.run_monitor import Watched
+from r2r2.cli.run_monitor import RunMonitor
 from r2r2.cli.signals import interruptible
-from r2r2.cli.terminal_curve import Size
-from r2r2.cli.watch_view import picture
+from r2r2.cli.watch_view import Size, render_runs
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, POSITIVE, FieldSpec
 from r2r2.storage.disk_usage import find_runs
 
 DEFAULT = Path("runs")
-RESCAN = 10.0  # seconds after which folders are searched for new runs
-BLINK = 0.2  # seconds after which a terminal of another size is drawn anew, at most
+RESCAN_SECONDS = 10.0  # between searches for new runs
+RESIZE_SECONDS = 0.2  # between checks of the terminal size
 
 SPECS = (
     FieldSpec("once", bool, False, "print the state once and exit", ANY),
@@ -28,9 +27,9 @@ SPECS = (
 
 DESCRIPTION = """\
 Show running training in the terminal, by default all runs in 'runs': progress,
-time to the end, speed, the last returns of the members, problems, and learning
-curves. Folders are searched for runs, also for those that start later. Run
-folders are only read, never written or locked.
+time left, speed, latest returns, problems and learning curves. Folders are
+searched for runs, including runs that start later. Run folders are only read,
+never written or locked.
 
 Ctrl-C ends the display, and so does the end of the last run. Without a terminal
 the state is printed once, as with --once.
@@ -54,120 +53,117 @@ def make_parser(_: Sequence[str] = ()) -> ArgumentParser:
 def run(argv: list[str]) -> int:
     """Run `r2r2 watch` and return its exit code."""
     given = make_parser().parse(argv)
-    watch = Watch([Path(name) for name in given["arguments"]] or [DEFAULT])
+    watcher = RunWatcher([Path(name) for name in given["arguments"]] or [DEFAULT])
     console = Console(highlight=False)
-    watch.look()
+    watcher.refresh()
     is_live = console.is_terminal and not console.is_dumb_terminal
     if given.get("once") or not is_live:
-        watch.check()
-        _print(console, watch)
+        watcher.check()
+        _print(console, watcher)
     else:
-        _follow(console, watch, given.get("every", 2.0))
+        _follow(console, watcher, given.get("every", 2.0))
     return 0
 
 
-class Watch:
-    """The runs in some folders; every look finds what is new in them.
+class RunWatcher:
+    """The runs in some folders.
 
     Args:
-        named: runs, and folders with runs below them.
+        paths: runs, and folders that contain runs.
 
     Example:
-        >>> watch = Watch([Path("runs/nothing")])
-        >>> watch.look()
-        >>> [run.state for run in watch.runs], watch.over
-        (['not begun'], False)
+        >>> watcher = RunWatcher([Path("runs/nothing")])
+        >>> watcher.refresh()
+        >>> [run.state for run in watcher.runs], watcher.finished
+        (['not started'], False)
     """
 
-    def __init__(self, named: Sequence[Path]):
-        self._named = tuple(named)
-        self._found: dict[Path, Watched] = {}
-        self._scanned = -RESCAN
+    def __init__(self, paths: Sequence[Path], rescan_seconds: float = RESCAN_SECONDS):
+        self._paths, self._rescan_seconds = tuple(paths), rescan_seconds
+        self._monitors: dict[Path, RunMonitor] = {}
+        self._scanned = -float("inf")
 
     @property
-    def runs(self) -> list[Watched]:
-        """The runs, in the order in which they were named and then found."""
-        return list(self._found.values())
+    def runs(self) -> list[RunMonitor]:
+        """The runs, in the order of the paths."""
+        return list(self._monitors.values())
 
     @property
-    def over(self) -> bool:
-        """Whether all of them are finished."""
+    def finished(self) -> bool:
+        """Whether all runs have finished."""
         return all(run.state == "finished" for run in self.runs)
 
-    def look(self) -> None:
-        """Reads what is new; now and then folders are searched again."""
+    def refresh(self) -> None:
+        """Read what is new, and search the folders from time to time."""
         now = time.monotonic()
-        if now - self._scanned >= RESCAN:
+        if now - self._scanned >= self._rescan_seconds:
             self._scan()
             self._scanned = now
-        for run in self._found.values():
-            run.look()
+        for run in self.runs:
+            run.refresh()
 
     def _scan(self) -> None:
-        """A run that has disappeared stays, to say so; a folder goes for its runs."""
-        before, self._found = self._found, {}
-        for name in self._named:
-            for path in find_runs(name) or [name]:
+        """Find runs; one that has disappeared is kept, so that this is shown."""
+        before, self._monitors = self._monitors, {}
+        for folder in self._paths:
+            for path in find_runs(folder) or [folder]:
                 key = path.absolute()
-                self._found[key] = before.get(key) or Watched(path)
-        self._found |= {key: run for key, run in before.items() if run.seen}
+                self._monitors[key] = before.get(key) or RunMonitor(path)
+        self._monitors |= {key: run for key, run in before.items() if run.seen}
 
     def check(self) -> None:
-        """Refuses to show nothing at all.
-
-        Raises:
-            UserError: None of what was named is a run, or holds one.
-        """
+        """Raise a UserError if there is no run at all."""
         if not any(run.seen for run in self.runs):
             first = self.runs[0]
-            raise UserError(first.trouble or f"run is '{first.path}', which is none")
+            raise UserError(first.error or f"{first.path}: not a run folder")
 
 
-def _print(console: Console, watch: Watch) -> None:
-    room = Size(console.width, 0, console.options.ascii_only)
-    for row in picture(watch.runs, time.time(), room):
-        console.print(_uncut(row), soft_wrap=True)
+def _print(console: Console, watcher: RunWatcher) -> None:
+    size = Size(console.width, 0, console.options.ascii_only)
+    for row in render_runs(watcher.runs, time.time(), size):
+        console.print(_unwrapped(row), soft_wrap=True)
 
 
-def _follow(console: Console, watch: Watch, every: float) -> None:
-    """Shows the runs until they are over or somebody has seen enough."""
+def _follow(console: Console, watcher: RunWatcher, interval: float) -> None:
+    """Show the runs until they have finished or the user interrupts."""
     try:
-        # SIGTERM ends it as well, and either leaves the terminal as it was.
         with (
-            interruptible(saves=False),
+            interruptible(saves=False),  # SIGTERM, too, must restore the terminal
             Live(console=console, screen=True, auto_refresh=False) as live,
         ):
             while True:
-                drawn = _show(live, watch)
-                if watch.over:
+                drawn = _draw(live, watcher)
+                if watcher.finished:
                     break
-                _wait(live, watch, every, drawn)
-                watch.look()
+                _wait(live, watcher, interval, drawn)
+                watcher.refresh()
     except KeyboardInterrupt as interruption:
         if type(interruption) is not KeyboardInterrupt:
             raise
-    _print(console, watch)
+    _print(console, watcher)
 
 
-def _show(live: Live, watch: Watch) -> ConsoleDimensions:
-    """Draws the picture; gives the size of the terminal that it was drawn for."""
+def _draw(live: Live, watcher: RunWatcher) -> ConsoleDimensions:
+    """Draw the runs and return the terminal size that was used."""
     size = live.console.size
-    room = Size(size.width, size.height, live.console.options.ascii_only)
-    rows = picture(watch.runs, time.time(), room)
-    live.update(Group(*map(_uncut, rows)), refresh=True)
+    area = Size(size.width, size.height, live.console.options.ascii_only)
+    rows = render_runs(watcher.runs, time.time(), area)
+    live.update(Group(*map(_unwrapped, rows)), refresh=True)
     return size
 
 
-def _wait(live: Live, watch: Watch, seconds: float, drawn: ConsoleDimensions) -> None:
-    """Waits for the next look; a terminal that is resized is drawn anew meanwhile."""
+def _wait(
+    live: Live, watcher: RunWatcher, seconds: float, drawn: ConsoleDimensions
+) -> None:
+    """Wait for the next refresh; redraw if the terminal is resized."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, BLINK))
+        time.sleep(min(left, RESIZE_SECONDS))
         if live.console.size != drawn:
-            drawn = _show(live, watch)
+            drawn = _draw(live, watcher)
 
 
-def _uncut(row: Text) -> Text:
-    """A row of the right length already, which rich is to leave alone."""
+def _unwrapped(row: Text) -> Text:
+    """Keep rich from wrapping a row, which has the right length already."""
     row.no_wrap, row.overflow = True, "crop"
     return row

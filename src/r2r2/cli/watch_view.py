@@ -1,290 +1,92 @@
-"""Several runs in one picture, the ones in training first where room is short."""
+"""The text view of `r2r2 watch`: rows for each run, and learning curves."""
 
+import itertools
 import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from r2r2.cli.main import one_line, program_name
-from r2r2.cli.progress import clock, spread
-from r2r2.cli.run_monitor import GOING, State, Watched
-from r2r2.cli.terminal_curve import Size, draw_in_text
-from r2r2.config.run import RunConfig
+from r2r2.cli.progress import format_duration, format_eta, format_returns
+from r2r2.cli.run_monitor import ACTIVE_STATES, RunMonitor, State
 from r2r2.envs.spec import Member
 from r2r2.report.learning_curve import METRIC, Curve, learning_curves
 
-WIDEST = 100  # columns of a curve: a wider one says no more
-SENTENCE = 3  # rows of a sentence at most
-WATCH_VIEW_MOST = 6  # sentences of a run at most
-QUIET = 60.0  # seconds without news that are worth a word
+MAX_WIDTH = 100  # columns of a curve or a bar
+MAX_MESSAGE_ROWS = 3
+MAX_MESSAGES = 6  # per run
+IDLE_SECONDS = 60.0  # without new events, before that is shown
+MIN_CURVE, USUAL_CURVE, MAX_CURVE = 7, 11, 16  # rows, with the title
+UNLIMITED = 2**30  # rows
 
 STYLES: dict[State, str] = {
-    "not begun": "dim",
+    "not started": "dim",
     "starting": "cyan",
     "warm-up": "cyan",
     "training": "bold green",
     "interrupted": "yellow",
     "finished": "bold",
-    "lost": "red",
+    "unavailable": "red",
 }
 
 
-def fitted(text: str, room: Size) -> str:
-    """A text, whoever wrote it, as one row that does no harm at a terminal.
+class Size(NamedTuple):
+    """The space for a text, in characters, and whether only ASCII can be shown."""
 
-    Example:
-        >>> fitted("[red]" + chr(27) + "[2J", Size(20, 1)), fitted("a" * 9, Size(5, 1))
-        ('[red]<0x1b>[2J', 'aaaa…')
-    """
-    plain = _plain(text, room)
-    return plain if cell_len(plain) <= room.width else _ended(plain, room)
+    width: int
+    height: int
+    ascii_only: bool = False
 
 
-def _plain(text: str, room: Size) -> str:
-    plain = one_line(text)
-    if not room.ascii_only:
-        return plain
-    return plain.encode("ascii", "backslashreplace").decode()
+def render_runs(runs: Sequence[RunMonitor], now: float, size: Size) -> list[Text]:
+    """Return rows that fit into the size and show all runs.
 
-
-def _dots(room: Size) -> str:
-    """What stands for something that is left out."""
-    return "..." if room.ascii_only else "…"
-
-
-def _ended(plain: str, room: Size) -> str:
-    """The beginning of a text that goes on."""
-    most = max(room.width - len(_dots(room)), 0)
-    return set_cell_size(plain, min(most, cell_len(plain))).rstrip() + _dots(room)
-
-
-def _end_of(path: str, room: Size) -> str:
-    """A path, of which the end says more than the beginning, as an indented row."""
-    plain, most = _plain(path, room), room.width - 2
-    if cell_len(plain) <= most:
-        return plain
-    while cell_len(plain) > max(most - len(_dots(room)), 0):
-        plain = plain[1:]
-    return _dots(room) + plain
-
-
-def folded(text: str, room: Size) -> list[str]:
-    """A sentence in rows, between words where that is possible; too long, it is cut.
-
-    Example:
-        >>> folded("one two three", Size(8, 1))
-        ['one two', 'three']
-    """
-    rows = [""]
-    for word in _plain(text, room).split(" "):
-        if rows[-1] and cell_len(rows[-1]) + 1 + cell_len(word) > room.width:
-            rows.append("")
-        rows[-1] += f" {word}" if rows[-1] else word
-    kept = [fitted(row, room) for row in rows[:SENTENCE]]
-    return kept if len(kept) == len(rows) else [*kept[:-1], _ended(kept[-1], room)]
-
-
-def row_of(run: Watched, now: float, room: Size) -> Text:
-    """A run in one row: its state, how far it is, the last returns, and its name.
-
-    Example:
-        >>> from pathlib import Path
-        >>> print(row_of(Watched(Path("runs/walker")), 0.0, Size(40, 1)))
-        not begun   runs/walker
-    """
-    far = f" {_percent(run):>4} {_when(run, now):12}" if run.digest.begun else ""
-    known = [value for _, value in _latest(run).values()]
-    returns = f" {np.mean(known):.1f}" if known else ""
-    text = Text(fitted(f"{run.state:11}{far}{returns} {run.path}", room))
-    text.stylize(STYLES[run.state], 0, len(run.state))
-    return text
-
-
-def head_of(run: Watched, now: float, room: Size) -> list[Text]:
-    """A run in a few rows: what it is, how far, how fast, how well, what is wrong."""
-    rows = [Text(row) for row in folded(f"{run.state}  {_what(run)}", room)]
-    rows[0].stylize(STYLES[run.state], 0, len(run.state))
-    if run.seen:
-        rows.append(Text(f"  {_end_of(str(run.path), room)}", "dim"))
-    if run.digest.begun and run.config is not None:
-        rows.append(_bar(run, now, room))
-        rows.append(Text(fitted(f"  {_speed(run, now)}", room)))
-        rows += [Text(fitted(f"  {line}", room)) for line in _returns(run, room)]
-    inner = room._replace(width=room.width - 2)
-    for sentence, style in _sentences(run):
-        rows += [Text(f"  {row}", style) for row in folded(sentence, inner)]
-    return rows
-
-
-def curves_in(run: Watched) -> list[Curve]:
-    """A curve for every task that has a point of all members which were not stopped."""
-    names = _names(run)
-    stopped = {name for name, m in run.digest.members.items() if m.stopped is not None}
-    left_out = stopped if len(stopped) < len(run.digest.members) else set[str]()
-    kept = [
-        row
-        for row in run.rows
-        if math.isfinite(row.value)
-        and names.get((row.env_name, row.seed), "") not in left_out
-    ]
-    return [curve for curve in learning_curves(kept) if len(curve.steps)]
-
-
-def charts_of(run: Watched, room: Size) -> list[Text]:
-    """The curves of a run, each of the room's height with its title."""
-    rows: list[Text] = []
-    inner = Size(min(room.width, WIDEST) - 2, room.height - 1, room.ascii_only)
-    last = run.config.steps * run.config.action_repeat if run.config is not None else 0
-    for curve in curves_in(run):
-        count = len(curve.seeds)
-        over = f"mean and range of {count} seeds" if count > 1 else "one seed"
-        rows.append(Text(fitted(f"  {curve.name}: {over}", room), "dim"))
-        drawn = draw_in_text(curve, last, inner)
-        rows += [Text.assemble("  ", row) for row in drawn]
-    return rows
-
-
-def _what(run: Watched) -> str:
-    if run.config is None:
-        return "" if run.seen else str(run.path)
-    seeds = ",".join(map(str, run.config.seeds))
-    tasks = ", ".join(run.config.env)
-    return f"{run.config.agent.name} on {tasks}, UTD {run.config.utd}, seeds {seeds}"
-
-
-def _percent(run: Watched) -> str:
-    steps = run.config.steps if run.config is not None else 1
-    return f"{min(int(100 * run.digest.decisions / steps), 100)}%"
-
-
-def _when(run: Watched, now: float) -> str:
-    """When it will be done, or how long it took."""
-    if run.state not in GOING:
-        return f"in {clock(run.digest.seconds)}"
-    left = run.eta(now)
-    return "ETA -" if left is None else f"ETA {clock(left)}"
-
-
-def _bar(run: Watched, now: float, room: Size) -> Text:
-    steps = run.config.steps if run.config is not None else 1
-    far = f"{run.digest.decisions:,.0f}/{steps:,} {_percent(run)} {_when(run, now)}"
-    whole = min(max(room.width - len(far) - 3, 0), WIDEST)
-    done = min(int(whole * run.digest.decisions / steps), whole)
-    full, rest = "#." if room.ascii_only else "█░"
-    text = Text.assemble("  ", (full * done, "green"), (rest * (whole - done), "dim"))
-    return text.append(fitted(f" {far}", room._replace(width=room.width - whole - 2)))
-
-
-def _speed(run: Watched, now: float) -> str:
-    said = f"speed {run.digest.speed}"
-    if times := run.digest.resumed:
-        said += f", resumed {'once' if times == 1 else f'{times} times'}"
-    if run.state in GOING and QUIET <= run.quiet(now) < math.inf:
-        said += f", quiet for {clock(run.quiet(now))}"
-    return said
-
-
-def _names(run: Watched) -> dict[tuple[str, int], str]:
-    """The members' names, by task and seed."""
-    config = run.config or RunConfig()
-    pairs = [Member(task, seed) for task in config.env for seed in config.seeds]
-    return {(member.task, member.seed): member.name for member in pairs}
-
-
-def _latest(run: Watched) -> dict[tuple[str, int], tuple[int, float]]:
-    """The newest step and return of every member that has one, by task and seed."""
-    rows = [row for row in run.rows if row.metric == METRIC]
-    return {(row.env_name, row.seed): (row.env_step, row.value) for row in rows}
-
-
-def _returns(run: Watched, room: Size) -> Iterator[str]:
-    """For every task the returns of late: all members' in a row, and each one's."""
-    latest = _latest(run)
-    tasks = dict.fromkeys(task for task, _ in latest)
-    for task in tasks:
-        own = {seed: found for (name, seed), found in latest.items() if name == task}
-        values = np.array([value for _, value in own.values()])
-        whose = f"{task}: " if len(tasks) > 1 else ""
-        step = max(step for step, _ in own.values())
-        yield f"{whose}return {spread(values)} at env step {step:,}"
-        if len(own) > 1:
-            each = [f"s{seed} {value:.1f}" for seed, (_, value) in sorted(own.items())]
-            inner = room._replace(width=room.width - 2)
-            yield from folded(", ".join(each), inner)
-
-
-def _sentences(run: Watched) -> Iterator[tuple[str, str]]:
-    """What somebody should know, each sentence with its style."""
-    if run.trouble is not None:
-        yield run.trouble, "dim" if run.state == "not begun" else "red"
-    news = run.digest.members.items()
-    said = [sentence for name, member in news for sentence in member.sentences(name)]
-    yield from ((sentence, "yellow") for sentence in said[:WATCH_VIEW_MOST])
-    if said[WATCH_VIEW_MOST:]:
-        yield f"and {len(said[WATCH_VIEW_MOST:])} more such sentences", "yellow"
-    if run.state == "interrupted":
-        again = shlex.quote(str(run.path))
-        yield f"go on with: {program_name()} train --resume {again}", "dim"
-
-
-LEAST, USUAL, MOST = 7, 11, 16  # rows of a curve with its title
-
-
-def picture(runs: Sequence[Watched], now: float, room: Size) -> list[Text]:
-    """All runs, in rows that are no wider than the room and no more than it is high.
-
-    Every run has a row of its own at least, if there are as many rows; then those that
-    matter most have more of them, and what is left is for curves.
+    Every run has at least one row, if there are enough. Runs in training get more rows
+    first, and the rest is used for curves.
 
     Args:
         runs: in the order in which they are shown.
         now: seconds since 1970.
-        room: a height of 0 is as high as it takes.
+        size: a height of 0 is unlimited.
 
     Example:
         >>> from pathlib import Path
-        >>> run = Watched(Path("runs/nothing"))
-        >>> run.look()
-        >>> for row in picture([run], 0.0, Size(60, 0)):
+        >>> run = RunMonitor(Path("runs/nothing"))
+        >>> run.refresh()
+        >>> for row in render_runs([run], 0.0, Size(60, 0)):
         ...     print(row.plain)
-        1 run: 1 not begun
-        not begun  runs/nothing
-          run is 'runs/nothing', which does not exist yet
+        1 run: 1 not started
+        not started  runs/nothing
+          runs/nothing: does not exist yet
     """
-    rows = [Text(fitted(summary(runs), room), "dim")]
-    order = sorted(range(len(runs)), key=lambda n: (_rank(runs[n]), n))
-    spare = room.height - 1 - len(runs) if room.height else 2**30
+    rows = [Text(fit_row(_count_states(runs), size), "dim")]
+    order = sorted(range(len(runs)), key=lambda n: (_priority(runs[n]), n))
+    spare = size.height - 1 - len(runs) if size.height else UNLIMITED
     if spare < 0:
-        kept = sorted(order[: max(room.height - 2, 0)])
-        rows += [row_of(runs[n], now, room) for n in kept]
-        more = f"and {len(runs) - len(kept)} more, for which there is no room"
-        return [*rows, Text(fitted(more, room), "dim")]
+        shown = sorted(order[: max(size.height - 2, 0)])
+        rows += [_short_row(runs[n], now, size) for n in shown]
+        more = f"and {len(runs) - len(shown)} more that do not fit"
+        return [*rows, Text(fit_row(more, size), "dim")]
     blocks: dict[int, list[Text]] = {}
     for n in order:
-        head = head_of(runs[n], now, room)
-        gap = len(head) - (len(runs) == 1)
-        if gap <= spare:
-            blocks[n], spare = head, spare - gap
-    shown = [n for n in order if n in blocks]
-    _add_charts(runs, shown, blocks, room._replace(height=spare))
+        block = _run_rows(runs[n], now, size)
+        extra = len(block) - (len(runs) == 1)
+        if extra <= spare:
+            blocks[n], spare = block, spare - extra
+    _add_curves(runs, blocks, size._replace(height=spare))
     for n, run in enumerate(runs):
         if n in blocks and len(rows) > 1:
             rows.append(Text(""))
-        rows += blocks.get(n) or [row_of(run, now, room)]
+        rows += blocks.get(n) or [_short_row(run, now, size)]
     return rows
 
 
-def summary(runs: Sequence[Watched]) -> str:
-    """How many runs there are, and how many in which state.
-
-    Example:
-        >>> summary([])
-        'no runs'
-    """
+def _count_states(runs: Sequence[RunMonitor]) -> str:
     if not runs:
         return "no runs"
     counts = Counter(run.state for run in runs)
@@ -292,25 +94,373 @@ def summary(runs: Sequence[Watched]) -> str:
     return f"{len(runs)} run{'s' * (len(runs) > 1)}: {states}"
 
 
-def _rank(run: Watched) -> int:
-    """Runs in training first, those with nothing more to say last."""
-    return 0 if run.state in GOING else 2 if run.state == "finished" else 1
+def _priority(run: RunMonitor) -> int:
+    """Return 0 for runs in training, which come first, and 2 for finished runs."""
+    return 0 if run.state in ACTIVE_STATES else 2 if run.state == "finished" else 1
 
 
-def _add_charts(
-    runs: Sequence[Watched],
-    shown: Sequence[int],
-    blocks: dict[int, list[Text]],
-    room: Size,
+def _add_curves(
+    runs: Sequence[RunMonitor], blocks: dict[int, list[Text]], size: Size
 ) -> None:
-    """Adds curves to as many runs as there is room for, all of one height."""
-    counts = {n: len(curves_in(runs[n])) for n in shown}
-    drawn = [n for n in shown if counts[n]]
-    while drawn and room.height // sum(counts[n] for n in drawn) < LEAST:
+    """Add curves of equal height to as many of the blocks as fit."""
+    counts = {n: len(_finite_curves(runs[n])) for n in blocks}
+    drawn = [n for n in blocks if counts[n]]
+    while drawn and size.height // sum(counts[n] for n in drawn) < MIN_CURVE:
         drawn.pop()
     if not drawn:
         return
-    height = room.height // sum(counts[n] for n in drawn)
-    height = min(height, MOST if room.height < 2**20 else USUAL)
+    height = size.height // sum(counts[n] for n in drawn)
+    height = min(height, MAX_CURVE if size.height < UNLIMITED // 2 else USUAL_CURVE)
     for n in drawn:
-        blocks[n] = blocks[n] + charts_of(runs[n], room._replace(height=height))
+        blocks[n] = blocks[n] + _curve_rows(runs[n], size._replace(height=height))
+
+
+# Text that fits
+
+
+def fit_row(text: str, size: Size) -> str:
+    """Return any text as one row without control characters, cut to the width.
+
+    Example:
+        >>> fit_row(chr(27) + "[2J", Size(20, 1)), fit_row("a" * 9, Size(5, 1))
+        ('<0x1b>[2J', 'aaaa…')
+    """
+    text = _printable(text, size)
+    return text if cell_len(text) <= size.width else _ellipsize(text, size)
+
+
+def wrap_text(text: str, size: Size) -> list[str]:
+    """Wrap a message between words, into a limited number of rows.
+
+    Example:
+        >>> wrap_text("one two three", Size(8, 1))
+        ['one two', 'three']
+    """
+    rows = [""]
+    for word in _printable(text, size).split(" "):
+        if rows[-1] and cell_len(rows[-1]) + 1 + cell_len(word) > size.width:
+            rows.append("")
+        rows[-1] += f" {word}" if rows[-1] else word
+    shown = [fit_row(row, size) for row in rows[:MAX_MESSAGE_ROWS]]
+    if len(shown) < len(rows):
+        shown[-1] = _ellipsize(shown[-1], size)
+    return shown
+
+
+def _printable(text: str, size: Size) -> str:
+    text = one_line(text)
+    if not size.ascii_only:
+        return text
+    return text.encode("ascii", "backslashreplace").decode()
+
+
+def _dots(size: Size) -> str:
+    return "..." if size.ascii_only else "…"
+
+
+def _ellipsize(text: str, size: Size) -> str:
+    width = max(size.width - len(_dots(size)), 0)
+    return set_cell_size(text, min(width, cell_len(text))).rstrip() + _dots(size)
+
+
+def _path_end(path: str, width: int, size: Size) -> str:
+    """Return a path, cut at its start if it is too wide."""
+    text = _printable(path, size)
+    if cell_len(text) <= width:
+        return text
+    while cell_len(text) > max(width - len(_dots(size)), 0):
+        text = text[1:]
+    return _dots(size) + text
+
+
+# One run
+
+
+def _short_row(run: RunMonitor, now: float, size: Size) -> Text:
+    started = run.summary.started
+    progress = f" {_percent(run):>4} {_time(run, now):12}" if started else ""
+    latest = [value for _, value in _latest_returns(run).values()]
+    returns = f" {np.mean(latest):.1f}" if latest else ""
+    text = Text(fit_row(f"{run.state:11}{progress}{returns} {run.path}", size))
+    text.stylize(STYLES[run.state], 0, len(run.state))
+    return text
+
+
+def _run_rows(run: RunMonitor, now: float, size: Size) -> list[Text]:
+    """Return rows with config, progress, speed, returns and problems of a run."""
+    rows = [Text(row) for row in wrap_text(f"{run.state}  {_title(run)}", size)]
+    rows[0].stylize(STYLES[run.state], 0, len(run.state))
+    if run.seen:
+        rows.append(Text(f"  {_path_end(str(run.path), size.width - 2, size)}", "dim"))
+    if run.summary.started and run.config is not None:
+        rows.append(_progress_bar(run, now, size))
+        rows.append(Text(fit_row(f"  {_speed(run, now)}", size)))
+        rows += [Text(fit_row(f"  {line}", size)) for line in _returns(run, size)]
+    indented = size._replace(width=size.width - 2)
+    for message, style in _messages(run):
+        rows += [Text(f"  {row}", style) for row in wrap_text(message, indented)]
+    return rows
+
+
+def _title(run: RunMonitor) -> str:
+    if run.config is None:
+        return "" if run.seen else str(run.path)
+    seeds = ",".join(map(str, run.config.seeds))
+    tasks = ", ".join(run.config.env)
+    return f"{run.config.agent.name} on {tasks}, UTD {run.config.utd}, seeds {seeds}"
+
+
+def _fraction(run: RunMonitor) -> float:
+    steps = run.config.steps if run.config is not None else 1
+    return min(run.summary.decisions / steps, 1.0)
+
+
+def _percent(run: RunMonitor) -> str:
+    return f"{int(100 * _fraction(run))}%"
+
+
+def _time(run: RunMonitor, now: float) -> str:
+    """Return the time left, or the time taken if the run is not in training."""
+    if run.state not in ACTIVE_STATES:
+        return f"in {format_duration(run.summary.seconds)}"
+    return format_eta(run.eta(now))
+
+
+def _progress_bar(run: RunMonitor, now: float, size: Size) -> Text:
+    steps = run.config.steps if run.config is not None else 1
+    counts = f"{run.summary.decisions:,.0f}/{steps:,}"
+    position = f"{counts} {_percent(run)} {_time(run, now)}"
+    width = min(max(size.width - len(position) - 3, 0), MAX_WIDTH)
+    done = int(width * _fraction(run))
+    full, empty = "#." if size.ascii_only else "█░"
+    text = Text.assemble("  ", (full * done, "green"), (empty * (width - done), "dim"))
+    rest = size._replace(width=size.width - width - 2)
+    return text.append(fit_row(f" {position}", rest))
+
+
+def _speed(run: RunMonitor, now: float) -> str:
+    text = f"speed {run.summary.speed}"
+    if times := run.summary.resumed:
+        text += f", resumed {'once' if times == 1 else f'{times} times'}"
+    idle = run.idle_seconds(now)
+    if run.state in ACTIVE_STATES and IDLE_SECONDS <= idle < math.inf:
+        text += f", idle for {format_duration(idle)}"
+    return text
+
+
+def _latest_returns(run: RunMonitor) -> dict[tuple[str, int], tuple[int, float]]:
+    """Return the latest step and return of every member, by task and seed."""
+    rows = [row for row in run.rows if row.metric == METRIC]
+    return {(row.env_name, row.seed): (row.env_step, row.value) for row in rows}
+
+
+def _returns(run: RunMonitor, size: Size) -> Iterator[str]:
+    """Yield for every task the latest mean return, and the return of each seed."""
+    latest = _latest_returns(run)
+    tasks = dict.fromkeys(task for task, _ in latest)
+    for task in tasks:
+        seeds = {seed: point for (name, seed), point in latest.items() if name == task}
+        values = np.array([value for _, value in seeds.values()])
+        label = f"{task}: " if len(tasks) > 1 else ""
+        step = max(step for step, _ in seeds.values())
+        yield f"{label}return {format_returns(values)} at env step {step:,}"
+        if len(seeds) > 1:
+            each = [
+                f"s{seed} {value:.1f}" for seed, (_, value) in sorted(seeds.items())
+            ]
+            yield from wrap_text(", ".join(each), size._replace(width=size.width - 2))
+
+
+def _messages(run: RunMonitor) -> Iterator[tuple[str, str]]:
+    """Yield the problems of a run, each with its style."""
+    if run.error is not None:
+        yield run.error, "dim" if run.state == "not started" else "red"
+    members = run.summary.members.items()
+    messages = [text for name, member in members for text in member.messages(name)]
+    yield from ((message, "yellow") for message in messages[:MAX_MESSAGES])
+    if messages[MAX_MESSAGES:]:
+        yield f"and {len(messages[MAX_MESSAGES:])} more messages", "yellow"
+    if run.state == "interrupted":
+        path = shlex.quote(str(run.path))
+        yield f"resume with: {program_name()} train --resume {path}", "dim"
+
+
+# Learning curves
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Dots = np.ndarray[Any, np.dtype[np.bool_]]
+
+# A braille character has two columns of four dots; the bit of each.
+BRAILLE = 0x2800
+BITS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
+# The dots of a character that show the range, few enough that the line stands out.
+RANGE_DOTS = np.array([[1, 0], [0, 0], [0, 1], [0, 0]], dtype=bool)
+
+# The axis with a label, without one, the corner, the horizontal axis.
+FRAMES = {False: ("┤", "│", "└", "─"), True: ("|", "|", "|", "-")}
+MEAN_STYLE, RANGE_STYLE = "bold cyan", "cyan"
+LARGEST = 1e300  # the difference of two larger numbers may overflow
+
+
+def _finite_curves(run: RunMonitor) -> list[Curve]:
+    """Return a curve for every task with returns of all members that go on."""
+    members = run.summary.members
+    stopped = {name for name, member in members.items() if member.stopped is not None}
+    hidden = stopped if len(stopped) < len(members) else set[str]()
+    rows = [
+        row
+        for row in run.rows
+        if math.isfinite(row.value)
+        and Member(row.env_name, row.seed).name not in hidden
+    ]
+    return [curve for curve in learning_curves(rows) if len(curve.steps)]
+
+
+def _curve_rows(run: RunMonitor, size: Size) -> list[Text]:
+    """Return the curves of a run with titles, each of the given height."""
+    rows: list[Text] = []
+    inner = Size(min(size.width, MAX_WIDTH) - 2, size.height - 1, size.ascii_only)
+    last = run.config.steps * run.config.action_repeat if run.config is not None else 0
+    for curve in _finite_curves(run):
+        count = len(curve.seeds)
+        what = f"mean and range of {count} seeds" if count > 1 else "one seed"
+        rows.append(Text(fit_row(f"  {curve.name}: {what}", size), "dim"))
+        rows += [Text.assemble("  ", row) for row in render_curve(curve, last, inner)]
+    return rows
+
+
+def render_curve(curve: Curve, last_step: float, size: Size) -> list[Text]:
+    """Return a curve as text, with axes.
+
+    The mean over seeds is a line, and dots show the range; in ASCII they are '*' and
+    '.'.
+
+    Args:
+        curve: finite returns, at one step at least.
+        last_step: the end of the axis, which is the run's last step.
+        size: the space; at least about 20 by 4.
+
+    Example:
+        >>> steps, returns = np.array([0.0, 30.0]), np.array([[0.0, 90.0]])
+        >>> curve = Curve("walk", ((steps, returns[0]),), steps, returns)
+        >>> for row in render_curve(curve, 60, Size(17, 5, ascii_only=True)):
+        ...     print(row.plain)
+        90|     **
+        45|  ***
+         0|**
+          |--------------
+           0           60
+    """
+    returns = np.clip(curve.returns, -LARGEST, LARGEST)
+    rows = max(size.height - 2, 1)
+    labels = _axis_labels(*_value_range(returns), rows)
+    margin = max(map(len, labels))
+    columns = max(size.width - margin - 1, 4)
+    end = max(last_step, float(curve.steps[-1]), 1.0)
+    dots = (1, 1) if size.ascii_only else BITS.shape
+    grid = rows * dots[0], columns * dots[1]
+    line, band = _rasterize(curve.steps / end, returns, grid)
+    labelled, plain, corner, floor = FRAMES[size.ascii_only]
+    texts: list[Text] = []
+    for row, label in enumerate(labels):
+        part = slice(row * dots[0], (row + 1) * dots[0])
+        texts.append(Text(f"{label:>{margin}}{labelled if label else plain}"))
+        _append_cells(texts[-1], line[part], band[part], size.ascii_only)
+    unit = " env steps" if columns > 21 else ""
+    texts.append(Text(" " * margin + corner + floor * columns))
+    last = f"{short_number(end)}{unit}"
+    texts.append(Text(" " * (margin + 1) + "0" + f"{last:>{columns - 1}}"))
+    return texts
+
+
+def short_number(value: float) -> str:
+    """Return a number in few characters.
+
+    Example:
+        >>> [short_number(x) for x in (0.0, -12.345, 9876.0, 150_000.0, 2.5e6, 1e12)]
+        ['0', '-12.3', '9876', '150k', '2.5M', '1e+12']
+    """
+    size = abs(value)
+    if size >= 1e9 or 0 < size < 1e-3:
+        return f"{value:.2g}"
+    if size >= 1e6:
+        return f"{value / 1e6:.4g}M"
+    if size >= 1e4:
+        return f"{value / 1e3:.4g}k"
+    return f"{value:.4g}" if size >= 1e3 else f"{value:.3g}"
+
+
+def _value_range(returns: Floats) -> tuple[float, float]:
+    low, high = float(returns.min()), float(returns.max())
+    if high - low > 1e-9 * max(abs(low), abs(high)):
+        return low, high
+    margin = abs(low) / 10 or 1.0
+    return low - margin, high + margin
+
+
+def _axis_labels(low: float, high: float, rows: int) -> list[str]:
+    """Return labels for the top, the bottom and, if possible, the middle row."""
+    labels = [""] * rows
+    if rows >= 3 and rows % 2:
+        labels[rows // 2] = short_number(low / 2 + high / 2)
+    labels[-1] = short_number(low)
+    labels[0] = short_number(high)
+    return labels
+
+
+def _rasterize(
+    places: Floats, returns: Floats, grid: tuple[int, int]
+) -> tuple[Dots, Dots]:
+    """Return the dots of the mean and of the range; the first row is the highest.
+
+    Args:
+        places: the steps as fractions of the axis.
+        returns: [seeds, steps].
+        grid: rows and columns of dots.
+    """
+    rows, columns = grid
+    low, high = _value_range(returns)
+    first, last = (round(float(place) * (columns - 1)) for place in places[[0, -1]])
+    span = range(first, last + 1)
+    # The exact ends rather than those of their columns, so that no value is missed.
+    inside = [column / max(columns - 1, 1) for column in span[1:-1]]
+    across = np.array([places[0], *inside, places[-1]][-len(span) :])
+    levels = [
+        np.interp(across, places, (values - low) / (high - low))
+        for values in (returns.mean(0), returns.min(0), returns.max(0))
+    ]
+    mean, lowest, highest = (
+        np.rint((1 - level) * (rows - 1)).astype(int) for level in levels
+    )
+    line, band = np.zeros(grid, dtype=bool), np.zeros(grid, dtype=bool)
+    before = int(mean[0])
+    for number, column in enumerate(span):
+        now = int(mean[number])
+        # Starts next to the previous row, so that a steep line has no gaps.
+        near = before + (now > before) - (now < before)
+        line[min(near, now) : max(near, now) + 1, column] = True
+        before = now
+        band[int(highest[number]) : int(lowest[number]) + 1, column] = True
+    return line, band
+
+
+def _append_cells(text: Text, line: Dots, band: Dots, ascii_only: bool) -> None:
+    """Append one row of characters, grouped by style."""
+    cells = _ascii_cells(line[0], band[0]) if ascii_only else _braille(line, band)
+    for style, group in itertools.groupby(cells, lambda cell: cell[1]):
+        text.append("".join(character for character, _ in group), style)
+    text.rstrip()
+
+
+def _ascii_cells(line: Dots, band: Dots) -> Iterator[tuple[str, str]]:
+    for mean, around in zip(line, band, strict=True):
+        character = "*" if mean else "." if around else " "
+        yield character, MEAN_STYLE if mean else RANGE_STYLE
+
+
+def _braille(line: Dots, band: Dots) -> Iterator[tuple[str, str]]:
+    for left in range(0, line.shape[1], BITS.shape[1]):
+        cell = slice(left, left + BITS.shape[1])
+        dots = BITS * (line[:, cell] | (band[:, cell] & RANGE_DOTS))
+        character = chr(BRAILLE + int(dots.sum())) if dots.any() else " "
+        yield character, MEAN_STYLE if line[:, cell].any() else RANGE_STYLE
