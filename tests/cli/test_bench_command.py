@@ -9,12 +9,11 @@ import pytest
 from rich.console import Console
 
 from r2r2.bench.end_to_end import PARTS, EndToEnd
-from r2r2.bench.roofline import Yardstick, ceiling
-from r2r2.bench.timing_stats import spread_of
+from r2r2.bench.roofline import ProblemSize, measure_roofline, timing_stats
 from r2r2.bench.updates import Overhead, Stage
 from r2r2.cli import bench
 from r2r2.cli.bench import parse_bench
-from r2r2.cli.bench_display import BenchBar, Forecast
+from r2r2.cli.bench_display import BenchProgress, StageEta
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
 
@@ -25,15 +24,15 @@ TINY = (
 
 
 @pytest.fixture
-def small_ceiling(monkeypatch):
-    size = Yardstick(matrix=64, copied=1000)
-    measured = functools.partial(ceiling, size, repeats=2)
-    monkeypatch.setattr(bench, "ceiling", measured)
+def small_roofline(monkeypatch):
+    size = ProblemSize(matrix=64, copied=1000)
+    measured = functools.partial(measure_roofline, size, repeats=2)
+    monkeypatch.setattr(bench, "measure_roofline", measured)
 
 
 @pytest.mark.slow
 def test_results_are_in_the_table_and_in_the_file(
-    cli, workdir, small_ceiling, monkeypatch
+    cli, workdir, small_roofline, monkeypatch
 ):
     def build(*_, **__):
         raise AssertionError("an environment was built")
@@ -41,7 +40,7 @@ def test_results_are_in_the_table_and_in_the_file(
     monkeypatch.setattr(gymnasium, "make", build)
     code, out, err = cli("bench", *TINY.split())
     assert (code, err) == (0, "")
-    for column in ("us/agent-update", "compile s", "of ceiling", "fleet GB"):
+    for column in ("us/agent-update", "compile s", "of peak", "fleet GB"):
         assert column in out
     assert [path.name for path in workdir.iterdir()] == ["bench.json"]
     results = json.loads((workdir / "bench.json").read_text())
@@ -64,15 +63,15 @@ def test_results_are_in_the_table_and_in_the_file(
 
 
 def test_overheads_are_shown_for_every_fleet_size(
-    cli, workdir, small_ceiling, monkeypatch
+    cli, workdir, small_roofline, monkeypatch
 ):
     def measured(agents, members, *_):
         calls.append((list(agents), members))
-        us, percent = spread_of([10.0, 30.0, 20.0]), spread_of([1.0, -2.0, 4.0])
+        us, percent = timing_stats([10.0, 30.0, 20.0]), timing_stats([1.0, -2.0, 4.0])
         return [], [Overhead("td7+r2r2", "td7", members, us, percent)]
 
     calls = []
-    monkeypatch.setattr(bench, "measure", measured)
+    monkeypatch.setattr(bench, "measure_updates", measured)
     argv = "--agents td7+r2r2 --members 1 20 --rows 64 --out b.json"
     code, out, _ = cli("bench", *argv.split())
     assert code == 0
@@ -84,23 +83,23 @@ def test_overheads_are_shown_for_every_fleet_size(
 
 
 def test_training_is_timed_when_a_task_is_given(
-    cli, workdir, small_ceiling, monkeypatch
+    cli, workdir, small_roofline, monkeypatch
 ):
-    def train(agent, course, watch):
-        calls.append((agent, course))
-        watch(0.5)
+    def train(agent, setup, on_fraction):
+        calls.append((agent, setup))
+        on_fraction(0.5)
         shares = dict.fromkeys([*PARTS, "rest"], 1 / 7)
-        return EndToEnd(agent.name, *course[:3], 900, 3.0, 300.0, 600.0, shares)
+        return EndToEnd(agent.name, *setup[:3], 900, 3.0, 300.0, 600.0, shares)
 
     calls = []
-    monkeypatch.setattr(bench, "measure", lambda *_: ([], []))
-    monkeypatch.setattr(bench, "train_timed", train)
+    monkeypatch.setattr(bench, "measure_updates", lambda *_: ([], []))
+    monkeypatch.setattr(bench, "time_training", train)
     argv = "--agents minphi --members 2 1 --width 8 --task Pendulum-v1 --steps 300"
     code, out, err = cli("bench", *argv.split(), "--utd", "2", "--out", "b.json")
     assert (code, err) == (0, "")
-    ((agent, course),) = calls
+    ((agent, setup),) = calls
     assert agent.width == 8
-    assert course == ("Pendulum-v1", 2, 2, 300)
+    assert setup == ("Pendulum-v1", 2, 2, 300)
     assert "end to end on Pendulum-v1, UTD 2" in out
     lines = [line.split() for line in out.splitlines()]
     shares = {line[0]: line[1] for line in lines if line[2:] == ["%"]}
@@ -135,7 +134,7 @@ def test_training_is_timed_when_a_task_is_given(
 def test_bad_input_is_rejected_before_anything_is_measured(
     rejected, monkeypatch, argv, sentence
 ):
-    monkeypatch.delattr(bench, "ceiling")
+    monkeypatch.delattr(bench, "measure_roofline")
     assert sentence in rejected("bench", *argv.split())
 
 
@@ -161,17 +160,17 @@ def test_width_sets_every_layer_and_bases_can_be_omitted():
     assert {getattr(config, name) for name in widths} == {64}
 
 
-def test_the_forecast_waits_for_the_first_stage_of_each_kind():
+def test_eta_waits_for_the_first_stage_of_each_kind():
     plan = [Stage("compile", ""), Stage("compile", ""), Stage("time", "")]
     ticks = iter([0.0, 60.0, 120.0])
-    forecast = Forecast(plan, now=lambda: next(ticks))
-    shown = [forecast.next(stage) for stage in plan]
-    assert shown == ["ETA -", "ETA more than 1:00", "ETA -"]
+    eta = StageEta(plan, clock=lambda: next(ticks))
+    shown = [eta.start(stage) for stage in plan]
+    assert shown == ["ETA -", "ETA > 1:00", "ETA -"]
 
 
 def test_without_a_terminal_one_line_is_printed_per_kind(capsys):
     plan = [Stage("time 1", "timing, 1 of 2"), Stage("time 1", "timing, 2 of 2")]
-    with BenchBar(Console(), plan) as bar:
+    with BenchProgress(Console(), plan) as bar:
         for stage in plan:
             bar(stage)
     assert capsys.readouterr().out == "  timing, 1 of 2\n"

@@ -11,21 +11,26 @@ from typing import Any, NamedTuple
 import jax
 from rich.console import Console
 
-from r2r2.bench.end_to_end import Course, EndToEnd, check_course, train_timed
-from r2r2.bench.roofline import Ceiling, ceiling
+from r2r2.bench.end_to_end import (
+    EndToEnd,
+    TrainingSetup,
+    check_setup,
+    time_training,
+)
+from r2r2.bench.roofline import Roofline, measure_roofline
 from r2r2.bench.updates import (
+    BenchSizes,
+    OnStage,
     Overhead,
-    Sizes,
     Stage,
-    Timing,
-    Watch,
-    check_room,
-    measure,
-    stages,
+    UpdateTiming,
+    check_memory,
+    measure_updates,
+    update_stages,
     with_bases,
 )
 from r2r2.cli.argparser import FILE, ArgumentParser
-from r2r2.cli.bench_display import BenchBar, show
+from r2r2.cli.bench_display import BenchProgress, print_results
 from r2r2.cli.main import (
     add_working_folder_to_path,
     enable_compilation_cache,
@@ -115,7 +120,7 @@ EXAMPLES = """\
   r2r2 bench --task Hopper-v5      also time a short training run
 """
 
-CEILING = Stage("ceiling", "measuring the device")
+ROOFLINE = Stage("ceiling", "measuring the peak of the device")
 TENTHS = 10  # of a training run, for the progress display
 
 
@@ -125,8 +130,8 @@ class BenchCommand(NamedTuple):
     agents: dict[str, AgentConfig]  # the named ones
     timed: dict[str, AgentConfig]  # the named ones and their bases
     members: tuple[int, ...]
-    sizes: Sizes
-    course: Course | None  # for the largest fleets
+    sizes: BenchSizes
+    setup: TrainingSetup | None  # for the largest fleets
     out: Path | None
     commit: str
 
@@ -134,8 +139,8 @@ class BenchCommand(NamedTuple):
 class Measurements(NamedTuple):
     """Everything that was measured."""
 
-    ceiling: Ceiling
-    updates: list[Timing]
+    ceiling: Roofline
+    updates: list[UpdateTiming]
     overheads: list[Overhead]
     end_to_end: list[EndToEnd]
 
@@ -163,7 +168,7 @@ def parse_bench(argv: Sequence[str]) -> BenchCommand:
         configs,
         members,
         _sizes(spec, values["repeats"], given),
-        _course(values, given, max(members)),
+        _setup(values, given, max(members)),
         Path(values["out"]) if values["out"] else None,
         values["commit"],
     )
@@ -177,9 +182,9 @@ def _task_spec(name: str) -> Spec:
     return Spec(*PAPER_TASKS[name][1:])
 
 
-def _sizes(spec: Spec, repeats: int, given: Mapping[str, Any]) -> Sizes:
+def _sizes(spec: Spec, repeats: int, given: Mapping[str, Any]) -> BenchSizes:
     on_cpu = jax.default_backend() == "cpu"
-    return Sizes(
+    return BenchSizes(
         Spec(given.get("obs", spec.obs_dim), given.get("action", spec.action_dim)),
         given.get("rows", CPU_ROWS if on_cpu else RunConfig.replay_size),
         given.get("updates", CPU_UPDATES if on_cpu else UPDATES_PER_CALL),
@@ -199,11 +204,11 @@ def _config(name: str, task: str, given: Mapping[str, Any]) -> AgentConfig:
     return dataclasses.replace(config, **changes).for_task(info)
 
 
-def _course(
+def _setup(
     values: Mapping[str, Any], given: Mapping[str, Any], members: int
-) -> Course | None:
+) -> TrainingSetup | None:
     if values["task"]:
-        return Course(values["task"], members, values["utd"], values["steps"])
+        return TrainingSetup(values["task"], members, values["utd"], values["steps"])
     for name in ("steps", "utd"):
         if name in given:
             raise UserError(f"--{name}: only used with --task, as in --task Hopper-v5")
@@ -217,9 +222,9 @@ def run(argv: list[str]) -> int:
     _check(command)
     enable_compilation_cache()
     console = Console()
-    with BenchBar(console, _stages(command)) as bar:
+    with BenchProgress(console, _stages(command)) as bar:
         found = _measure(command, bar)
-    show(console, *found, jax.default_backend() != "cpu")
+    print_results(console, *found, jax.default_backend() != "cpu")
     if command.out is not None:
         line = shlex.join([*program_name().split(), "bench", *argv])
         _write(command.out, _as_json(command, line, found))
@@ -232,10 +237,10 @@ def _check(command: BenchCommand) -> None:
     if command.out is not None:
         _check_out(command.out)
     for members in command.members:
-        check_room(command.timed, members, command.sizes)
-    if command.course is not None:
+        check_memory(command.timed, members, command.sizes)
+    if command.setup is not None:
         for agent in command.agents.values():
-            check_course(agent, command.course)
+            check_setup(agent, command.setup)
 
 
 def _check_out(out: Path) -> None:
@@ -249,35 +254,35 @@ def _check_out(out: Path) -> None:
 
 def _stages(command: BenchCommand) -> list[Stage]:
     """Return everything that will be reported to the progress display."""
-    all_stages = [CEILING]
+    all_stages = [ROOFLINE]
     for members in command.members:
-        all_stages += stages(command.timed, members, command.sizes.repeats)
-    if command.course is not None:
+        all_stages += update_stages(command.timed, members, command.sizes.repeats)
+    if command.setup is not None:
         for name in command.agents:
-            all_stages += _training_stages(name, command.course)
+            all_stages += _training_stages(name, command.setup)
     return all_stages
 
 
-def _training_stages(agent: str, course: Course) -> list[Stage]:
-    start = Stage("start training", f"starting {agent} on {course.task}")
-    what = f"training {agent} on {course.task}"
+def _training_stages(agent: str, setup: TrainingSetup) -> list[Stage]:
+    start = Stage("start training", f"starting {agent} on {setup.task}")
+    what = f"training {agent} on {setup.task}"
     return [start, *[Stage(what, f"{what}, timed")] * TENTHS]
 
 
-def _measure(command: BenchCommand, watch: Watch) -> Measurements:
-    watch(CEILING)
-    found = Measurements(ceiling(), [], [], [])
+def _measure(command: BenchCommand, on_stage: OnStage) -> Measurements:
+    on_stage(ROOFLINE)
+    found = Measurements(measure_roofline(), [], [], [])
     tflops = found.ceiling.tflops.median
     for members in command.members:
-        updates, overheads = measure(
-            command.timed, members, command.sizes, tflops, watch
+        updates, overheads = measure_updates(
+            command.timed, members, command.sizes, tflops, on_stage
         )
         found.updates.extend(updates)
         found.overheads.extend(overheads)
-    if command.course is not None:
+    if command.setup is not None:
         for name, agent in command.agents.items():
-            tenths = Tenths(_training_stages(name, command.course), watch)
-            found.end_to_end.append(train_timed(agent, command.course, tenths))
+            tenths = Tenths(_training_stages(name, command.setup), on_stage)
+            found.end_to_end.append(time_training(agent, command.setup, tenths))
             tenths(1.0)
     return found
 
@@ -289,12 +294,12 @@ class Tenths:
         >>> reported = []
         >>> tenths = Tenths([Stage("", str(n)) for n in range(11)], reported.append)
         >>> tenths(0.15)
-        >>> [stage.what for stage in reported]
+        >>> [stage.text for stage in reported]
         ['0', '1', '2']
     """
 
-    def __init__(self, stages: list[Stage], watch: Watch):
-        self._stages, self._watch = iter(stages), watch
+    def __init__(self, stages: list[Stage], on_stage: OnStage):
+        self._stages, self._on_stage = iter(stages), on_stage
         self._reported = 0
         self._report(1)
 
@@ -304,7 +309,7 @@ class Tenths:
 
     def _report(self, count: int) -> None:
         while self._reported < count:
-            self._watch(next(self._stages))
+            self._on_stage(next(self._stages))
             self._reported += 1
 
 
@@ -334,4 +339,4 @@ def _write(out: Path, results: dict[str, Any]) -> None:
     try:
         atomic_write(out, json.dumps(results, indent=1, allow_nan=False) + "\n")
     except OSError as error:
-        raise StorageError(f"'{out}' cannot be written: {reason(error)}") from error
+        raise StorageError(f"{out}: cannot write: {reason(error)}") from error
