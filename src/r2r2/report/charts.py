@@ -61,12 +61,7 @@ OTHER_COLORS = (4, 6, 9, 7, 5, 8, 10)  # used by no agent, most distinct first
 
 
 def agent_family(agent: str) -> str:
-    """Return the base agent, which names the agents that share a panel.
-
-    Example:
-        >>> agent_family("simbav2-spl+r2r2"), agent_family("mine")
-        ('simbav2', 'mine')
-    """
+    """Return the base agent, which is shared by the agents of one panel."""
     return BASES.get(agent, agent)
 
 

@@ -50,14 +50,7 @@ SeedSeries = Mapping[tuple[Method, str], Mapping[int, Series]]
 def method_line(
     study: Study, method: Method, tasks: Iterable[str], utd: bool = False
 ) -> Line:
-    """Return a line without points for a method's results on some tasks.
-
-    Args:
-        study: The study that the method belongs to.
-        method: The method, which gives the line its name and style.
-        tasks: The tasks, which decide whether the results are partial.
-        utd: Whether the name includes the UTD.
-    """
+    """Return a line without points for a method's results on some tasks."""
     cells = [study.cell(method, task) for task in tasks]
     partial = any(cell is not None and not cell.complete for cell in cells)
     return Line(
@@ -82,14 +75,7 @@ def with_statistic(
     statistic: Callable[[Sample], Floats],
     resamples: int = CURVE_RESAMPLES,
 ) -> Line:
-    """Add a statistic at every x, with intervals if every task has two runs.
-
-    Args:
-        line: The line, with x.
-        sample: The values of all runs, [points, runs] or [runs].
-        statistic: A function of `r2r2.stats.aggregates` that returns [points].
-        resamples: The number of bootstrap resamples.
-    """
+    """Add a statistic [points] of runs, with intervals if every task has two runs."""
     if len(line.x) and min(sample.counts) > 1:
         rng = np.random.default_rng(SEED)
         low, high = interval(statistic, sample, rng, samples=resamples)
@@ -158,12 +144,7 @@ def _missing_statistic_reason(result: SuiteResult) -> str:
 def nonfinite_notes(
     study: Study, curves: Iterable[tuple[Method, str, Mapping[int, Series]]]
 ) -> tuple[Note, ...]:
-    """Return a note on seeds that become non-finite.
-
-    Args:
-        study: The study that the curves belong to.
-        curves: Methods, tasks, and their series by seed.
-    """
+    """Return a note on non-finite seeds of curves: method, task, series by seed."""
     gaps = [
         Gap(study.label(method), task, f"seed {number} at step {step:,.0f}")
         for method, task, seeds in curves

@@ -105,12 +105,7 @@ MAKERS: dict[Callable[[Study], Chart | list[Chart] | None], tuple[str, str]] = {
 
 
 def write_figures(study: Study, folder: Path) -> ChartSet:
-    """Write all figures of a study as NAME.svg, .png, .pdf and .csv; return the charts.
-
-    Args:
-        study: The study to draw.
-        folder: The folder to write into; created if missing.
-    """
+    """Write all figures of a study as NAME.svg, .png, .pdf and .csv into a folder."""
     chart_set = make_charts(study)
     folder.mkdir(parents=True, exist_ok=True)
     for chart in chart_set.charts:

@@ -58,17 +58,7 @@ class Section(NamedTuple):
 def write_page(
     study: Study, tables: Sequence[Table], chart_set: ChartSet, folder: Path
 ) -> Path:
-    """Write `index.html`, which loads nothing and links to the report's files.
-
-    Args:
-        study: The study to show.
-        tables: The tables to show, whose files are in `tables/`.
-        chart_set: The figures to show, whose files are in `figures/`.
-        folder: The folder of the report.
-
-    Returns:
-        The path of the page.
-    """
+    """Write `index.html`, which links to `tables/` and `figures/`; return its path."""
     path = folder / FILE
     atomic_write(path, page_html(study, tables, chart_set))
     return path
@@ -98,12 +88,7 @@ def page_html(study: Study, tables: Sequence[Table], chart_set: ChartSet) -> str
 
 
 def escape(text: str) -> str:
-    """Return text that HTML shows literally, also within quotes.
-
-    Example:
-        >>> escape("<b>" + chr(27))
-        '&lt;b&gt;?'
-    """
+    """Return text that HTML shows literally, also within quotes."""
     return html.escape(printable(text))
 
 

@@ -89,9 +89,7 @@ def tick_text(value: float) -> str:
 def value_text(value: float, *others: float) -> str:
     """Return a number as shown on hover: five digits, or all digits of an integer.
 
-    Args:
-        value: The number.
-        others: Numbers shown with it, which get the same number of decimals.
+    Other numbers that are shown with it get the same number of decimals.
 
     Example:
         >>> value_text(12345.678), value_text(0.0123456), value_text(500_000.0)
