@@ -73,11 +73,6 @@ class DMCEnv(gymnasium.Env[Vector, Vector]):
     """A dm_control task whose episodes depend only on the seed of their reset.
 
     The observation concatenates the task's observation parts in dm_control's order.
-
-    Example:
-        >>> env = DMCEnv("cartpole", "swingup")
-        >>> env.observation_space.shape, env.action_space.shape
-        ((5,), (1,))
     """
 
     def __init__(self, domain: str, task: str, render: bool = False):

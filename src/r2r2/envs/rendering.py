@@ -80,7 +80,7 @@ def rendering_hint() -> str:
 
 
 class Camera:
-    """Renders a dm_control simulation with the back end that MUJOCO_GL names.
+    """Renders a dm_control simulation with Gymnasium's viewer.
 
     dm_control's own renderer is chosen when it is imported. On a machine without a
     display it would choose one that needs a display.
@@ -91,45 +91,25 @@ class Camera:
         if name not in BACKENDS:
             expected = f"expected one of {', '.join(BACKENDS)}"
             raise RuntimeError(f"{GL_VARIABLE}: {expected}, got {name!r}")
-        mujoco: Any = importlib.import_module("mujoco")
-        self._mujoco, self._physics = mujoco, physics
-        model, (rows, columns) = physics.model.ptr, SIZE
-        self._gl = importlib.import_module(f"mujoco.{name}").GLContext(columns, rows)
-        self._gl.make_current()
+        viewer: Any = importlib.import_module("gymnasium.envs.mujoco.mujoco_rendering")
+        self._physics, model, (rows, columns) = physics, physics.model.ptr, SIZE
         model.vis.global_.offwidth, model.vis.global_.offheight = columns, rows
-        self._viewport = mujoco.MjrRect(0, 0, columns, rows)
-        self._scene = mujoco.MjvScene(model, maxgeom=10_000)
-        self._options, self._camera = mujoco.MjvOption(), mujoco.MjvCamera()
-        if model.ncam:
-            self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
-            self._camera.fixedcamid = _tracking_camera(model.cam_mode)
-        else:
-            mujoco.mjv_defaultFreeCamera(model, self._camera)
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+        self._viewer = viewer.OffScreenViewer(
+            model, physics.data.ptr, columns, rows, max_geom=10_000
+        )
+        self._camera = _tracking_camera(model.cam_mode) if model.ncam else -1
 
     def frame(self) -> Frame:
         """Return an image of the current state, from a camera of the task."""
-        mujoco, physics = self._mujoco, self._physics
-        self._gl.make_current()
-        mujoco.mjv_updateScene(
-            physics.model.ptr,
-            physics.data.ptr,
-            self._options,
-            None,
-            self._camera,
-            mujoco.mjtCatBit.mjCAT_ALL.value,
-            self._scene,
-        )
-        mujoco.mjr_render(self._viewport, self._scene, self._context)
-        upside_down = np.empty((*SIZE, 3), dtype=np.uint8)
-        mujoco.mjr_readPixels(upside_down, None, self._viewport, self._context)
-        return upside_down[::-1]
+        self._viewer.make_context_current()
+        self._viewer.data = self._physics.data.ptr
+        frame: Frame = self._viewer.render("rgb_array", self._camera)
+        return frame
 
     def close(self) -> None:
         """Free the resources of the graphics driver."""
-        self._context.free()
-        self._gl.free()
+        self._viewer.con.free()
+        self._viewer.free()
 
 
 def _tracking_camera(modes: NDArray[np.integer]) -> int:

@@ -72,10 +72,6 @@ def find_suite(task: str) -> Suite:
 
     Raises:
         UserError: No suite has the task.
-
-    Example:
-        >>> find_suite("Hopper-v5"), find_suite("ball_in_cup-catch")
-        ('gymnasium', 'dmc')
     """
     if task in PAPER_TASKS:
         return PAPER_TASKS[task].suite

@@ -66,9 +66,7 @@ class Outcome(NamedTuple):
 class CommandRunner:
     """Runs the commands of slots, each in the process of its environment.
 
-    Args:
-        factories: by slot, from 0 on.
-        local: how many of the first slots belong to the main process.
+    The first `local` slots belong to the main process.
     """
 
     def __init__(self, factories: Mapping[int, EnvFactory], local: int):
@@ -204,15 +202,6 @@ class EnvPool:
 
     Raises:
         UserError: A task is not supported, or the tasks differ in their sizes.
-
-    Example:
-        >>> from r2r2.envs.spec import Member
-        >>> from r2r2.envs.vector.step_types import EnvFactory
-        >>> member, factory = Member("Pendulum-v1", 0), EnvFactory("Pendulum-v1", 1)
-        >>> with EnvPool([EnvSlot(member, factory, "training")], workers=0) as pool:
-        ...     first = pool.reset([0], seeds=[7])
-        ...     pool.step(StepRequest([0], np.zeros((1, 1)), [8])).obs.shape
-        (1, 3)
     """
 
     def __init__(

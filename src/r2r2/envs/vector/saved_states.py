@@ -64,30 +64,18 @@ class _CustomState:
         self._env.load_state(saved)
 
 
-class _TimeLimitState:
-    """The steps that a time limit has counted."""
+class _AttributeState:
+    """An attribute that holds all of the state, in its current precision."""
 
-    def __init__(self, wrapper: Any):
-        self._wrapper = wrapper
-
-    def save(self) -> SavedState:
-        return {"steps": np.array(self._wrapper._elapsed_steps, np.int64)}
-
-    def load(self, saved: SavedState) -> None:
-        self._wrapper._elapsed_steps = int(saved["steps"])
-
-
-class _ClassicControlState:
-    """The `state` of Pendulum and MountainCarContinuous, in its current precision."""
-
-    def __init__(self, env: Any):
-        self._env = env
+    def __init__(self, env: Any, attribute: str, key: str):
+        self._env, self._attribute, self._key = env, attribute, key
 
     def save(self) -> SavedState:
-        return {"state": np.array(self._env.state)}
+        return {self._key: np.array(getattr(self._env, self._attribute))}
 
     def load(self, saved: SavedState) -> None:
-        self._env.state = saved["state"]
+        value = saved[self._key]
+        setattr(self._env, self._attribute, value if value.ndim else value.item())
 
 
 class _DMControlState:
@@ -260,7 +248,9 @@ def _components(env: Env) -> dict[str, _Component] | None:
     layer: Any = env
     while not _has_custom_state(layer):
         if type(layer) is wrappers.TimeLimit:
-            components[f"limit{len(components)}"] = _TimeLimitState(layer)
+            components[f"limit{len(components)}"] = _AttributeState(
+                layer, "_elapsed_steps", "steps"
+            )
         elif type(layer) not in STATELESS:
             break
         layer = layer.env
@@ -282,7 +272,7 @@ def _task_state(env: Env) -> _Component | None:
         return state if state.simulation.is_supported() else None
     module = type(env).__module__
     if module in CLASSIC:
-        return _ClassicControlState(env)
+        return _AttributeState(env, "state", "state")
     if module.startswith(MUJOCO):
         task = cast(Any, env)
         simulation = Simulation(task.model, task.data)

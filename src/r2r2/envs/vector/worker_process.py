@@ -40,11 +40,8 @@ class WorkerProcess:
     caller's script is not imported in it. Builders are sent with cloudpickle, which
     supports classes that are defined in a script or a notebook.
 
-    Args:
-        config: the first message to the worker.
-        arrays: the shared arrays of the whole pool.
-        memory_file: file descriptor of their memory.
-        timeout: seconds that the worker may work on one slot.
+    `arrays` are those of the whole pool, `memory_file` is the descriptor of their
+    memory, and `timeout` are the seconds that the worker may work on one slot.
     """
 
     def __init__(
