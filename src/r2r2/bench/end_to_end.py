@@ -36,19 +36,6 @@ class Profiler:
 
     Time in a nested part counts for that part only. Only methods that were given to
     `wrap` are timed, so other objects have no overhead.
-
-    Args:
-        parts: their names.
-        clock: seconds.
-
-    Example:
-        >>> class Counter:
-        ...     def count(self):
-        ...         return 3
-        >>> counter, profiler = Counter(), Profiler(["counting"])
-        >>> profiler.wrap("counting", counter, "count")
-        >>> counter.count(), profiler.seconds["counting"] > 0
-        (3, True)
     """
 
     def __init__(
@@ -114,12 +101,8 @@ def time_training(
     """Train in a temporary folder and measure the speed.
 
     Timing starts after warm-up, the first evaluation and the first updates, when all
-    programs are compiled, and ends before a member finishes or is stopped.
-
-    Args:
-        agent: the config.
-        setup: what to train.
-        on_fraction: called with the fraction of the timed steps that is done.
+    programs are compiled, and ends before a member finishes or is stopped. The callback
+    gets the fraction of the timed steps that is done.
     """
     config = _config(agent, setup)
     members = fleet_members(config)

@@ -25,15 +25,7 @@ def kernels_per_update(text: str, stride: int, policy_period: int) -> float | No
 
     A CPU launches no kernels: the computations that XLA has fused are counted instead.
     The loop over updates is the one with the longest body. Its branches, which exist
-    with a stride of 1, are taken once per policy period.
-
-    Args:
-        text: the compiled program.
-        stride: updates per iteration of its loop.
-        policy_period: updates per policy update.
-
-    Returns:
-        The number; None if the program has no loop.
+    with a stride of 1, are taken once per policy period. None means there is no loop.
     """
     computations = _parse(text)
     body = _longest_body(text, computations)

@@ -23,24 +23,14 @@ class TimingStats(NamedTuple):
 
 
 def timing_stats(values: Sequence[float]) -> TimingStats:
-    """Return the statistics of repeated measurements.
-
-    Example:
-        >>> timing_stats([3.0, 1.0, 2.0])[:3]
-        (2.0, 1.0, 3.0)
-    """
+    """Return the statistics of repeated measurements."""
     each = tuple(map(round_significant, values))
     median = round_significant(float(np.median(values)))
     return TimingStats(median, min(each), max(each), each)
 
 
 def round_significant(value: float) -> float:
-    """Round to four significant digits; more are noise.
-
-    Example:
-        >>> round_significant(123456.0), round_significant(0.0123456)
-        (123500.0, 0.01235)
-    """
+    """Round to four significant digits; more are noise."""
     return float(f"{value:.4g}")
 
 

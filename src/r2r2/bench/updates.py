@@ -133,15 +133,7 @@ def measure_updates(
     peak_tflops: float,
     on_stage: OnStage,
 ) -> tuple[list[UpdateTiming], list[Overhead]]:
-    """Time fleets of all agents in turns, so that other load affects them equally.
-
-    Args:
-        agents: configs by name.
-        members: of each fleet.
-        sizes: of all fleets.
-        peak_tflops: the device's peak performance.
-        on_stage: called at the start of each stage.
-    """
+    """Time fleets of all agents in turns, so that other load affects them equally."""
     stages = iter(update_stages(agents, members, sizes.repeats))
     fleets: dict[str, BenchFleet] = {}
     costs: dict[str, ProgramCost] = {}
@@ -237,16 +229,8 @@ class BenchFleet(Fleet):
     """A fleet with a full replay, which trains with the programs of a real run.
 
     Updates do not change replay rows, so several fleets of equal sizes can share them:
-    agents take turns on a device that could not hold a replay for each.
-
-    Args:
-        agent: the algorithm.
-        spec: sizes of observations and actions.
-        members: of the fleet.
-        rows: of every member's replay.
-
-    Attributes:
-        scales: an identity normalization for agents that normalize; else None.
+    agents take turns on a device that could not hold a replay for each. `scales` is an
+    identity normalization for agents that normalize, else None.
     """
 
     def __init__(self, agent: Agent, spec: Spec, members: int, rows: int):

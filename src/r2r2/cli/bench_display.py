@@ -23,13 +23,6 @@ class StageEta:
 
     Compiling takes minutes and a timed repeat a moment, so counting stages would be
     misleading. While a kind of stage has not been seen, the estimate is a lower bound.
-
-    Example:
-        >>> seconds = iter([0.0, 2.0, 3.0])
-        >>> plan = [Stage("compile", ""), Stage("time", ""), Stage("time", "")]
-        >>> eta = StageEta(plan, clock=lambda: next(seconds))
-        >>> [eta.start(stage) for stage in plan]
-        ['ETA -', 'ETA -', 'ETA 0:01']
     """
 
     def __init__(

@@ -30,10 +30,7 @@ class EtaEstimator:
 
     Warm-up makes no updates and is much faster, and the first updates wait for the
     compiler, so there is no estimate before steps have followed the first updates.
-
-    Args:
-        steps: decision steps of the whole run.
-        earlier_updates: updates made before a resume.
+    `earlier_updates` were made before a resume.
     """
 
     def __init__(self, steps: int, earlier_updates: float = 0.0):
@@ -93,14 +90,7 @@ class TrainingDisplay:
 
     Nothing is shown before the first call, so a run that is rejected has no display.
     If the output is not a terminal, it prints one line per minute and per evaluation.
-
-    Args:
-        steps: decision steps of every member.
-        tasks: the task of each member.
-        console: where to print.
-        opening: text to print first.
-        clock: seconds.
-        memory: returns the bytes in use by name; None if unknown.
+    `tasks` has the task of each member; `memory` returns the bytes in use by name.
     """
 
     def __init__(

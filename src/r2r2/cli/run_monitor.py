@@ -43,12 +43,7 @@ class MemberStatus:
     collapse: str | None = None  # of its representation, at the last evaluation
 
     def messages(self, name: str) -> Iterator[str]:
-        """Yield the problems of the member.
-
-        Example:
-            >>> print(*MemberStatus(failures=2, last_failure="no power").messages("a"))
-            a: environment failed 2 times: no power
-        """
+        """Yield the problems of the member."""
         if self.stopped is not None:
             yield f"{name}: stopped at step {self.decisions:,}: {self.stopped}"
         elif self.failures:
@@ -59,19 +54,7 @@ class MemberStatus:
 
 
 class EventSummary:
-    """The state of a run according to its events.
-
-    Args:
-        members: names of the run's members.
-        steps: decision steps of every member.
-
-    Example:
-        >>> summary = EventSummary(["Hopper-v5_s0"], 1000)
-        >>> event = {"event": "losses", "member": "Hopper-v5_s0", "time": 9.0}
-        >>> summary.add(event | {"decision_step": 100, "update_step": 40})
-        >>> summary.decisions, summary.members["Hopper-v5_s0"].updates
-        (100.0, 40)
-    """
+    """The state of a run according to its events."""
 
     def __init__(self, members: Sequence[str], steps: int):
         self.members = {name: MemberStatus() for name in members}
@@ -185,15 +168,6 @@ class RunMonitor:
 
     A run is in training if the process whose pid is in its lock file is alive, or, for
     a run on another machine, if its log changed recently. The lock is not taken.
-
-    Args:
-        path: the run folder, which need not exist.
-
-    Example:
-        >>> run = RunMonitor(Path("runs/nothing"))
-        >>> run.refresh()
-        >>> run.state, run.error
-        ('not started', 'runs/nothing: does not exist yet')
     """
 
     def __init__(self, path: Path):

@@ -66,17 +66,7 @@ def run(argv: list[str]) -> int:
 
 
 class RunWatcher:
-    """The runs in some folders.
-
-    Args:
-        paths: runs, and folders that contain runs.
-
-    Example:
-        >>> watcher = RunWatcher([Path("runs/nothing")])
-        >>> watcher.refresh()
-        >>> [run.state for run in watcher.runs], watcher.finished
-        (['not started'], False)
-    """
+    """The runs in some folders."""
 
     def __init__(self, paths: Sequence[Path], rescan_seconds: float = RESCAN_SECONDS):
         self._paths, self._rescan_seconds = tuple(paths), rescan_seconds

@@ -47,22 +47,7 @@ def render_runs(runs: Sequence[RunMonitor], now: float, size: Size) -> list[Text
     """Return rows that fit into the size and show all runs.
 
     Every run has at least one row, if there are enough. Runs in training get more rows
-    first, and the rest is used for curves.
-
-    Args:
-        runs: in the order in which they are shown.
-        now: seconds since 1970.
-        size: a height of 0 is unlimited.
-
-    Example:
-        >>> from pathlib import Path
-        >>> run = RunMonitor(Path("runs/nothing"))
-        >>> run.refresh()
-        >>> for row in render_runs([run], 0.0, Size(60, 0)):
-        ...     print(row.plain)
-        1 run: 1 not started
-        not started  runs/nothing
-          runs/nothing: does not exist yet
+    first, and the rest is used for curves. A height of 0 is unlimited.
     """
     rows = [Text(fit_row(_count_states(runs), size), "dim")]
     order = sorted(range(len(runs)), key=lambda n: (_priority(runs[n]), n))
@@ -119,23 +104,13 @@ def _add_curves(
 
 
 def fit_row(text: str, size: Size) -> str:
-    """Return any text as one row without control characters, cut to the width.
-
-    Example:
-        >>> fit_row(chr(27) + "[2J", Size(20, 1)), fit_row("a" * 9, Size(5, 1))
-        ('<0x1b>[2J', 'aaaa…')
-    """
+    """Return any text as one row without control characters, cut to the width."""
     text = _printable(text, size)
     return text if cell_len(text) <= size.width else _ellipsize(text, size)
 
 
 def wrap_text(text: str, size: Size) -> list[str]:
-    """Wrap a message between words, into a limited number of rows.
-
-    Example:
-        >>> wrap_text("one two three", Size(8, 1))
-        ['one two', 'three']
-    """
+    """Wrap a message between words, into a limited number of rows."""
     rows = [""]
     for word in _printable(text, size).split(" "):
         if rows[-1] and cell_len(rows[-1]) + 1 + cell_len(word) > size.width:
@@ -330,15 +305,10 @@ def _curve_rows(run: RunMonitor, size: Size) -> list[Text]:
 
 
 def render_curve(curve: Curve, last_step: float, size: Size) -> list[Text]:
-    """Return a curve as text, with axes.
+    """Return a curve with axes as text of a given size, at least about 20 by 4.
 
     The mean over seeds is a line, and dots show the range; in ASCII they are '*' and
-    '.'.
-
-    Args:
-        curve: finite returns, at one step at least.
-        last_step: the end of the axis, which is the run's last step.
-        size: the space; at least about 20 by 4.
+    '.'. The returns must be finite; the axis ends at the run's last step.
 
     Example:
         >>> steps, returns = np.array([0.0, 30.0]), np.array([[0.0, 90.0]])
@@ -413,10 +383,7 @@ def _rasterize(
 ) -> tuple[Dots, Dots]:
     """Return the dots of the mean and of the range; the first row is the highest.
 
-    Args:
-        places: the steps as fractions of the axis.
-        returns: [seeds, steps].
-        grid: rows and columns of dots.
+    `places` are the steps as fractions of the axis, `returns` is [seeds, steps].
     """
     rows, columns = grid
     low, high = _value_range(returns)

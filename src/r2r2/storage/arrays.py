@@ -78,13 +78,9 @@ def save_weights(path: Path, tree: object) -> None:
 def load_weights(path: Path, like: Tree) -> Tree:
     """Return the tree that `save_weights` wrote.
 
-    Args:
-        path: the file; none of its content is executed.
-        like: a tree of the same names, shapes and dtypes, of arrays or the result of
-            `jax.eval_shape`. Its NumPy arrays are NumPy arrays in the result, too.
-
-    Raises:
-        UserError: The file is missing, damaged, or holds another tree.
+    `like` is a tree of the same names, shapes and dtypes, of arrays or the result of
+    `jax.eval_shape`; its NumPy arrays stay NumPy arrays. A missing or damaged file, or
+    one with another tree, is a UserError; none of its content is executed.
     """
     names, leaves = flatten_tree(like)
     with (

@@ -74,12 +74,7 @@ def write_checkpoint(folder: Path, content: CheckpointContent, keep: int) -> Che
     """Write a checkpoint and then delete those that are no longer kept.
 
     The process may be killed at any time: earlier checkpoints stay valid, and the next
-    call deletes the incomplete files.
-
-    Args:
-        folder: the folder of a run's checkpoints; created if missing.
-        content: the new checkpoint.
-        keep: the number of valid checkpoints to keep, including this one.
+    call deletes the incomplete files. `keep` valid ones are kept, including this one.
 
     Raises:
         StorageError: The write failed; no file of the new checkpoint is left.
@@ -309,12 +304,7 @@ def file_name(number: int, suffix: str) -> str:
 
 
 def checkpoint_number(name: str) -> int | None:
-    """Return the number of the checkpoint that a file belongs to, or None.
-
-    Example:
-        >>> checkpoint_number("00000012.replay.npz"), checkpoint_number("../12.npz")
-        (12, None)
-    """
+    """Return the number of the checkpoint that a file belongs to, or None."""
     match = re.fullmatch(r"([0-9]{8})\.(json|[a-z.]*npz)", name)
     return int(match[1]) if match else None
 

@@ -153,17 +153,6 @@ class LogTail:
     An incomplete line waits for the next read. A resumed run truncates its log and
     writes other lines in their place: the last bytes read are compared, and if they
     have changed the log is read from the start.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     log = Path(folder, "events.jsonl")
-        ...     tail = LogTail(log)
-        ...     _ = log.write_text("one" + chr(10) + "tw")
-        ...     first = tail.read().lines
-        ...     _ = log.write_text("one" + chr(10) + "two" + chr(10))
-        ...     first, tail.read().lines
-        ([(1, 'one')], [(2, 'two')])
     """
 
     def __init__(self, path: Path):

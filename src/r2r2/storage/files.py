@@ -196,12 +196,7 @@ def read_json_object(path: Path) -> dict[str, object] | None:
 
 
 def is_count(value: object, limit: int = MAX_INT) -> TypeGuard[int]:
-    """Return whether a JSON value is an integer in [0, limit); booleans are not.
-
-    Example:
-        >>> is_count(3), is_count(-1), is_count(True), is_count(3.0), is_count(3, 3)
-        (True, False, False, False, False)
-    """
+    """Return whether a JSON value is an integer in [0, limit); booleans are not."""
     return type(value) is int and 0 <= value < limit
 
 
