@@ -1,5 +1,5 @@
 import dataclasses
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar
 
 import jax
@@ -81,6 +81,7 @@ def test_bytes_are_those_of_the_arrays(trained):
     assert networks > 1000
 
 
+@cache
 def flops_of_an_update(width, members=1, **changes):
     """Return the flops of td7+r2r2, from shapes only."""
     agent = make_agent(tiny("td7+r2r2", width), SPEC, 1)
