@@ -9,8 +9,8 @@ import pytest
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
-from made import make_csv, make_run, rising
 from r2r2.cli.main import main
+from synthetic_runs import make_csv, make_run, rising
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

@@ -9,9 +9,9 @@ import pytest
 from forgery import mutate
 from rich.console import Console
 
-from made import flat, make_csv, make_run
 from r2r2.cli.report import ReportBar, find_sources, load_study
 from r2r2.report import figures
+from synthetic_runs import flat, make_csv, make_run
 
 SMALL = {"steps": 1000, "eval_every": 200}
 HEADER = "exp_name,env_name,seed,metric,env_step,value\n"
@@ -112,6 +112,17 @@ def test_seeds_of_runs_of_one_method_are_combined(cli, workdir):
     # 1, 2 and 5.
     assert float(row["td7+r2r2: mean"]) == pytest.approx(8 / 3)
     assert row["td7+r2r2: seeds"] == "3"
+
+
+def test_runs_of_different_precision_are_different_methods(r2r2, here):
+    for precision, level in (("mixed", 1.0), ("tf32", 2.0)):
+        make_run(precision, flat(level), precision=precision, **SMALL)
+    assert r2r2("report", "mixed", "tf32").code == 0
+    methods = {row["run"]: row["method"] for row in table(here / "report", "runs")}
+    assert methods == {
+        "mixed": "td7+r2r2, precision=mixed",
+        "tf32": "td7+r2r2, precision=tf32",
+    }
 
 
 def test_two_runs_of_the_same_settings_and_seeds_are_compared(cli, workdir):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from given import Method, run, study, whole
+from study_helpers import Method, full_run, run, study
 
 from r2r2.report.charts import Note, NoteKind
 from r2r2.report.curve_charts import aggregate_curves, profiles, task_curves
@@ -121,7 +121,7 @@ def test_results_with_unknown_utd_are_noted(make):
 
 def gym(method, seeds):
     scores = np.arange(1.0, seeds + 1).tolist()
-    return whole(method, {task: scores for task in paper.tasks("gym-mujoco")})
+    return full_run(method, {task: scores for task in paper.tasks("gym-mujoco")})
 
 
 def test_only_the_incomplete_utd_is_partial():

@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 from example_study import example_run, example_study
-from given import column
+from study_helpers import column
 
 from r2r2.report.charts import Note, NoteKind, chart_csv
 from r2r2.report.comparison_tables import paper_aggregates_table
@@ -112,8 +112,8 @@ def test_decision_steps_use_the_action_repeat_of_the_run():
 
 
 def test_a_method_without_a_task_has_no_aggregate():
-    whole = run_of("td7", 1, {"a": [[1.0]], "b": [[1.0]]})
-    study = make_study([whole, run_of("td7", 20, {"a": [[1.0]]})])
+    full = run_of("td7", 1, {"a": [[1.0]], "b": [[1.0]]})
+    study = make_study([full, run_of("td7", 20, {"a": [[1.0]]})])
     assert [p.title for p in aggregate_curves(study).panels] == [RELATIVE]
 
 

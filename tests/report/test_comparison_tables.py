@@ -1,7 +1,7 @@
 """Comparison tables: methods in pairs, results beside the paper's, and times."""
 
 import pytest
-from given import Method, Override, column, run, study, texts, whole
+from study_helpers import Method, Override, column, full_run, run, study, texts
 
 from r2r2.report.comparison_tables import (
     method_pairs,
@@ -130,7 +130,7 @@ def near(task, shift=0.0):
 
 
 def test_reproduction_is_compared_with_the_paper():
-    table = paper_table(study(whole(TD7, {"Hopper-v5": near("Hopper-v5")})))
+    table = paper_table(study(full_run(TD7, {"Hopper-v5": near("Hopper-v5")})))
     (row,) = table.rows
     ours, theirs, overlap, lacks = row[3:]
     assert theirs.numbers["mean"] == 3281.9
@@ -142,7 +142,7 @@ def test_reproduction_is_compared_with_the_paper():
 
 @pytest.mark.parametrize("shift", [-0.5, 0.5])
 def test_distant_intervals_do_not_overlap(shift):
-    table = paper_table(study(whole(TD7, {"Hopper-v5": near("Hopper-v5", shift)})))
+    table = paper_table(study(full_run(TD7, {"Hopper-v5": near("Hopper-v5", shift)})))
     assert column(table, "intervals overlap")[0].text == "no"
 
 
@@ -150,16 +150,16 @@ def test_distant_intervals_do_not_overlap(shift):
     ("given", "text"),
     [
         (run(TD7, {"Hopper-v5": near("Hopper-v5")}), "1,000 environment steps"),
-        (whole(TD7, {"Hopper-v5": near("Hopper-v5")[:4]}), "4 of 5 seeds"),
+        (full_run(TD7, {"Hopper-v5": near("Hopper-v5")[:4]}), "4 of 5 seeds"),
         (
-            whole(
+            full_run(
                 TD7._replace(overrides=(Override("warmup", "5", "25000"),)),
                 {"Hopper-v5": near("Hopper-v5")},
             ),
             "warmup=5 (default 25000)",
         ),
         (
-            whole(
+            full_run(
                 TD7._replace(file="a.csv"),
                 {"Hopper-v5": near("Hopper-v5")},
                 status="file",
@@ -181,7 +181,7 @@ def test_normalized_cells_are_compared_with_the_paper():
         utd: paper.synthetic_seeds(paper.raw_scores()["Hopper-v5", "td7", utd])
         for utd in (1, 20)
     }
-    runs = [whole(Method("td7", utd), {"Hopper-v5": x}) for utd, x in scores.items()]
+    runs = [full_run(Method("td7", utd), {"Hopper-v5": x}) for utd, x in scores.items()]
     table = paper_normalized_table(study(*runs))
     ours, theirs, overlap, lacks = table.rows[1][3:]
     score = paper.normalized_scores()["Hopper-v5", "td7", 20]
@@ -198,20 +198,20 @@ def test_normalized_cells_are_compared_with_the_paper():
 
 def test_cell_with_incomplete_base_is_not_a_reproduction():
     hopper = near("Hopper-v5")
-    base = whole(Method("td7", 1), {"Hopper-v5": hopper[:3]})
-    table = paper_normalized_table(study(base, whole(TD7, {"Hopper-v5": hopper})))
+    base = full_run(Method("td7", 1), {"Hopper-v5": hopper[:3]})
+    table = paper_normalized_table(study(base, full_run(TD7, {"Hopper-v5": hopper})))
     assert table.rows[1][5].text == "not a reproduction"
     assert "its base: 3 of 5 seeds" in table.rows[1][6].text
 
 
 def test_task_that_is_not_in_the_paper_is_not_compared():
-    assert not paper_table(study(whole(TD7, {"Pendulum-v1": [1.0]}))).rows
-    assert not paper_aggregates_table(study(whole(TD7, {"Pendulum-v1": [1.0]}))).rows
+    assert not paper_table(study(full_run(TD7, {"Pendulum-v1": [1.0]}))).rows
+    assert not paper_aggregates_table(study(full_run(TD7, {"Pendulum-v1": [1.0]}))).rows
 
 
 def gym(utd, shift=0.0):
     tasks = paper.tasks("gym-mujoco")
-    return whole(Method("td7", utd), {task: near(task, shift) for task in tasks})
+    return full_run(Method("td7", utd), {task: near(task, shift) for task in tasks})
 
 
 def test_aggregates_beside_the_paper_are_pooled():
@@ -234,7 +234,7 @@ def test_aggregates_beside_the_paper_are_pooled():
 def test_synthetic_seeds_reproduce_the_papers_aggregates():
     scores = paper.raw_scores()
     runs = [
-        whole(
+        full_run(
             Method(agent, utd),
             {
                 task: paper.synthetic_seeds(scores[paper.CellKey(task, agent, utd)])
@@ -253,7 +253,7 @@ def test_synthetic_seeds_reproduce_the_papers_aggregates():
 
 def test_aggregate_of_fewer_seeds_is_not_a_reproduction():
     few = {task: near(task)[:3] for task in paper.tasks("gym-mujoco")}
-    table = paper_aggregates_table(study(gym(1), whole(TD7, few)))
+    table = paper_aggregates_table(study(gym(1), full_run(TD7, few)))
     assert column(table, "intervals overlap")[-1].text == "not a reproduction"
     assert "3 of 5 seeds" in column(table, "lacks")[-1].text
 

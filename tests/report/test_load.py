@@ -5,7 +5,6 @@ import math
 
 import pytest
 
-from made import make_csv
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
 from r2r2.report.completeness import shortfall_text
@@ -25,6 +24,7 @@ from r2r2.report.study import MemberData
 from r2r2.stats.scores import Method
 from r2r2.storage.evaluations import HEADER, Row
 from r2r2.storage.events import EventLog, StepCounts
+from synthetic_runs import make_csv
 
 
 def log(path, *events):

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from given import Method, Override, column, run, study, texts, whole
+from study_helpers import Method, Override, column, full_run, run, study, texts
 
 from r2r2.report.comparison_tables import all_tables
 from r2r2.report.score_tables import (
@@ -88,7 +88,7 @@ def test_tables_are_deterministic():
 
 def test_complete_suite_of_the_paper_has_no_footnotes():
     scores = dict.fromkeys(paper.tasks("gym-mujoco"), FIVE)
-    table = main_table(study(whole(TD7, scores)))
+    table = main_table(study(full_run(TD7, scores)))
     assert table.header == ("method", "UTD", "Gymnasium MuJoCo")
     assert table.footnotes == ()
     assert column(table, "Gymnasium MuJoCo")[0].text.startswith("1.00 [0.9")
@@ -96,7 +96,7 @@ def test_complete_suite_of_the_paper_has_no_footnotes():
 
 def test_missing_seeds_are_noted():
     uneven = {"Ant-v5": FIVE, "Hopper-v5": FIVE[:3], "Walker2d-v5": [1.0]}
-    raw = by_name(score_tables(study(whole(TD7, uneven))))["raw_utd1"]
+    raw = by_name(score_tables(study(full_run(TD7, uneven))))["raw_utd1"]
     notes = {row[0].text: row[1].note for row in raw.rows}
     assert notes == {
         "Ant-v5": "",
@@ -107,7 +107,7 @@ def test_missing_seeds_are_noted():
 
 
 def test_seed_without_evaluation_is_noted():
-    one = whole(TD7, {"Ant-v5": FIVE})
+    one = full_run(TD7, {"Ant-v5": FIVE})
     members = tuple(("Ant-v5", seed) for seed in range(6))
     one = one._replace(results=one.results._replace(members=members))
     raw = by_name(score_tables(study(one)))["raw_utd1"]
@@ -116,7 +116,9 @@ def test_seed_without_evaluation_is_noted():
 
 
 def test_non_finite_score_is_shown_without_interval():
-    raw, relative = score_tables(study(whole(TD7, {"Ant-v5": [*FIVE[:4], math.nan]})))
+    raw, relative = score_tables(
+        study(full_run(TD7, {"Ant-v5": [*FIVE[:4], math.nan]}))
+    )
     assert raw.rows[0][1].text.startswith("nan")
     assert "seed 4 has a score of nan" in raw.rows[0][1].note
     assert relative.rows[0][1].text == "-"
@@ -297,11 +299,11 @@ def test_runs_table():
 def test_shortfalls_table_lists_incomplete_cells():
     five = [1.0, 2.0, 3.0, 4.0, 5.0]
     table = shortfalls_table(
-        study(whole(TD7_20, {"Ant-v5": five, "Hopper-v5": five[:2]}))
+        study(full_run(TD7_20, {"Ant-v5": five, "Hopper-v5": five[:2]}))
     )
     (row,) = table.rows
     assert [e.text for e in row] == ["td7", "20", "Hopper-v5", "2", "2 of 5 seeds"]
-    assert not shortfalls_table(study(whole(TD7_20, {"Ant-v5": five}))).rows
+    assert not shortfalls_table(study(full_run(TD7_20, {"Ant-v5": five}))).rows
 
 
 def test_diagnostics_are_means_of_each_seeds_last():

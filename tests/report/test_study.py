@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from given import Method, Override, run, study
+from study_helpers import Method, Override, run, study
 
 from r2r2.config.errors import UserError
 from r2r2.report.comparison_tables import method_pairs

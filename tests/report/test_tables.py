@@ -1,4 +1,4 @@
-"""Tables as CSV, Markdown and LaTeX: numbers stay exact, and names stay text."""
+"""Tables as CSV, Markdown and LaTeX: exact numbers and escaped names."""
 
 import csv
 import io
@@ -43,7 +43,7 @@ def read(table):
     return list(csv.reader(io.StringIO(to_csv(table))))
 
 
-def test_csv_has_a_column_for_every_number_unrounded_and_one_for_notes():
+def test_csv_has_a_column_for_every_number_and_for_notes():
     score = {"mean": 1 / 3, "low": 0.1, "seeds": 5}
     rows = [
         ["dog-run", Entry("0.33", "", score)],
@@ -56,18 +56,18 @@ def test_csv_has_a_column_for_every_number_unrounded_and_one_for_notes():
     ]
 
 
-def test_csv_says_nan_where_a_number_is_not_there():
+def test_csv_writes_nan():
     rows = [[Entry("5.0", "", {"mean": 5.0, "low": math.nan})]]
     assert read(make_table("a", "A", ["x"], rows))[1] == ["5.0", "nan"]
 
 
-def test_csv_brings_every_name_back_as_it_was():
-    found = read(hostile())
-    assert [row[0] for row in found[1:]] == list(HOSTILE)
-    assert [row[2] for row in found[1:]] == list(HOSTILE)
+def test_csv_round_trip_of_names():
+    rows = read(hostile())
+    assert [row[0] for row in rows[1:]] == list(HOSTILE)
+    assert [row[2] for row in rows[1:]] == list(HOSTILE)
 
 
-def test_a_note_has_one_mark_however_often_it_is_there():
+def test_equal_notes_share_a_mark():
     rows = [[Entry("1", "few"), Entry("2", "odd")], [Entry("3", "few"), Entry("4")]]
     table = make_table("a", "A", ["x", "y"], rows, ["in general"])
     assert table.footnotes == ("few", "odd")
@@ -79,7 +79,7 @@ def test_a_note_has_one_mark_however_often_it_is_there():
     assert r"3\textsuperscript{1} & 4 \\" in to_latex(table).splitlines()
 
 
-def test_markdown_keeps_every_row_in_its_columns_and_no_markup():
+def test_markdown_escapes_names():
     text = to_markdown(hostile())
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len(rows) == len(HOSTILE) + 2
@@ -91,7 +91,7 @@ def test_markdown_keeps_every_row_in_its_columns_and_no_markup():
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_character_of_a_name_means_anything_to_latex(name):
+def test_latex_escapes_names(name):
     text = latex_text(name)
     assert text.isascii()
     assert "\n" not in text
@@ -99,7 +99,7 @@ def test_no_character_of_a_name_means_anything_to_latex(name):
     assert not re.search(r"[\\{}$&#^_~%<>|*\[]", re.sub(known, "", text))
 
 
-def test_latex_has_as_many_columns_in_every_row():
+def test_latex_rows_have_equal_columns():
     lines = to_latex(hostile()).splitlines()
     start, end = lines.index(r"\toprule"), lines.index(r"\bottomrule")
     rows = [line for line in lines[start + 1 : end] if line != r"\midrule"]
@@ -109,7 +109,7 @@ def test_latex_has_as_many_columns_in_every_row():
         assert len(re.findall(r"(?<!\\)&", row)) == 1
 
 
-def test_a_wide_table_is_made_to_fit_and_a_narrow_one_is_left():
+def test_wide_latex_table_is_scaled():
     header = [f"column {n}" for n in range(12)]
     wide = to_latex(make_table("a", "A", header, [header]))
     assert wide.count(r"\resizebox") == 1
@@ -117,7 +117,7 @@ def test_a_wide_table_is_made_to_fit_and_a_narrow_one_is_left():
     assert r"\resizebox" not in to_latex(make_table("a", "A", ["x"], [["y"]]))
 
 
-@pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no LaTeX here")
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs LaTeX")
 def test_latex_compiles(tmp_path):
     wide = make_table("wide", "W", HOSTILE, [HOSTILE, HOSTILE])
     write_tables([hostile(), wide], tmp_path)
@@ -126,11 +126,11 @@ def test_latex_compiles(tmp_path):
         r"\input{hostile.tex}\input{wide.tex}\end{document}"
     )
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True)
-    assert said.returncode == 0, said.stdout[-2000:]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True)
+    assert result.returncode == 0, result.stdout[-2000:]
 
 
-def test_a_table_is_three_files(tmp_path):
+def test_write_tables(tmp_path):
     paths = write_tables([hostile()], tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "hostile.csv",

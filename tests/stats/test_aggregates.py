@@ -59,8 +59,8 @@ def test_iqm_gives_scores_of_tasks_with_fewer_runs_more_weight():
     # Weights in 24ths: a 2 each, b 4 each, c 8. In order: 0.5 (8), 1, 2, 3, 4 (2 each),
     # 10, 20 (4 each). A quarter is 6: 0.5 weighs more, and stays; 20 goes (4), as 10
     # would make it 8.
-    kept = 8 * 0.5 + 2 * (1 + 2 + 3 + 4) + 4 * 10
-    assert iqm(UNEVEN) == pytest.approx(kept / 20)
+    middle = 8 * 0.5 + 2 * (1 + 2 + 3 + 4) + 4 * 10
+    assert iqm(UNEVEN) == pytest.approx(middle / 20)
 
 
 def test_iqm_of_ties_does_not_depend_on_the_order_of_tasks():
@@ -77,15 +77,15 @@ def test_optimality_gap_clips_scores_at_the_target():
 
 
 def test_profile_is_the_share_above_each_threshold():
-    found = performance_profile(EVEN, [4.0, -1.0, 200.0, 3.5])
+    result = performance_profile(EVEN, [4.0, -1.0, 200.0, 3.5])
     # Above 4 are 5, 10, 100; 4 itself is not.
-    np.testing.assert_allclose(found, [3 / 8, 1.0, 0.0, 4 / 8], atol=1e-15)
+    np.testing.assert_allclose(result, [3 / 8, 1.0, 0.0, 4 / 8], atol=1e-15)
 
 
 def test_profile_weights_tasks_equally():
     # Above 3: of a one in four, of b all, of c none.
-    found = performance_profile(UNEVEN, [3.0])
-    np.testing.assert_allclose(found, [(1 / 4 + 1 + 0) / 3])
+    result = performance_profile(UNEVEN, [3.0])
+    np.testing.assert_allclose(result, [(1 / 4 + 1 + 0) / 3])
 
 
 def test_probability_of_improvement_is_within_tasks():
@@ -110,13 +110,13 @@ def test_different_tasks_are_rejected():
 @given(table=TABLES, shift=NUMBERS, scale=st.floats(0.01, 100))
 def test_location_statistics_are_equivariant(name, table, shift, scale):
     statistic = LOCATIONS[name]
-    # In whole steps, so that ties stay ties.
+    # In integer steps, so that ties stay ties.
     moved = {t: np.array(x) * 2.0 ** round(np.log2(scale)) for t, x in table.items()}
     expected = statistic(table) * 2.0 ** round(np.log2(scale))
     assert statistic(moved) == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    whole = {t: np.round(x) for t, x in table.items()}
-    moved = {t: x + round(shift) for t, x in whole.items()}
-    expected = statistic(whole) + round(shift)
+    full = {t: np.round(x) for t, x in table.items()}
+    moved = {t: x + round(shift) for t, x in full.items()}
+    expected = statistic(full) + round(shift)
     assert statistic(moved) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
@@ -145,9 +145,9 @@ def test_location_statistics_lie_within_the_scores(table):
 @settings(max_examples=40, deadline=None)
 @given(table=TABLES, levels=st.lists(NUMBERS, min_size=1, max_size=8))
 def test_profile_equals_mean_of_comparisons(table, levels):
-    found = performance_profile(table, levels)
+    result = performance_profile(table, levels)
     above = [{t: np.array(x) > y for t, x in table.items()} for y in levels]
-    np.testing.assert_allclose(found, [mean_score(x) for x in above], atol=1e-12)
+    np.testing.assert_allclose(result, [mean_score(x) for x in above], atol=1e-12)
 
 
 def test_statistics_accept_leading_axes():
@@ -162,10 +162,10 @@ def test_statistics_accept_leading_axes():
     for statistic in (*LOCATIONS.values(), optimality_gap, profile):
         expected = [statistic(part) for part in parts]
         np.testing.assert_allclose(statistic(many), expected, rtol=1e-12)
-    found = probability_of_improvement(many, many._replace(values=values[::-1]))
+    result = probability_of_improvement(many, many._replace(values=values[::-1]))
     pairs = zip(parts, reversed(parts), strict=True)
     expected = [probability_of_improvement(*pair) for pair in pairs]
-    np.testing.assert_allclose(found, expected)
+    np.testing.assert_allclose(result, expected)
 
 
 def test_thresholds_must_be_a_row():

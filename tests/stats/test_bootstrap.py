@@ -51,10 +51,13 @@ def test_stratified_resamples_have_the_right_probabilities():
         itertools.product(UNEVEN["b"], repeat=2),
     )
     every = [(np.mean(a) + np.mean(b)) / 2 for a, b in pairs]
-    expected, found = value_shares(every), value_shares(resampled(UNEVEN, "stratified"))
-    assert found.keys() == expected.keys()
+    expected, result = (
+        value_shares(every),
+        value_shares(resampled(UNEVEN, "stratified")),
+    )
+    assert result.keys() == expected.keys()
     for value, share in expected.items():
-        assert found[value] == pytest.approx(share, abs=0.01)
+        assert result[value] == pytest.approx(share, abs=0.01)
 
 
 def test_pooled_resamples_draw_a_task_and_then_a_run():
@@ -66,16 +69,16 @@ def test_pooled_resamples_draw_a_task_and_then_a_run():
         value = round(float(np.mean(draw)), 9)
         chance = np.prod([chances[x] for x in draw])
         expected[value] = expected.get(value, 0) + chance
-    found = value_shares(resampled(scores, "pooled"))
-    assert found.keys() == expected.keys()
+    result = value_shares(resampled(scores, "pooled"))
+    assert result.keys() == expected.keys()
     for value, share in expected.items():
-        assert found[value] == pytest.approx(share, abs=0.01)
+        assert result[value] == pytest.approx(share, abs=0.01)
 
 
 def test_interval_ends_are_quantiles_at_the_level():
     draws = resampled(SCORES, "stratified", iqm, samples=999)
-    found = interval(iqm, SCORES, rng(), samples=999, level=0.8)
-    np.testing.assert_array_equal(found, np.quantile(draws, [0.1, 0.9]))
+    result = interval(iqm, SCORES, rng(), samples=999, level=0.8)
+    np.testing.assert_array_equal(result, np.quantile(draws, [0.1, 0.9]))
 
 
 def test_interval_widths_agree_with_theory():
@@ -90,15 +93,15 @@ def test_interval_widths_agree_with_theory():
 
 @pytest.mark.parametrize("resampling", ["stratified", "pooled"])
 def test_same_generator_gives_same_interval(monkeypatch, resampling):
-    def found(seed):
+    def result(seed):
         return interval(iqm, SCORES, rng(seed), resampling, samples=3000)
 
-    first = found(3)
-    np.testing.assert_array_equal(found(3), first)
-    assert not np.array_equal(found(4), first)
+    first = result(3)
+    np.testing.assert_array_equal(result(3), first)
+    assert not np.array_equal(result(4), first)
     # Other chunks draw other numbers, with about the same result.
     monkeypatch.setattr(bootstrap, "CHUNK_SCORES", 55 * 70)
-    np.testing.assert_allclose(found(3), first, atol=0.1 * (first.high - first.low))
+    np.testing.assert_allclose(result(3), first, atol=0.1 * (first.high - first.low))
 
 
 def test_resamples_are_drawn_in_chunks(monkeypatch):
@@ -186,10 +189,10 @@ def test_invalid_arguments_are_rejected(arguments, message):
 @pytest.mark.parametrize("resampling", ["stratified", "pooled"])
 def test_intervals_of_leading_axes_equal_separate_ones(resampling):
     values = np.random.default_rng(1).normal(size=(3, 7))  # [steps, runs]
-    whole = Sample(("a", "b"), (4, 3), values)
-    found = interval(iqm, whole, rng(), resampling, 200)
-    assert found.low.shape == found.high.shape == (3,)
+    full = Sample(("a", "b"), (4, 3), values)
+    result = interval(iqm, full, rng(), resampling, 200)
+    assert result.low.shape == result.high.shape == (3,)
     for step in range(3):
         alone = Sample(("a", "b"), (4, 3), values[step])
         one = interval(iqm, alone, rng(), resampling, 200)
-        assert (one.low, one.high) == (found.low[step], found.high[step])
+        assert (one.low, one.high) == (result.low[step], result.high[step])

@@ -93,9 +93,9 @@ def test_shortfalls_of_the_base_are_inherited():
 def test_base_has_the_same_settings():
     small = (Override("steps", "15000", "500000"),)
     pairs = [(BASE, 100.0), (OURS, 200.0)]
-    whole = [runs(method, [x]) for method, x in pairs]
+    full = [runs(method, [x]) for method, x in pairs]
     reduced = [runs(m._replace(overrides=small), [x / 4]) for m, x in pairs]
-    *_, last = normalize(*whole, *reduced)
+    *_, last = normalize(*full, *reduced)
     np.testing.assert_allclose(last.scores, [2.0])
 
 

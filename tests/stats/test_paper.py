@@ -32,12 +32,12 @@ def suite_seeds(one):
 @functools.cache
 def width_ratios(resampling):
     """Return the ratios of published interval widths to ours of synthetic seeds."""
-    found = []
+    result = []
     for one in MEANS:
         rng = np.random.default_rng(0)
         low, high = interval(mean_score, suite_seeds(one), rng, resampling, 1000)
-        found.append((one.high - one.low) / (high - low))
-    return np.array(found)
+        result.append((one.high - one.low) / (high - low))
+    return np.array(result)
 
 
 def test_every_agent_has_every_task_at_every_utd():
@@ -120,7 +120,7 @@ def test_published_iqms_are_near_those_of_synthetic_seeds():
 
 
 def test_synthetic_seeds_have_the_given_mean_and_deviation():
-    found = paper.synthetic_seeds(MeanStd(3.0, 0.5))
-    assert len(found) == 5
-    assert found.mean() == pytest.approx(3.0)
-    assert found.std(ddof=1) == pytest.approx(0.5)
+    result = paper.synthetic_seeds(MeanStd(3.0, 0.5))
+    assert len(result) == 5
+    assert result.mean() == pytest.approx(3.0)
+    assert result.std(ddof=1) == pytest.approx(0.5)

@@ -335,8 +335,8 @@ def _aggregate_row(
 def _published_aggregates(result: SuiteResult) -> Sequence[paper.Aggregate]:
     """Return the paper's aggregates of the same suite, agent and UTD."""
     agent, utd = result.method.agent, result.method.utd or 0
-    found = [paper.aggregate(result.suite, x, agent, utd) for x in ("mean", "iqm")]
-    return [aggregate for aggregate in found if aggregate is not None]
+    aggregates = [paper.aggregate(result.suite, x, agent, utd) for x in ("mean", "iqm")]
+    return [aggregate for aggregate in aggregates if aggregate is not None]
 
 
 def _timing_row(study: Study, run: RunData, timing: RunTiming) -> TableRow:

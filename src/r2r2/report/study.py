@@ -316,8 +316,8 @@ def _find_bases(methods: Sequence[Method]) -> Callable[[Method], Method]:
 
     def base_of(method: Method) -> Method:
         base = default_base(method._replace(run=""))
-        kept = [o for o in base.overrides if not o.field.startswith(ABLATED)]
-        unablated = base._replace(overrides=tuple(kept))
+        unchanged = [o for o in base.overrides if not o.field.startswith(ABLATED)]
+        unablated = base._replace(overrides=tuple(unchanged))
         return first.get(base) or first.get(unablated, unablated)
 
     return base_of

@@ -20,7 +20,7 @@ def study(*runs):
     return make_study(runs)
 
 
-def whole(method, scores, **fields):
+def full_run(method, scores, **fields):
     """Return a run with the paper's points and steps on Gymnasium tasks."""
     return run(method, scores, points=50, step=10_000, **fields)
 
@@ -35,4 +35,4 @@ def texts(table):
     return [[entry.text for entry in row] for row in table.rows]
 
 
-__all__ = ["Method", "Override", "column", "run", "study", "texts", "whole"]
+__all__ = ["Method", "Override", "column", "full_run", "run", "study", "texts"]

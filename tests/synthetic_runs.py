@@ -1,4 +1,4 @@
-"""Run folders without training: quick to make, and every number in them is chosen."""
+"""Write run folders without training, with chosen numbers."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ from r2r2.training.run_config import finalize_config, fleet_members, task_defaul
 
 
 def flat(level):
-    """Returns that are the same at every point, and differ by the seed."""
+    """Return constant returns that differ by the seed."""
     return lambda task, seed, part: level + seed
 
 
 def rising(level):
-    """Returns that come near a level, each seed a little above the one before."""
+    """Return returns that approach a level, each seed slightly above the last."""
     return lambda task, seed, part: level * (1 - np.exp(-4 * part)) * (1 + seed / 50)
 
 
@@ -26,16 +26,15 @@ CURVE = rising(100.0)
 
 
 def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **fields):
-    """Writes the folder of a run as if it had been trained.
+    """Write a run folder as training would, and return its path.
 
     Args:
         path: the folder.
-        returns: of a task, a seed and the part of the run that is over, in (0, 1]; a
-            None is a point that is missing.
-        finished: whether its manifest says so.
-        points: of the curve.
-        stopped: a seed, which then ends halfway.
-        fields: of the config; `lambda_rr=0`, say.
+        returns: function of task, seed and progress in (0, 1]; None omits a point.
+        finished: whether the manifest says so.
+        points: number of evaluation points.
+        stopped: seed that ends halfway; None for none.
+        fields: of the config, for example `lambda_rr=0`.
     """
     layers = {"agent": "td7+r2r2", "env": "Hopper-v5", "seeds": 2, **fields}
     config = finalize_config(resolve({"eval_every": 500_000 // points}, layers))
@@ -67,7 +66,7 @@ def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **field
 
 
 def _write(log, config, member, steps, part):
-    """A member's events at one point."""
+    """Write a member's events at one point."""
     log.write("losses", steps, member.name, {"critic": 1.0})
     if part and hasattr(config.agent, "representation"):
         _diagnose(log, member, steps, part)
@@ -81,7 +80,7 @@ def _steps(config, part):
 
 
 def make_csv(path, runs, metric="return"):
-    """Writes a file in the long format: by name, task and seed a list of returns."""
+    """Write a long CSV file of returns by experiment, task and seed."""
     rows = [
         Row(name, task, seed, metric, 1000 * number, value)
         for (name, task, seed), values in runs.items()
@@ -92,7 +91,7 @@ def make_csv(path, runs, metric="return"):
 
 
 def _clock():
-    """A clock that goes on by a second each time it is looked at."""
+    """Return a clock that advances by a second per call."""
     ticks = iter(range(10**9))
     return lambda: float(next(ticks))
 
