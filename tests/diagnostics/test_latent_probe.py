@@ -57,15 +57,17 @@ def one(tree, member: int):
     return jax.tree.map(lambda leaf: np.asarray(leaf)[member], tree)
 
 
-def examiner(name: str, weights: Representation, count: int = 64) -> LatentProbe:
+def make_probe(name: str, weights: Representation, count: int = 64) -> LatentProbe:
     return LatentProbe(fleet(name)[0], weights, [4, 7], count)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_a_member_is_diagnosed_on_its_own_rows_by_its_own_encoder(name):
+def test_member_is_diagnosed_on_its_own_rows(name):
     agent, states, data = fleet(name)
     weights = Representation(zero_centred=True, variance_threshold=0.4)
-    found, numbers = examiner(name, weights).diagnose(1, data, states, opened=RING - 1)
+    found, numbers = make_probe(name, weights).diagnose(
+        1, data, states, opened=RING - 1
+    )
     obs = data.rows.obs[1, existing_rows(fixed_rows(7, 64), RING)]
     if data.scales is not None:
         mean, deviation = (jnp.broadcast_to(x[1], obs.shape) for x in data.scales[:2])
@@ -82,15 +84,15 @@ def test_a_member_is_diagnosed_on_its_own_rows_by_its_own_encoder(name):
     assert numbers["effective_rank"] == found.effective_rank
 
 
-def test_one_program_serves_every_member_and_every_length_of_replay():
+def test_one_program_serves_all_members_and_replay_lengths():
     _, states, data = fleet("td7")
-    looking = examiner("td7", Representation())
+    probe = make_probe("td7", Representation())
     for member, opened in ((0, 3), (1, 3), (0, 50), (1, RING + 7)):
-        looking.diagnose(member, data, states, opened)
-    assert looking._latents._cache_size() == 1
+        probe.diagnose(member, data, states, opened)
+    assert probe._latents._cache_size() == 1
 
 
-def test_the_batch_stays_the_same_once_its_rows_exist():
+def test_rows_stay_the_same_once_they_exist():
     rows = fixed_rows(seed=4, count=500)
     assert len(set(rows.tolist())) == 500
     assert 0 <= rows.min() < rows.max() < SPAN
@@ -100,7 +102,7 @@ def test_the_batch_stays_the_same_once_its_rows_exist():
         np.testing.assert_array_equal(existing_rows(rows, there), rows)
 
 
-def test_before_that_the_batch_is_spread_over_the_rows_that_exist():
+def test_earlier_rows_replace_missing_ones():
     rows = fixed_rows(seed=4, count=500)
     early = existing_rows(rows, count=100)
     assert early.max() == 99
@@ -109,19 +111,19 @@ def test_before_that_the_batch_is_spread_over_the_rows_that_exist():
     np.testing.assert_array_equal(existing_rows(rows, count=20_001)[there], rows[there])
 
 
-def test_a_replay_that_has_come_round_is_looked_at_where_it_is():
-    """Rows are numbered from the run's first; beyond the ring's end there are none."""
+def test_full_replay_uses_all_its_rows():
+    """Rows are numbered from the first of the run."""
     _, states, data = fleet("td7")
-    looking, asked = examiner("td7", Representation(), count=500), []
-    looking._latents = lambda *given: asked.append(given[-1]) or (np.eye(2), {})
+    probe, asked = make_probe("td7", Representation(), count=500), []
+    probe._latents = lambda *given: asked.append(given[-1]) or (np.eye(2), {})
     for opened in (RING - 1, RING, 10 * RING):
-        looking.diagnose(0, data, states, opened)
+        probe.diagnose(0, data, states, opened)
     for rows in asked:
         assert set(np.asarray(rows).tolist()) == set(range(RING))
         np.testing.assert_array_equal(rows, asked[0])
 
 
-def test_an_agent_without_an_encoder_is_not_looked_into():
+def test_agent_without_encoder_is_refused():
     agent = make_agent(small("simbav2"), SPEC, 1)
     assert agent.encode is None
     with pytest.raises(ValueError, match="no encoder"):
@@ -129,7 +131,7 @@ def test_an_agent_without_an_encoder_is_not_looked_into():
 
 
 def changed(state, path: str):
-    """The state with other numbers in one of its networks."""
+    """Return the state with one network changed."""
     first, _, rest = path.partition("/")
     part = getattr(state, first)
     new = changed(part, rest) if rest else jax.tree.map(lambda x: x * 1.5 + 0.1, part)
@@ -154,7 +156,7 @@ def networks(state, prefix: str = ""):
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_latents_are_of_the_encoder_that_is_trained(name):
+def test_latents_depend_on_the_trained_encoder_alone(name):
     agent, states, data = fleet(name)
     state, obs = one(states, 0), data.rows.obs[0, :6]
     latents = jax.jit(agent.encode)
@@ -169,7 +171,7 @@ def test_latents_are_of_the_encoder_that_is_trained(name):
 
 
 @pytest.mark.parametrize("name", VALUES_OF)
-def test_values_are_of_the_critics_and_of_the_latents_they_are_trained_on(name):
+def test_values_depend_on_critics_and_their_inputs_alone(name):
     agent, states, data = fleet(name)
     state, obs = one(states, 0), data.rows.obs[0, :6]
     action = jnp.full((6, 2), 0.3)
@@ -185,7 +187,7 @@ def test_values_are_of_the_critics_and_of_the_latents_they_are_trained_on(name):
 
 
 @pytest.mark.parametrize("name", VALUES_OF)
-def test_the_lesser_critic_counts(name):
+def test_value_is_the_smaller_critic(name):
     agent, states, data = fleet(name)
     state, obs = one(states, 0), data.rows.obs[0, :40]
     action = jnp.full((40, 2), 0.3)
@@ -204,10 +206,10 @@ def test_the_lesser_critic_counts(name):
     )
 
 
-def test_expectations_are_of_the_evaluated_policy():
+def test_expected_values_use_the_evaluated_policy():
     agent, states, data = fleet("td7")
     obs = data.rows.obs[1, :6]
-    found = examiner("td7", Representation()).values(1, states, obs)
+    found = make_probe("td7", Representation()).values(1, states, obs)
     state, value = one(states, 1), jax.jit(agent.value)
 
     def of(policy):

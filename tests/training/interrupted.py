@@ -1,4 +1,4 @@
-"""Runs that are left and gone on with, and what it takes for two to be the same."""
+"""Runs that are interrupted and resumed, and checks that two runs are the same."""
 
 import json
 import shutil
@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from r2r2 import api as start
-from r2r2 import resolve, train
+from r2r2 import api, resolve, train
 from r2r2.api import Result, RunOptions
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
 from r2r2.training.checkpointing import CheckpointWriter
 
-# Two evaluations to a point, losses between them, and a replay that comes to its end:
-# all of them are then left half done.
+# Two evaluations per point, losses between them, and a replay buffer that fills up:
+# all of them are incomplete when a checkpoint is taken.
 TINY = {
     "env": "walks:Walk",
     "steps": 60,
@@ -33,12 +32,12 @@ NEVER = RunOptions(workers=0, checkpoint_every="never")
 OFTEN = RunOptions(workers=0, checkpoints=10**6)
 
 
-class Left(KeyboardInterrupt):
-    """What ends a run, as a signal does."""
+class Interrupt(KeyboardInterrupt):
+    """Ends a run as a signal does."""
 
 
 def tiny(agent="td7+r2r2", **changes):
-    """The config of a small run."""
+    """Return the config of a small run."""
     own = resolve({"agent": agent, "env": "any"}).agent
     small = {f"agent.{name}": 8 for name in SIZES if hasattr(own, name)}
     small |= {"agent.batch_size": 4, "agent.discount": 0.9}
@@ -47,46 +46,46 @@ def tiny(agent="td7+r2r2", **changes):
     return resolve({"agent": agent}, TINY, small, changes)
 
 
-def saved_at(turns: Callable[[int], bool]) -> type[CheckpointWriter]:
-    """A saver that takes a checkpoint after these turns of the loop, not by the clock.
+def saving_at(iterations: Callable[[int], bool]) -> type[CheckpointWriter]:
+    """Return a writer that saves after these iterations of the loop.
 
-    It has none under way when the next is due, so that it takes all of them.
+    It waits for each write, so that none is skipped.
     """
 
-    class AtTurns(CheckpointWriter):
-        turn = 0
+    class AtIterations(CheckpointWriter):
+        iteration = 0
 
         def due(self, step):
-            self.turn += 1
-            return turns(self.turn)
+            self.iteration += 1
+            return iterations(self.iteration)
 
         def write(self, content, fleet):
             super().write(content, fleet)
             self.wait()
 
-    return AtTurns
+    return AtIterations
 
 
-def train_saving(config, path, turns, options=OFTEN):
-    """A whole run with checkpoints after these turns, all of them kept."""
+def train_saving(config, path, iterations, options=OFTEN):
+    """Train with checkpoints after these iterations, all of them kept."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(start, "CheckpointWriter", saved_at(turns))
+        patch.setattr(api, "CheckpointWriter", saving_at(iterations))
         return train(config, path, options=options)
 
 
-def leave(config, path, when, options=OFTEN, **more):
-    """Trains until `when(progress)` holds after a turn."""
+def interrupt(config, path, when, options=OFTEN, **more):
+    """Train until `when(progress)` holds after an iteration."""
 
-    def watch(progress):
+    def on_progress(progress):
         if progress.decisions.max() and when(progress):
-            raise Left
+            raise Interrupt
 
-    with pytest.raises(Left):
-        train(config, path, on_progress=watch, options=options, **more)
+    with pytest.raises(Interrupt):
+        train(config, path, on_progress=on_progress, options=options, **more)
 
 
 def killed_after(whole: Result, path: Path, number: int) -> Path:
-    """What a kill leaves that comes when later checkpoints are not there yet."""
+    """Return a copy of a run as if killed before later checkpoints were written."""
     shutil.copytree(whole.folder.path, path)
     manifest = (path / "manifest.json").read_text()
     (path / "manifest.json").write_text(manifest.replace('"finished"', '"running"'))
@@ -97,13 +96,13 @@ def killed_after(whole: Result, path: Path, number: int) -> Path:
 
 
 def checkpoint(run: Path, number: int) -> tuple[dict, dict]:
-    """The arrays and the notes of a checkpoint."""
+    """Return the arrays and the notes of a checkpoint."""
     path = run / "checkpoints" / f"{number:08}.json"
     return read_arrays(path.with_suffix(".npz")), json.loads(path.read_text())["notes"]
 
 
 def logged(run: Path, without=("resumed",)) -> list[dict]:
-    """All events but for their times."""
+    """Return all events without their times."""
     found = read_events(run / "events.jsonl")
     return [
         {name: value for name, value in event.items() if name != "time"}
@@ -113,7 +112,7 @@ def logged(run: Path, without=("resumed",)) -> list[dict]:
 
 
 def assert_same_weights(ours: Result, theirs: Result) -> None:
-    """Every member's, to the bit."""
+    """Check that all weights are equal to the bit."""
     assert ours.members == theirs.members
     for name in theirs.folder.members:
         a, b = (read_arrays(run.folder.weights(name)) for run in (ours, theirs))
@@ -124,7 +123,7 @@ def assert_same_weights(ours: Result, theirs: Result) -> None:
 
 
 def assert_same(ours: Result, theirs: Result, without=("resumed",)) -> None:
-    """Every weight, every logged number and the table are the same to the bit."""
+    """Check that weights, logs and the table are equal to the bit."""
     assert_same_weights(ours, theirs)
     logs = [logged(run.folder.path, without) for run in (ours, theirs)]
     assert logs[0] == logs[1]

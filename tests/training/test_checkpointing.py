@@ -1,4 +1,4 @@
-"""When checkpoints are taken."""
+"""When checkpoints are written."""
 
 import threading
 
@@ -7,12 +7,12 @@ import pytest
 
 from r2r2.config.fields import parse_interval
 from r2r2.storage.checkpoints import CheckpointContent
-from r2r2.training import checkpointing as subject
+from r2r2.training import checkpointing
 from r2r2.training.checkpointing import CheckpointWriter
 
 
 class Fleet:
-    """As far as a saver that writes looks at it."""
+    """What a `CheckpointWriter` needs of a fleet."""
 
     opened = np.zeros(1, dtype=int)
 
@@ -21,66 +21,66 @@ def content(step):
     return CheckpointContent(step, {}, {}, {}, {}, earlier_segments=())
 
 
-def test_by_steps_one_is_due_at_every_multiple(tmp_path):
-    saver = CheckpointWriter(tmp_path, parse_interval("25"), keep=2)
-    assert [saver.due(step) for step in (0, 24, 25, 26)] == [False, False, True, True]
-    saver.write(content(27), Fleet)
-    saver.wait()
-    assert [saver.due(step) for step in (27, 49, 50, 90)] == [False, False, True, True]
-    saver.close()
+def test_checkpoint_is_due_at_every_multiple_of_steps(tmp_path):
+    writer = CheckpointWriter(tmp_path, parse_interval("25"), keep=2)
+    assert [writer.due(step) for step in (0, 24, 25, 26)] == [False, False, True, True]
+    writer.write(content(27), Fleet)
+    writer.wait()
+    assert [writer.due(step) for step in (27, 49, 50, 90)] == [False, False, True, True]
+    writer.close()
 
 
-def test_by_the_clock_one_is_due_so_long_after_the_last_began(tmp_path):
+def test_checkpoint_is_due_a_time_after_the_last_one_began(tmp_path):
     now = 100.0
-    saver = CheckpointWriter(
+    writer = CheckpointWriter(
         tmp_path, parse_interval("0.5min"), keep=2, clock=lambda: now
     )
-    assert not saver.due(10**6)
+    assert not writer.due(10**6)
     now = 130.0
-    assert saver.due(0)
-    saver.write(content(3), Fleet)
-    saver.wait()
+    assert writer.due(0)
+    writer.write(content(3), Fleet)
+    writer.wait()
     now = 159.0
-    assert not saver.due(10**6)
+    assert not writer.due(10**6)
     now = 160.0
-    assert saver.due(4)
-    saver.close()
+    assert writer.due(4)
+    writer.close()
 
 
-def test_never_is_never(tmp_path):
-    saver = CheckpointWriter(
+def test_never_disables_checkpoints(tmp_path):
+    writer = CheckpointWriter(
         tmp_path, parse_interval("never"), keep=2, clock=lambda: 0.0
     )
-    assert not saver.enabled
-    assert not saver.due(10**9)
-    saver.close()
+    assert not writer.enabled
+    assert not writer.due(10**9)
+    writer.close()
 
 
-def test_none_is_due_while_one_is_being_written(tmp_path, monkeypatch):
-    go_on, write = threading.Event(), subject.write_checkpoint
+def test_no_checkpoint_is_due_while_one_is_written(tmp_path, monkeypatch):
+    proceed, write = threading.Event(), checkpointing.write_checkpoint
 
     def slowly(*arguments):
-        assert go_on.wait(timeout=60)
+        assert proceed.wait(timeout=60)
         return write(*arguments)
 
-    monkeypatch.setattr(subject, "write_checkpoint", slowly)
-    saver = CheckpointWriter(tmp_path, parse_interval("1"), keep=2)
-    saver.write(content(1), Fleet)
-    saver.check()
-    assert not saver.due(2)
-    go_on.set()
-    saver.wait()
-    assert saver.due(2)
-    saver.close()
+    monkeypatch.setattr(checkpointing, "write_checkpoint", slowly)
+    writer = CheckpointWriter(tmp_path, parse_interval("1"), keep=2)
+    writer.write(content(1), Fleet)
+    writer.check()
+    assert not writer.due(2)
+    proceed.set()
+    writer.wait()
+    assert writer.due(2)
+    writer.close()
 
 
-def test_what_went_wrong_in_writing_is_raised_at_the_next_look(tmp_path, monkeypatch):
+def test_write_error_is_raised_by_the_next_check(tmp_path, monkeypatch):
     def full(*_):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(subject, "write_checkpoint", full)
-    saver = CheckpointWriter(tmp_path, parse_interval("1"), keep=2)
-    saver.write(content(1), Fleet)
-    saver.close()
+    monkeypatch.setattr(checkpointing, "write_checkpoint", full)
+    writer = CheckpointWriter(tmp_path, parse_interval("1"), keep=2)
+    writer.write(content(1), Fleet)
+    writer.close()
     with pytest.raises(OSError, match="the disk is full"):
-        saver.check()
+        writer.check()

@@ -1,4 +1,4 @@
-"""Runs that are really trained: the healthy are not warned of, a collapse is."""
+"""Warnings of a collapse in trained runs, and none in healthy ones."""
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,8 @@ SMALL = {
 }
 
 
-def without_a_fixed_target(config, state, batch):
-    """The encoder's update with gradients through the target: all to one point."""
+def without_stop_gradient(config, state, batch):
+    """Update the encoder with gradients through its target, which collapses it."""
 
     def loss(encoder):
         zs, target = encoder.zs(batch.obs), encoder.zs(batch.next_obs)
@@ -39,29 +39,32 @@ def without_a_fixed_target(config, state, batch):
 
 
 def warned(path, agent):
-    """The steps at which a run's log says it collapsed, and what people were told."""
-    told = []
-    how = RunOptions(workers=0, checkpoint_every="never")
+    """Return the steps of logged collapses, and the messages."""
+    messages = []
+    options = RunOptions(workers=0, checkpoint_every="never")
     result = train(
-        resolve(SMALL, {"agent": agent}), path, options=how, on_message=told.append
+        resolve(SMALL, {"agent": agent}),
+        path,
+        options=options,
+        on_message=messages.append,
     )
     events = read_events(result.folder.events)
-    return [e["decision_step"] for e in events if e["event"] == "collapse"], told
+    return [e["decision_step"] for e in events if e["event"] == "collapse"], messages
 
 
 @pytest.mark.slow
-def test_a_healthy_run_is_not_warned_of(tmp_path):
+def test_healthy_run_causes_no_warning(tmp_path):
     assert warned(tmp_path / "run", "td7+r2r2") == ([], [])
 
 
 @pytest.mark.slow
-def test_a_run_that_collapses_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(td7, "update_encoder", without_a_fixed_target)
-    steps, told = warned(tmp_path / "run", "td7")
+def test_collapse_causes_a_warning(tmp_path, monkeypatch):
+    monkeypatch.setattr(td7, "update_encoder", without_stop_gradient)
+    steps, messages = warned(tmp_path / "run", "td7")
     assert steps
     assert steps[-1] == 5000
-    assert len(told) == 1
+    assert len(messages) == 1
     start = (
         f"warning: at step {steps[0]:,} the representation of cartpole-swingup_s0 has"
     )
-    assert told[0].startswith(start)
+    assert messages[0].startswith(start)

@@ -1,11 +1,13 @@
-"""What a run writes down of its encoders, and when it warns."""
+"""Diagnoses in the log of a run, and warnings of a collapse."""
 
 import dataclasses
 import types
 
 import numpy as np
 import pytest
-from interrupted import NEVER, leave
+import small_agent
+from interrupted import NEVER, interrupt
+from runs import SMALL, select
 
 from r2r2 import resolve, train
 from r2r2.agents.registry import make_agent
@@ -19,35 +21,21 @@ from r2r2.replay.normalizer import Scales
 from r2r2.storage.events import read_events
 from r2r2.training.diagnosis import Diagnoser, make_diagnoser
 
-TINY = {
-    "agent.width": 8,
-    "agent.latent": 8,
-    "agent.batch_size": 4,
-    "env": "toys:Story-v0",
-    "seeds": 2,
-    "steps": 40,
-    "warmup": 10,
-    "eval_every": 20,
-    "eval_episodes": 2,
-}
-
-
+TWO = {"seeds": 2, "steps": 40}
 KINDS = "diagnostics", "spectrum"
+LEAST_RANK = "r2r2.diagnostics.representation.LEAST_RANK"
 
 
 def run(path, **changes):
-    heard: list[str] = []
-    config = resolve(TINY, changes)
-    result = train(config, path, options=RunOptions(workers=0), on_message=heard.append)
-    return read_events(result.folder.events), heard
+    messages: list[str] = []
+    config = resolve(SMALL, TWO, changes)
+    options = RunOptions(workers=0, checkpoint_every="never")
+    result = train(config, path, options=options, on_message=messages.append)
+    return read_events(result.folder.events), messages
 
 
-def named(events, kind):
-    return [event for event in events if event["event"] == kind]
-
-
-def when(events):
-    """By whom and where events were, in any order."""
+def positions(events):
+    """Return members and counts of events, in a fixed order."""
     keys = "member", "env_step", "decision_step", "update_step"
     return sorted([event[key] for key in keys] for event in events)
 
@@ -57,75 +45,79 @@ def plain(tmp_path_factory):
     return run(tmp_path_factory.mktemp("runs") / "plain")
 
 
-def test_every_evaluation_comes_with_a_diagnosis(plain):
-    events, _ = plain
-    evaluations = named(events, "evaluation")
+def test_every_evaluation_has_a_diagnosis(plain):
+    events, messages = plain
+    evaluations = select(events, "evaluation")
     assert len(evaluations) == 4
     for kind in ("diagnostics", "spectrum", "value"):
-        assert when(named(events, kind)) == when(evaluations)
+        assert positions(select(events, kind)) == positions(evaluations)
+    assert not select(events, "collapse")
+    assert not messages
 
 
-def test_a_diagnosis_goes_with_its_spectrum(plain):
+def test_diagnosis_agrees_with_its_spectrum(plain):
     events, _ = plain
-    for one, other in zip(*(named(events, k) for k in KINDS), strict=True):
-        values = np.array(other["singular_values"])
-        assert len(values) == 8
+    for numbers, spectrum in zip(*(select(events, k) for k in KINDS), strict=True):
+        values = np.array(spectrum["singular_values"])
+        assert len(values) == small_agent.LATENT
         assert (np.diff(values) <= 0).all()
         shares = values[values > 0] / values.sum()
         rank = np.exp(-(shares * np.log(shares)).sum())
-        assert one["effective_rank"] == pytest.approx(rank, rel=1e-4)
-        assert one["variance_hinge"] > 0
+        assert numbers["effective_rank"] == pytest.approx(rank, rel=1e-4)
+        assert numbers["variance_hinge"] > 0
 
 
-def test_value_bias_is_against_the_discounted_returns_of_the_same_episodes(plain):
+def test_value_bias_uses_the_discounted_returns_of_the_same_episodes(plain):
     events, _ = plain
-    gamma = 0.99
     # Each slot plays its first episode, of 5 steps, then its second, of 3.
-    first, second = (
-        sum((t + 1) * gamma**t for t in range(length)) for length in (5, 3)
-    )
-    assert [e["mean"] for e in named(events, "evaluation")] == [15, 15, 6, 6]
-    for event, given in zip(
-        named(events, "value"), (first, first, second, second), strict=True
+    first, second = (sum((t + 1) * 0.9**t for t in range(n)) for n in (5, 3))
+    assert [e["mean"] for e in select(events, "evaluation")] == [15, 15, 6, 6]
+    for event, discounted in zip(
+        select(events, "value"), (first, first, second, second), strict=True
     ):
-        assert event["discounted_return"] == pytest.approx(given)
-        assert event["bias"] == pytest.approx(event["expected"] - given)
+        assert event["discounted_return"] == pytest.approx(discounted)
+        assert event["bias"] == pytest.approx(event["expected"] - discounted)
         assert event["episodes"] == 2
 
 
-def test_nobody_is_warned_of_a_healthy_representation(plain):
-    events, heard = plain
-    assert not named(events, "collapse")
-    assert not heard
+def test_collapse_is_logged_each_time_and_announced_once(tmp_path, monkeypatch):
+    """Also by a run that is resumed, which shows it from its first iteration on."""
+    monkeypatch.setattr(LEAST_RANK, 8)
+    before, after, shown = [], [], []
+    config, path = resolve(SMALL, TWO), tmp_path / "run"
+    interrupt(config, path, lambda x: x.collapsed == (0, 1), on_message=before.append)
+    for name in ("toys.Story-v0_s0", "toys.Story-v0_s1"):
+        (message,) = [line for line in before if f"of {name} has" in line]
+        assert message.startswith("warning: at step 20 the representation of")
+    assert len(before) == 2
+    train(
+        config, path, options=NEVER, on_progress=shown.append, on_message=after.append
+    )
+    assert after == [f"{path}: resuming from step 20"]
+    assert {progress.collapsed for progress in shown[1:]} == {(0, 1)}
+    events = read_events(path / "events.jsonl")
+    collapses = positions(select(events, "collapse"))
+    assert collapses == positions(select(events, "evaluation"))
+    assert all(event["collapsed"] for event in select(events, "diagnostics"))
 
 
-def test_a_collapse_is_in_the_log_each_time_and_said_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("r2r2.diagnostics.representation.LEAST_RANK", 8)
-    events, heard = run(tmp_path / "run")
-    assert when(named(events, "collapse")) == when(named(events, "evaluation"))
-    assert len(heard) == 2
-    for name in {event["member"] for event in events} - {None}:
-        (own,) = [line for line in heard if f"of {name} has" in line]
-        assert own.startswith("warning: at step 20 the representation of")
-    assert all(event["collapsed"] for event in named(events, "diagnostics"))
-
-
-@pytest.mark.parametrize("name", AGENTS)
-def test_only_an_agent_with_an_encoder_is_diagnosed(name):
+@pytest.mark.parametrize("name", ["td7", "minphi", "simbav2", "simbav2-spl"])
+def test_only_agents_with_an_encoder_are_diagnosed(name):
+    assert name in AGENTS
     config = agent_config(name)
     if name.startswith("simbav2"):
         config = dataclasses.replace(config, critics=1, discount=0.97)
     agent = make_agent(config, Spec(2, 1), 1)
     config = types.SimpleNamespace(agent=config)
-    made = make_diagnoser(of_two(config=config, agent=agent))
-    assert (made is None) is (name == "simbav2")
+    diagnoser = make_diagnoser(state_of_two(config=config, agent=agent))
+    assert (diagnoser is None) is (name == "simbav2")
 
 
 HEALTHY = diagnose(np.eye(4), inputs=4)
 
 
-def of_two(**parts):
-    """What diagnosing needs of a run with two members, of whom nothing is known."""
+def state_of_two(**parts):
+    """Return what a `Diagnoser` needs of a run with two members."""
     evals = types.SimpleNamespace(
         value_bias=ValueBiasTracker(0.5),
         first_obs=lambda _: np.array([[13.0], [11.0]]),
@@ -143,81 +135,59 @@ def of_two(**parts):
     return types.SimpleNamespace(**(defaults | parts))
 
 
-def looking(diagnose=lambda *_: (HEALTHY, HEALTHY.numbers())):
-    """An examiner to whom a state is worth twice its first coordinate."""
+def fake_probe(diagnose=lambda *_: (HEALTHY, HEALTHY.numbers())):
+    """Return a probe that values a state at twice its first coordinate."""
     return types.SimpleNamespace(
         diagnose=diagnose, values=lambda member, states, obs: 2 * obs[:, 0]
     )
 
 
-def test_values_of_an_agent_that_normalises_are_in_the_tasks_own_units():
-    """Its critics see observations and rewards by the member's own scales."""
+def test_values_of_a_normalizing_agent_are_in_units_of_the_task():
     scales = Scales(np.array([[0.0], [10.0]]), np.ones((2, 1)), np.array([1.0, 7.0]))
-    whole = of_two()
-    Diagnoser(whole, looking()).diagnose({1: (10, 10)}, scales)
-    # (3, 1) as the member sees them, valued at (6, 2), in units of 7.
-    assert whole.evals.value_bias.finish(1)["expected"] == 28
+    state = state_of_two()
+    Diagnoser(state, fake_probe()).diagnose({1: (10, 10)}, scales)
+    # Normalized to (3, 1), valued at (6, 2), in units of 7.
+    assert state.evals.value_bias.finish(1)["expected"] == 28
 
 
-def test_a_member_that_was_stopped_is_not_looked_into():
-    """As where its environments failed when its evaluation began."""
-    whole, asked = of_two(), []
-    whole.stopped[0] = "it fell"
-    examiner = looking(lambda member, *_: asked.append(member) or looking().diagnose())
-    Diagnoser(whole, examiner).diagnose({0: (10, 10), 1: (10, 10)}, None)
+def test_stopped_member_is_not_diagnosed():
+    state, asked = state_of_two(stopped={0: "it fell"}), []
+    probe = fake_probe(lambda m, *_: asked.append(m) or fake_probe().diagnose())
+    Diagnoser(state, probe).diagnose({0: (10, 10), 1: (10, 10)}, None)
     assert asked == [1]
-    assert whole.evals.value_bias.finish(0) is None
+    assert state.evals.value_bias.finish(0) is None
 
 
-def test_a_diagnosis_that_fails_is_noted_and_ends_nothing(tmp_path, monkeypatch):
-    honest = LatentProbe.diagnose
+def test_failed_diagnosis_is_logged_and_does_not_end_the_run(tmp_path, monkeypatch):
+    original = LatentProbe.diagnose
 
     def diagnose(self, member, *rest):
         if member == 0:
             raise np.linalg.LinAlgError("no convergence\nin detail")
-        return honest(self, member, *rest)
+        return original(self, member, *rest)
 
     monkeypatch.setattr(LatentProbe, "diagnose", diagnose)
-    events, heard = run(tmp_path / "run")
+    events, messages = run(tmp_path / "run")
     first, second = "toys.Story-v0_s0", "toys.Story-v0_s1"
-    assert heard == [
+    assert messages == [
         f"the representation of {first} could not be diagnosed (no convergence)"
     ]
-    failed = named(events, "diagnosis_failed")
+    failed = select(events, "diagnosis_failed")
     assert [(e["member"], e["why"]) for e in failed] == [(first, "no convergence")] * 2
-    assert len(named(events, "evaluation")) == 4
+    assert len(select(events, "evaluation")) == 4
     for kind in (*KINDS, "value"):
-        assert [event["member"] for event in named(events, kind)] == [second] * 2
+        assert [event["member"] for event in select(events, kind)] == [second] * 2
 
 
-def test_a_collapse_that_was_told_is_known_to_the_run_that_goes_on(
-    tmp_path, monkeypatch
-):
-    """The bar shows it from the first turn, and nobody is told again."""
-    monkeypatch.setattr("r2r2.diagnostics.representation.LEAST_RANK", 8)
-    told, heard, shown = [], [], []
-    config, path = resolve(TINY), tmp_path / "run"
-    leave(config, path, lambda seen: seen.collapsed == (0, 1), on_message=told.append)
-    assert len([line for line in told if "has collapsed" in line]) == 2
-    train(
-        config, path, options=NEVER, on_progress=shown.append, on_message=heard.append
-    )
-    assert len(heard) == 1
-    assert heard[0].endswith("resuming from step 20")
-    assert {seen.collapsed for seen in shown[1:]} == {(0, 1)}
-
-
-def test_who_was_stopped_is_not_shown_as_collapsed(tmp_path, monkeypatch):
-    monkeypatch.setattr("r2r2.diagnostics.representation.LEAST_RANK", 8)
+def test_stopped_member_is_not_shown_as_collapsed(tmp_path, monkeypatch):
+    monkeypatch.setattr(LEAST_RANK, 8)
     shown = []
-    config = resolve(TINY, {"env": "fragile:Unjudged-v0", "env_faults": 1})
-    how = RunOptions(workers=0, checkpoint_every="never")
-    result = train(config, tmp_path / "run", options=how, on_progress=shown.append)
+    changes = {"env": "fragile:Unjudged-v0", "env_faults": 1}
+    config = resolve(SMALL, TWO, changes)
+    result = train(config, tmp_path / "run", options=NEVER, on_progress=shown.append)
     assert len(result.stopped) == 1
     assert shown[-1].collapsed == (1,)
     events = read_events(result.folder.events)
-    stopped = named(events, "stopped")[0]
-    after = events[events.index(stopped) :]
-    assert {e["member"] for e in named(after, "diagnostics")} == {
-        result.members[1].name
-    }
+    after = events[events.index(select(events, "stopped")[0]) :]
+    other = result.members[1].name
+    assert {e["member"] for e in select(after, "diagnostics")} == {other}

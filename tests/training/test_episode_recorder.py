@@ -1,3 +1,5 @@
+"""Recorded episodes: frames, speed, and environments that cannot be rendered."""
+
 import numpy as np
 import pytest
 
@@ -11,51 +13,50 @@ def still(obs):
     return np.zeros(1)
 
 
-def film(task, action_repeat=1):
+def recorder(task, action_repeat=1):
     name = f"filmed:{task}"
-    return EpisodeRecorder(
-        name, make_env(name, action_repeat, render=True), action_repeat
-    )
+    env = make_env(name, action_repeat, render=True)
+    return EpisodeRecorder(name, env, action_repeat)
 
 
 def dot(frame):
-    """The column in which the dot begins."""
+    """Return the first column of the dot."""
     return int(np.flatnonzero((frame == 255).any(axis=(0, 2)))[0])
 
 
-def test_a_film_shows_the_start_and_every_decision_of_every_episode():
-    with film("Dot-v0") as made:
+def test_frames_show_the_start_and_every_decision():
+    with recorder("Dot-v0") as made:
         columns = [dot(frame) for frame in made.frames(still, seeds=[3, 4])]
     assert columns == [5 * t for t in range(7)] * 2
     assert made.returns == [6.0, 6.0]
     assert (made.fps, made.max_steps) == (20, 6)
 
 
-def test_a_repeated_action_is_one_picture_for_a_longer_time():
-    with film("Dot-v0", action_repeat=4) as made:
+def test_repeated_action_is_one_longer_frame():
+    with recorder("Dot-v0", action_repeat=4) as made:
         columns = [dot(frame) for frame in made.frames(still, seeds=[3])]
     assert columns == [0, 20, 30]  # the episode ends within the second decision
     assert (made.fps, made.max_steps) == (5, 2)
 
 
-def test_the_policy_sees_what_the_environment_gives():
+def test_policy_gets_the_observations():
     seen = []
 
     def act(obs):
         seen.append(obs)
         return np.zeros(1)
 
-    with film("Dot-v0") as made:
+    with recorder("Dot-v0") as made:
         list(made.frames(act, seeds=[0]))
     assert [obs.shape for obs in seen] == [(2,)] * 6
 
 
-def test_a_task_that_does_not_say_its_speed_has_one():
-    with film("Silent-v0") as made:
+def test_task_without_fps_has_a_default():
+    with recorder("Silent-v0") as made:
         assert made.fps == 30
 
 
-def test_dm_control_says_its_own_speed_and_length():
+def test_dm_control_has_its_own_fps_and_length():
     env = make_env("cartpole-swingup", 2, render=True)
     with EpisodeRecorder("cartpole-swingup", env, 2) as made:
         assert (made.fps, made.max_steps) == (50, 500)
@@ -79,18 +80,18 @@ FRAME = "invalid frame; expected an array [height, width, 3] of uint8"
         ("Capped-v0", "cannot be rendered here (OSError: the lens cap is on)"),
     ],
 )
-def test_what_cannot_be_rendered_is_refused_before_it_is_played(task, why, monkeypatch):
+def test_task_that_cannot_be_rendered_is_refused(task, why, monkeypatch):
     monkeypatch.setattr("r2r2.training.video.rendering_hint", lambda: "")
     played = []
-    with film(task) as made, pytest.raises(UserError) as refusal:
+    with recorder(task) as made, pytest.raises(UserError) as error:
         next(made.frames(played.append, seeds=[0]))
-    assert str(refusal.value) == f"filmed:{task}: {why}"
+    assert str(error.value) == f"filmed:{task}: {why}"
     assert not played
 
 
-def test_what_fails_later_is_told_as_the_environments_failure():
-    with film("Breaks-v0") as made, pytest.raises(EnvFailure) as failure:
+def test_later_error_is_an_env_failure():
+    with recorder("Breaks-v0") as made, pytest.raises(EnvFailure) as failure:
         list(made.frames(still, seeds=[0]))
-    said = str(failure.value)
-    assert said.startswith("filmed:Breaks-v0 failed at step 3 of its video: Traceback")
-    assert said.endswith("OSError: the lens\n cap is on")
+    text = str(failure.value)
+    assert text.startswith("filmed:Breaks-v0 failed at step 3 of its video: Traceback")
+    assert text.endswith("OSError: the lens\n cap is on")

@@ -1,3 +1,5 @@
+"""Evaluations: returns, policies and scales of members."""
+
 import gymnasium
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +21,7 @@ from r2r2.training.evaluation import (
 
 
 class Hold:
-    """An agent whose policy is the action itself."""
+    """An agent whose policy is its action."""
 
     @staticmethod
     def greedy(policy, obs):
@@ -30,7 +32,7 @@ MEMBERS = (Member("Pendulum-v1", 0), Member("Pendulum-v1", 1))
 
 
 class Player:
-    """An evaluator with its pool, for evaluations that nothing goes on beside."""
+    """An evaluator with its own pool."""
 
     def __init__(self, members=MEMBERS, episodes=3, purpose="evaluate", workers=0):
         factories = [EnvFactory(member.task, 1) for member in members]
@@ -59,7 +61,7 @@ def player():
         yield made
 
 
-def test_returns_are_functions_of_policy_seed_and_index(player):
+def test_returns_depend_on_policy_seed_and_index_alone(player):
     policies = jnp.array([[0.0], [0.5]])
     both = player.returns(policies, [0, 1], first=0)
     assert both.shape == (2, 3)
@@ -72,7 +74,7 @@ def test_returns_are_functions_of_policy_seed_and_index(player):
         assert not np.isin(other.returns(policies, [1], first=0), both).any()
 
 
-def test_fewer_slots_than_episodes_give_the_same_returns(player, monkeypatch):
+def test_fewer_slots_give_the_same_returns(player, monkeypatch):
     policies = jnp.array([[0.0], [0.5]])
     monkeypatch.setattr("r2r2.training.evaluation.SLOTS_PER_CORE", 2)
     monkeypatch.setattr("r2r2.training.evaluation.available_cores", lambda: 2)
@@ -89,21 +91,21 @@ def test_workers_give_the_same_returns(player):
     np.testing.assert_array_equal(found, player.returns(policies, [0, 1], first=0))
 
 
-def test_all_episodes_are_played_at_once(player):
-    everybody = EvalPolicies(jnp.zeros((2, 1)))
-    player.evaluator.begin(player.pool, [0, 1], everybody, [0, 0])
+def test_all_episodes_run_at_once(player):
+    both = EvalPolicies(jnp.zeros((2, 1)))
+    player.evaluator.begin(player.pool, [0, 1], both, [0, 0])
     assert len(player.evaluator.request().slots) == 6
     play_to_end(player.evaluator, player.pool)
 
 
-def test_the_policy_is_the_members_own(player):
+def test_each_member_uses_its_own_policy(player):
     same = player.returns(jnp.array([[0.0], [0.0]]), [0, 1], 0)
     mixed = player.returns(jnp.array([[0.0], [1.0]]), [0, 1], 0)
     np.testing.assert_array_equal(same[0], mixed[0])
     assert not np.isin(mixed[1], same[1]).any()
 
 
-def test_an_evaluation_under_way_keeps_the_policy_it_began_with(player):
+def test_running_evaluation_keeps_its_policy(player):
     evaluator, pool = player.evaluator, player.pool
     expected = player.returns(jnp.array([[0.0], [0.5]]), [0, 1], first=0)
     evaluator.begin(pool, [0], EvalPolicies(jnp.array([[0.0], [9.0]])), [0])
@@ -115,7 +117,7 @@ def test_an_evaluation_under_way_keeps_the_policy_it_began_with(player):
     np.testing.assert_array_equal(np.stack([found[0], found[1]]), expected)
 
 
-def test_a_return_is_the_sum_of_rewards_to_the_end():
+def test_return_is_the_sum_of_rewards():
     env = gymnasium.make("Pendulum-v1")
     env.reset(seed=episode_seed(0, "evaluate", 0))
     total, over = 0.0, False
@@ -127,7 +129,7 @@ def test_a_return_is_the_sum_of_rewards_to_the_end():
     assert found[0, 0] == pytest.approx(total, rel=1e-6)
 
 
-def test_a_member_sees_through_its_own_scales():
+def test_observations_are_normalized_by_the_members_scales():
     scales = Scales(
         np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([[1.0, 1.0], [2, 4]]), 0
     )

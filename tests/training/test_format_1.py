@@ -1,7 +1,4 @@
-"""Runs as the first version that wrote their format left them.
-
-They stay as they are: whoever changes what a run keeps has to go on reading these.
-"""
+"""Run folders of the first version of their format, which must stay readable."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +18,7 @@ FORMAT_1 = Path(__file__).parent / "format_1"
 FINISHED, LEFT = FORMAT_1 / "finished", FORMAT_1 / "left"
 
 
-def test_a_finished_run_is_read():
+def test_finished_run_is_read():
     folder = open_run(FINISHED)
     assert folder.members == ("Pendulum-v1_s0",)
     events = read_events(folder.events)
@@ -42,23 +39,25 @@ def test_a_finished_run_is_read():
     ]
 
 
-def test_a_finished_run_is_known_as_finished():
+def test_finished_run_is_recognized():
     config = find_config(FINISHED)
     assert (config.env, config.steps) == (("Pendulum-v1",), 440)
     assert is_finished(config, FINISHED)
 
 
-def test_a_finished_run_is_evaluated():
+def test_finished_run_is_evaluated():
     """To what the version that wrote it found: its weights are all where they were."""
     found = evaluate_run(FINISHED, episodes=2, workers=0)
     np.testing.assert_allclose(found.returns, [[-809.557160, -1420.094185]], rtol=1e-3)
 
 
-def test_a_run_that_was_left_is_found_to_go_on(tmp_path):
-    path, said = tmp_path / "run", []
+def test_interrupted_run_can_resume(tmp_path):
+    path, messages = tmp_path / "run", []
     shutil.copytree(LEFT, path)
     checkpoint, damaged = latest_valid(path / "checkpoints")
     assert (checkpoint.number, checkpoint.step, damaged) == (2, 31, [])
     assert len(checkpoint.segments) == 2
-    assert plan_resume(path, find_config(path), said.append) == ResumePlan(checkpoint)
-    assert said == [f"{path}: resuming from step 31"]
+    assert plan_resume(path, find_config(path), messages.append) == ResumePlan(
+        checkpoint
+    )
+    assert messages == [f"{path}: resuming from step 31"]

@@ -1,4 +1,4 @@
-"""Runs that were left go on to the bit: every family of agents, and real kills."""
+"""Bit-exact resume of every family of agents, and after real kills."""
 
 import os
 import random
@@ -41,9 +41,9 @@ pytestmark = pytest.mark.slow
         ("simbav2-spl+r2r2", {"seeds": 2}),
     ],
 )
-def test_every_family_goes_on_to_the_bit(tmp_path, agent, changes):
+def test_every_family_resumes_bit_exact(tmp_path, agent, changes):
     config = tiny(agent, **changes)
-    whole = train_saving(config, tmp_path / "whole", lambda turn: turn % 4 == 0)
+    whole = train_saving(config, tmp_path / "whole", lambda number: number % 4 == 0)
     numbers = range(1, len(list((tmp_path / "whole/checkpoints").glob("*.json"))))
     for number in random.Random(agent).sample(numbers, 2):
         path = killed_after(whole, tmp_path / f"killed_{number}", number)
@@ -51,7 +51,7 @@ def test_every_family_goes_on_to_the_bit(tmp_path, agent, changes):
 
 
 class Command:
-    """`r2r2 train` as a person starts it, with a checkpoint after every step."""
+    """`r2r2 train` in a process, with a checkpoint after every step."""
 
     def __init__(self, tmp_path, config):
         (tmp_path / "run.toml").write_text(to_toml(finalize_config(config)))
@@ -70,11 +70,11 @@ class Command:
         )
 
     def run_until(self, moment):
-        """Starts it and kills all its processes as soon as `moment` has come."""
+        """Start it, and kill all its processes when `moment` returns true."""
         process, before = self.start(), self.newest()
         try:
             while not moment(before):
-                assert process.poll() is None, "it came to its end"
+                assert process.poll() is None, "it finished"
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -84,18 +84,18 @@ class Command:
         return os.listdir(folder) if folder.exists() else []
 
     def newest(self):
-        """The number of the newest checkpoint that is there."""
+        """Return the number of the newest checkpoint."""
         found = [int(name[:8]) for name in self.files() if name.endswith(".json")]
         return max(found, default=0)
 
     def torn(self):
-        """Whether files of a checkpoint are there that does not exist yet."""
+        """Return whether a checkpoint is partly written."""
         found = [int(name[:8]) for name in self.files()]
         return max(found, default=0) > self.newest()
 
 
-def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path):
-    """At random moments, and in the middle of the writing of a checkpoint."""
+def test_resume_is_bit_exact_after_repeated_kills(tmp_path):
+    """At random moments, and while a checkpoint is written."""
     config, rng = tiny(seeds=3, steps=200), random.Random(8)
     command, torn = Command(tmp_path, config), 0
 
@@ -111,7 +111,7 @@ def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path):
     for moment in (in_writing, at_random, in_writing, at_random):
         command.run_until(moment)
         torn += command.torn()
-    assert torn, "no kill met the writing of a checkpoint: this showed too little"
+    assert torn, "no kill happened while a checkpoint was written"
     assert command.start().wait() == 0
     events = [event["event"] for event in read_events(command.path / "events.jsonl")]
     assert events.count("resumed") > 1
@@ -120,9 +120,9 @@ def test_a_run_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path):
     assert_same(ours, whole)
 
 
-def test_one_member_goes_on_to_more_steps_to_the_bit(tmp_path, monkeypatch):
-    """With a replay that grows, and updates that were owed at the end."""
-    monkeypatch.setattr(memory, "FEWEST", 80)
+def test_one_member_resumes_to_more_steps_bit_exact(tmp_path, monkeypatch):
+    """With a replay buffer that grows, and updates pending at the end."""
+    monkeypatch.setattr(memory, "MIN_ROWS", 80)
     roomy, path = {"seeds": "0,", "replay_size": 10_000}, tmp_path / "run"
     rows = [replay_rows(tiny(steps=steps, **roomy)) for steps in (43, 90)]
     assert rows == [160, 320]
@@ -132,7 +132,7 @@ def test_one_member_goes_on_to_more_steps_to_the_bit(tmp_path, monkeypatch):
     assert end["updates_not_made"] == 28
     longer = train(tiny(steps=90, **roomy), path, options=NEVER)
     assert longer.folder.evaluations.read_text() == whole.folder.evaluations.read_text()
-    # Evaluations of the last step were played before the next step, not beside it.
+    # Evaluations of the last step ran before the next step, not beside it.
     logs = [logged(run.folder.path, ("resumed", "end")) for run in (longer, whole)]
     ours, theirs = (sorted(log, key=str) for log in logs)
     assert ours == theirs

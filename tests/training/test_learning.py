@@ -1,8 +1,8 @@
-"""Agents learn: a one-step task exactly, real ones far beyond chance (slow)."""
+"""Agents learn: a one-step task exactly, real ones far beyond chance."""
 
 import numpy as np
 import pytest
-from test_training import named
+from runs import select
 
 from r2r2 import AGENTS, resolve, train
 from r2r2.api import RunOptions
@@ -10,7 +10,7 @@ from r2r2.compute import fp16_weights as halves
 from r2r2.config.resolve import quick_config
 from r2r2.storage.events import read_events
 
-# Small networks with large steps; by the first words of the agents' names.
+# Small networks with large learning rates, by the start of the agent's name.
 RATES = {
     "agent.encoder_rate": 1e-3,
     "agent.actor_rate": 1e-3,
@@ -66,47 +66,45 @@ PENDULUM = {
     "agent.batch_size": 64,
 }
 
-# A random policy earns some -1,200 per episode of Pendulum, one that swings it up and
-# holds it some -150, by its start. What loops reached that were broken on purpose (two
-# seeds, 4,000 steps; first evaluated, then in the last five episodes of training):
-#   never bootstrapped, td7 -1317 -1516, minphi -1332 -1470, simbav2 -1309 -1481;
+# A random policy earns about -1,200 per episode of Pendulum; one that swings it up and
+# holds it about -150. Loops broken on purpose reached (two seeds, 4,000 steps, in
+# evaluation):
+#   no bootstrapping, td7 -1317 -1516, minphi -1332 -1470, simbav2 -1309 -1481;
 #   rewards of other steps, td7 -1596 -1394, simbav2 -1125 -1205;
-#   s' is s in every batch, td7 -1475 -1468, minphi -1465 -1325;
-#   targets never synchronised, td7 -1471 -1133;
-#   statistics never learnt, simbav2 -901 -1272;
+#   next_obs = obs in every batch, td7 -1475 -1468, minphi -1465 -1325;
+#   targets never updated, td7 -1471 -1133;
+#   normalizer never updated, simbav2 -901 -1272;
 #   rewards never scaled, simbav2 -1239 -1239;
-#   evaluation without the statistics, simbav2 -1296 -1150 (in training -197 -169);
+#   evaluation without the normalizer, simbav2 -1296 -1150 (in training -197 -169);
 #   nothing stored after 400 steps, td7 -160 -1608 (in training -171 -981);
-#   acting policy never refreshed, td7 -152 -1594, minphi -151 -143, simbav2 -177 -159,
-#   but in training -1410 -1416, -1259 -1077 and -1372 -1266: hence the second bar.
-# Loops as they should be: -95 to -242 for eight seeds of minphi and simbav2, and for
+#   behavior policy never refreshed, td7 -152 -1594, minphi -151 -143,
+#   simbav2 -177 -159, but in training -1410 -1416, -1259 -1077 and -1372 -1266: hence
+#   the second check.
+# Correct loops: -95 to -242 for eight seeds of minphi and simbav2, and for
 # seven of td7's, whose eighth reached -453 in 4,000 steps (td7 has 5,000 here).
-# Blind to: a time limit that terminates (td7 -157 -144), rewards of the step before
-# (td7 -153 -143). Those are for the tests of the loop's parts to see.
+# Not detected: a time limit that terminates (td7 -157 -144), rewards of the step before
+# (td7 -153 -143). The tests of the loop's parts detect these.
 SWUNG_UP = -400
 
 
 def small(agent):
-    """Settings of the longest family name that the agent's begins with."""
+    """Return the settings of the agent's family."""
     return SMALL[max(filter(agent.startswith, SMALL), key=len)]
 
 
 @pytest.mark.slow
 def test_cartpole_is_swung_up_from_two_seeds(tmp_path):
-    """Physics, policy checkpoints, bursts: the whole loop, at the quick preset.
-
-    The longest test stands first, so that no core waits for it at the end.
-    """
+    """The whole loop with the quick preset; the longest test comes first."""
     config = resolve(quick_config(), {"seeds": 2, "eval_every": 5_000})
     result = train(config, tmp_path / "run")
-    # A random policy earns some 50, one that only holds the cart some 200.
+    # A random policy earns about 50, one that only holds the cart about 200.
     assert result.random["cartpole-swingup"] < 100
     assert np.all(result.returns > 500), result.returns
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", SMALL)
-def test_a_bandit_is_solved(agent, tmp_path):
+def test_bandit_is_solved(agent, tmp_path):
     config = resolve(small(agent), BANDIT, {"agent": agent})
     result = train(config, tmp_path / "run", options=RunOptions(workers=0))
     # The best is 1, at action 0.5; a random action earns 0.42 on average, action 0
@@ -116,17 +114,16 @@ def test_a_bandit_is_solved(agent, tmp_path):
 
 
 def last_of_training(result, episodes=5):
-    """Each member's mean return in its last episodes of training, noise and all."""
+    """Return each member's mean return in its last training episodes."""
     events = read_events(result.folder.events)
-    by_member = [named(events, "episode", m.name) for m in result.members]
+    by_member = [select(events, "episode", m.name) for m in result.members]
     return np.array([np.mean([e["return"] for e in x[-episodes:]]) for x in by_member])
 
 
-# Without the bases: a test of whole agents shows that they are the programs of R2R2 at
-# weights of zero.
+# Without the bases, which are R2R2 at weights of zero.
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", [x for x in AGENTS if f"{x}+r2r2" not in AGENTS])
-def test_a_pendulum_is_swung_up_in_evaluation_and_in_training(agent, tmp_path):
+def test_pendulum_is_swung_up_in_evaluation_and_in_training(agent, tmp_path):
     config = resolve(small(agent), PENDULUM, {"agent": agent})
     result = train(config, tmp_path / "run", options=RunOptions(workers=0))
     assert result.random["Pendulum-v1"] < -900

@@ -1,3 +1,5 @@
+"""The memory that a fleet needs, and fleets that do not fit."""
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -7,7 +9,7 @@ from r2r2.compute.update import RunLengths
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.envs.spec import Spec
-from r2r2.replay import buffer as ring
+from r2r2.replay import buffer
 from r2r2.training.fleet import Fleet
 from r2r2.training.memory import check_fits, device_bytes, replay_rows, row_bytes
 
@@ -18,16 +20,12 @@ def config(**changes):
     return resolve({"env": "Humanoid-v5", "seeds": 5, **changes})
 
 
-def test_a_row_takes_what_is_said_of_it():
+def test_row_bytes_are_those_of_the_replay_buffer():
     rows = 128 * 128
-    make = jax.jit(lambda obs: ring.init(rows, SPEC, obs))
-    held = jax.tree.leaves(make(jnp.zeros((1, SPEC.obs_dim))))
-    assert sum(leaf.nbytes for leaf in held) == pytest.approx(
-        rows * row_bytes(SPEC), rel=1e-3
-    )
-
-
-def test_a_million_humanoid_transitions_stay_within_their_bound():
+    make = jax.jit(lambda obs: buffer.init(rows, SPEC, obs))
+    arrays = jax.tree.leaves(make(jnp.zeros((1, SPEC.obs_dim))))
+    expected = pytest.approx(rows * row_bytes(SPEC), rel=1e-3)
+    assert sum(leaf.nbytes for leaf in arrays) == expected
     assert 1e6 * row_bytes(SPEC) < 1.6e9
 
 
@@ -41,58 +39,57 @@ def test_a_million_humanoid_transitions_stay_within_their_bound():
         (10_000_000, 1_000_000),
     ],
 )
-def test_a_short_run_allocates_less_and_few_lengths_differ(steps, rows):
+def test_replay_rows_depend_on_the_length_of_the_run(steps, rows):
     assert replay_rows(config(steps=steps)) == rows
     assert replay_rows(config(steps=steps, replay_size=10_000)) == 10_000
 
 
 def lowered(seeds, steps):
-    """The program of updates that a run compiles."""
-    values = {"env": "Pendulum-v1", "seeds": tuple(seeds), "steps": steps, "width": 8}
-    run = resolve(values | {"batch_size": 4, "latent": 8})
+    """Return the update program of a run."""
+    agent = {"agent": "small_agent:SLOPE", "env": "Pendulum-v1"}
+    run = resolve(agent, {"seeds": seeds, "steps": steps})
     agent, spec = make_agent(run.agent, Spec(3, 1), run.utd), Spec(3, 1)
     lengths = RunLengths(replay_rows(run), run.steps * run.utd)
     fleet = Fleet(agent, spec, run.seeds, lengths, act_on_cpu=False)
     return fleet._updates.traced(len(seeds), True, 1).lower().as_text()
 
 
-def test_other_seeds_and_other_steps_are_not_compiled_anew():
-    first = lowered([0, 1], 500)
-    assert lowered([7, 3], 500) == first
-    assert lowered([0, 1], 30_000) == first
-    assert lowered([0, 1, 2], 500) != first
+def test_other_seeds_and_steps_use_the_same_program():
+    first = lowered((0, 1), 500)
+    assert lowered((7, 3), 30_000) == first
+    assert lowered((0, 1, 2), 500) != first
 
 
-def test_what_fits_is_not_refused_and_what_does_not_is_with_the_numbers():
+def test_fleet_that_does_not_fit_is_refused():
     check_fits(config(), SPEC, free=10**10)
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as error:
         check_fits(config(), SPEC, free=5 * 10**9)
-    sentence = str(refusal.value)
-    for part in ("replay_size is 1000000", "members: 5", "4.0 GB", "instead of 5"):
-        assert part in sentence
-    smaller = int(sentence.split("would fit: replay_size ")[1].split()[0])
+    text = str(error.value)
+    for part in ("replay_size: ", "5 members", "1000000 rows", "4.0 GB", "instead of"):
+        assert part in text
+    smaller = int(text.split("--replay-size ")[1].split()[0])
     check_fits(config(replay_size=smaller), SPEC, free=5 * 10**9)
     with pytest.raises(UserError):
         check_fits(config(replay_size=smaller + 20_000), SPEC, free=5 * 10**9)
 
 
-def test_networks_alone_may_be_too_large():
+def test_networks_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match="smaller networks"):
         check_fits(config(width=1_000_000), SPEC, free=10**10)
 
 
-def test_a_batch_alone_may_be_too_large():
-    with pytest.raises(UserError) as refusal:
+def test_batch_that_does_not_fit_is_refused():
+    with pytest.raises(UserError) as error:
         check_fits(config(batch_size=1_000_000), SPEC, free=10**10)
-    sentence = str(refusal.value)
-    assert sentence.startswith("agent.batch_size: activations need about ")
-    smaller = int(sentence.rpartition(" ")[2])
+    text = str(error.value)
+    assert text.startswith("agent.batch_size: activations need about ")
+    smaller = int(text.rpartition(" ")[2])
     check_fits(config(batch_size=smaller), SPEC, free=10**10)
     with pytest.raises(UserError):
         check_fits(config(batch_size=2 * smaller), SPEC, free=10**10)
 
 
-def test_the_device_is_measured():
+def test_device_memory_is_measured():
     assert 10**8 < device_bytes() < 10**15
     with pytest.raises(UserError, match="GB"):
         check_fits(config(seeds=1000), SPEC)

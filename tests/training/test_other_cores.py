@@ -1,4 +1,4 @@
-"""A run that goes on where another number of evaluations is played at once."""
+"""Evaluations that are resumed with ansecond number of episodes at once."""
 
 import types
 
@@ -16,7 +16,7 @@ from r2r2.training.evaluation import EvalPolicies, eval_slots
 from r2r2.training.rollout import Rollout
 
 MEMBERS = [Member("Pendulum-v1", 0), Member("Pendulum-v1", 1)]
-RECIPES = [EnvFactory("Pendulum-v1", 1)] * 2
+FACTORIES = [EnvFactory("Pendulum-v1", 1)] * 2
 CONFIG = types.SimpleNamespace(
     eval_every=10,
     eval_average=1,
@@ -30,17 +30,17 @@ AGENT = types.SimpleNamespace(
 POLICIES = jnp.array([[0.1, 0.2, 0.3], [0.3, 0.1, -0.2]])
 
 
-class World:
-    """What a checkpoint needs of a run whose members are under evaluation."""
+class State:
+    """What a checkpoint needs of a run whose members are evaluated."""
 
     def __init__(self, monkeypatch, cores):
         monkeypatch.setattr(evaluate, "available_cores", lambda: cores)
         monkeypatch.setattr(evaluate, "SLOTS_PER_CORE", 4)
-        pairs = zip(MEMBERS, RECIPES, strict=True)
+        pairs = zip(MEMBERS, FACTORIES, strict=True)
         places = [EnvSlot(member, factory, "training") for member, factory in pairs]
-        self.pool = EnvPool([*places, *eval_slots(MEMBERS, RECIPES, 4)], workers=0)
-        self.found, self.values, self.config = {}, {}, CONFIG
-        journal = types.SimpleNamespace(evaluation=self.book, event=self.note)
+        self.pool = EnvPool([*places, *eval_slots(MEMBERS, FACTORIES, 4)], workers=0)
+        self.resteps, self.values, self.config = {}, {}, CONFIG
+        journal = types.SimpleNamespace(evaluation=self.record, event=self.log_value)
         self.evals = EvalScheduler(
             CONFIG, AGENT, MEMBERS, self.pool, journal, shared_env=False
         )
@@ -53,38 +53,38 @@ class World:
     def first(self, member):
         return self.evals.first_obs(member)
 
-    def book(self, member, counts, returns):
-        self.found[member] = returns
+    def record(self, member, counts, resteps):
+        self.resteps[member] = resteps
 
-    def note(self, event, member, counts, fields):
+    def log_value(self, event, member, counts, fields):
         assert event == "value"
         self.values[member] = fields
 
-    def play(self, turns=10**6):
-        for _ in range(turns):
+    def play(self, steps=10**6):
+        for _ in range(steps):
             if not self.evals.busy:
                 break
             self.evals.record(self.pool.step(self.evals.request()))
-        return self.found
+        return self.resteps
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4])
-def test_evaluations_come_to_the_same_on_other_cores(monkeypatch, cores):
-    whole = World(monkeypatch, cores=2)
-    whole.evals.due = {0: (10, 0), 1: (10, 0)}
-    whole.evals.start(EvalPolicies(POLICIES))
-    whole.pool.try_reset([0, 1], [whole.rollout.seed(member) for member in (0, 1)])
+def test_resumed_evaluations_have_the_same_result_on_second_cores(monkeypatch, cores):
+    first = State(monkeypatch, cores=2)
+    first.evals.due = {0: (10, 0), 1: (10, 0)}
+    first.evals.start(EvalPolicies(POLICIES))
+    first.pool.try_reset([0, 1], [first.rollout.seed(member) for member in (0, 1)])
     for member in (0, 1):
-        whole.evals.value_bias.begin(member, np.arange(len(whole.first(member))))
-    whole.play(turns=50)
-    saved, running = whole.evals.saved(), whole.running_seeds()
-    states = dict(zip(running, whole.pool.save_states(list(running)), strict=True))
+        first.evals.value_bias.begin(member, np.arange(len(first.first(member))))
+    first.play(steps=50)
+    saved, running = first.evals.saved(), first.running_seeds()
+    states = dict(zip(running, first.pool.save_states(list(running)), strict=True))
 
-    other = World(monkeypatch, cores)
-    assert other.evals.restore(saved) == ()
-    assert _restore_envs(other, saved.notes["width"], states) == []
-    expected, found = whole.play(), other.play()
+    second = State(monkeypatch, cores)
+    assert second.evals.restore(saved) == ()
+    assert _restore_envs(second, saved.notes["width"], states) == []
+    expected, returns = first.play(), second.play()
     for member in (0, 1):
-        np.testing.assert_array_equal(found[member], expected[member])
-    assert whole.values.keys() == {0, 1}
-    assert other.values == whole.values
+        np.testing.assert_array_equal(returns[member], expected[member])
+    assert first.values.keys() == {0, 1}
+    assert second.values == first.values
