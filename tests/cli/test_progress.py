@@ -188,9 +188,9 @@ def test_messages_are_between_the_opening_and_the_bar(
             bar.say("an environment failed")
         text = re.sub(r"\x1b\[[\d;?]*\w", "", where.file.getvalue())
         lines = [line.strip() for line in text.replace("\r", "\n").split("\n")]
-        said = ["the opening", "continues from [step 3]", "an environment failed"]
-        assert [line for line in lines if line in said] == said
-    assert written(console)[:3] == said
+        expected = ["the opening", "continues from [step 3]", "an environment failed"]
+        assert [line for line in lines if line in expected] == expected
+    assert written(console)[:3] == expected
 
 
 def test_messages_of_a_rejected_run_are_printed(console, make_display):

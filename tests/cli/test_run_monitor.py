@@ -331,7 +331,7 @@ def test_damage_is_reported_per_file(growing, run):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "expected"),
     [
         ("manifest.json", "{", "manifest.json: damaged or not a run's manifest"),
         ("config.toml", "= 3", "config.toml: "),
@@ -340,18 +340,18 @@ def test_damage_is_reported_per_file(growing, run):
         ("events.jsonl", None, None),
     ],
 )
-def test_unreadable_file_is_reported(growing, run, name, content, said):
+def test_unreadable_file_is_reported(growing, run, name, content, expected):
     growing.step(1, 200)
     path = growing.path / name
     path.unlink()
     if content is not None:
         path.write_text(content)
     run.refresh()
-    if said is None:
+    if expected is None:
         assert (run.state, run.error) == ("not started", None)
     else:
         assert run.state == "unavailable"
-        assert said in run.error
+        assert expected in run.error
 
 
 def test_folder_instead_of_a_log_is_reported(growing, run):

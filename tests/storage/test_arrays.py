@@ -14,7 +14,7 @@ from npz_samples import HOSTILE, Bomb, header, load_error, npy
 from r2r2.config.errors import UserError
 from r2r2.storage.arrays import CHUNK_BYTES, read_arrays, write_arrays
 
-HELD = {"a/b": np.arange(6.0).reshape(2, 3), "c": np.array(True)}
+ARRAYS = {"a/b": np.arange(6.0).reshape(2, 3), "c": np.array(True)}
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def written(path, arrays):
 def test_arrays_round_trip_bit_exactly(tmp_path_factory, arrays):
     path = tmp_path_factory.mktemp("arrays") / "file.npz"
     written(path, arrays)
-    found = read_arrays(path)
-    assert list(found) == list(arrays)
+    result = read_arrays(path)
+    assert list(result) == list(arrays)
     for name, array in arrays.items():
-        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype)
-        assert found[name].tobytes() == array.tobytes()
-        assert found[name].flags.writeable
+        assert (result[name].shape, result[name].dtype) == (array.shape, array.dtype)
+        assert result[name].tobytes() == array.tobytes()
+        assert result[name].flags.writeable
 
 
 def test_array_of_several_chunks_round_trips(path):
@@ -61,10 +61,10 @@ def test_file_need_not_be_seekable(path):
             return file.write(data)
 
     with path.open("wb") as file:
-        write_arrays(Pipe(), HELD.items())
+        write_arrays(Pipe(), ARRAYS.items())
     with np.load(path, allow_pickle=False) as archive:
-        np.testing.assert_array_equal(archive["a/b"], HELD["a/b"])
-    np.testing.assert_array_equal(read_arrays(path)["a/b"], HELD["a/b"])
+        np.testing.assert_array_equal(archive["a/b"], ARRAYS["a/b"])
+    np.testing.assert_array_equal(read_arrays(path)["a/b"], ARRAYS["a/b"])
 
 
 def test_no_second_copy_is_allocated(path):
@@ -95,8 +95,8 @@ def test_no_second_copy_is_allocated(path):
 
 
 def test_fortran_order_is_read(path):
-    np.savez(path, a=np.asfortranarray(HELD["a/b"]))
-    np.testing.assert_array_equal(read_arrays(path)["a"], HELD["a/b"])
+    np.savez(path, a=np.asfortranarray(ARRAYS["a/b"]))
+    np.testing.assert_array_equal(read_arrays(path)["a"], ARRAYS["a/b"])
 
 
 @pytest.mark.parametrize("value", [np.array([object()]), np.array(["text"])])
@@ -106,28 +106,28 @@ def test_non_numeric_dtype_is_not_written(path, value):
 
 
 def test_file_truncated_at_any_byte_is_rejected(path):
-    whole = written(path, HELD)
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+    content = written(path, ARRAYS)
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
         assert load_error(path) == "damaged or not an npz file"
 
 
 def test_changed_byte_is_rejected_or_harmless(path):
-    whole = written(path, HELD)
-    refused = 0
-    for place in range(len(whole)):
-        torn = bytearray(whole)
+    content = written(path, ARRAYS)
+    rejected = 0
+    for place in range(len(content)):
+        torn = bytearray(content)
         torn[place] ^= (0x01, 0x80)[place % 2]
         path.write_bytes(torn)
         try:
-            found = read_arrays(path)
+            result = read_arrays(path)
         except UserError:
-            refused += 1
+            rejected += 1
         else:
             # The zip format does not protect the names.
-            for name in set(found) & set(HELD):
-                np.testing.assert_array_equal(found[name], HELD[name])
-    assert refused > len(whole) / 2
+            for name in set(result) & set(ARRAYS):
+                np.testing.assert_array_equal(result[name], ARRAYS[name])
+    assert rejected > len(content) / 2
 
 
 @pytest.mark.filterwarnings("default")
@@ -142,16 +142,16 @@ def test_hostile_array_is_rejected_and_never_executed(path, monkeypatch):
 
 @pytest.mark.parametrize("descr", ["'|O'", "'<U2'", "'<M8[s]'", "[('a', '<i8')]"])
 def test_non_numeric_dtype_is_not_read(path, descr):
-    told = header(f"{{'descr':{descr},'fortran_order':False,'shape':(1,)}}")
+    array_header = header(f"{{'descr':{descr},'fortran_order':False,'shape':(1,)}}")
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a.npy", told + bytes(8))
+        archive.writestr("a.npy", array_header + bytes(8))
     assert load_error(path) == "damaged or not an npz file"
 
 
 def test_declared_size_is_not_allocated_in_advance(path):
-    told = header("{'descr':'|u1','fortran_order':False,'shape':(50_000_000,)}")
+    array_header = header("{'descr':'|u1','fortran_order':False,'shape':(50_000_000,)}")
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a.npy", told)
+        archive.writestr("a.npy", array_header)
     tracemalloc.start()
     try:
         assert load_error(path) == "damaged or not an npz file"
@@ -199,6 +199,6 @@ def test_special_file_is_rejected(path, tmp_path):
     os.mkfifo(path)
     assert load_error(path) == "damaged or not an npz file"
     path.unlink()
-    written(tmp_path / "other.npz", HELD)
+    written(tmp_path / "other.npz", ARRAYS)
     path.symlink_to("other.npz")
     assert load_error(path) == "damaged or not an npz file"

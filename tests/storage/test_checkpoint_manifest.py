@@ -24,7 +24,7 @@ FILES = {
     "00000007.replay.npz": ENTRY,
     "00000007.worlds.npz": ENTRY,
 }
-WHOLE = CheckpointManifest(7, 4000, FILES, {"a": [1.5, None]})
+MANIFEST = CheckpointManifest(7, 4000, FILES, {"a": [1.5, None]})
 FIELDS = {
     "kind": "r2r2 checkpoint",
     "format": 1,
@@ -58,15 +58,15 @@ def why(folder):
 
 
 def test_manifest_round_trips(tmp_path):
-    (tmp_path / "00000007.json").write_text(serialize_manifest(WHOLE))
-    assert read_checkpoint_manifest(tmp_path, 7) == WHOLE
-    assert WHOLE.segments == ("00000003.replay.npz", "00000007.replay.npz")
-    assert json.loads(serialize_manifest(WHOLE)).items() >= FIELDS.items()
+    (tmp_path / "00000007.json").write_text(serialize_manifest(MANIFEST))
+    assert read_checkpoint_manifest(tmp_path, 7) == MANIFEST
+    assert MANIFEST.segments == ("00000003.replay.npz", "00000007.replay.npz")
+    assert json.loads(serialize_manifest(MANIFEST)).items() >= FIELDS.items()
 
 
 def test_forged_manifest_without_changes_is_valid(tmp_path):
     forged_fields(tmp_path)
-    assert read_checkpoint_manifest(tmp_path, 7) == WHOLE
+    assert read_checkpoint_manifest(tmp_path, 7) == MANIFEST
 
 
 def files_with(*removed, **added):
@@ -139,7 +139,7 @@ def test_forged_checksum_with_invalid_fields_is_damaged(tmp_path, changes):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         ("", "is not valid JSON"),
         ("[" * 100_000, "is not valid JSON"),
@@ -164,14 +164,14 @@ def test_forged_checksum_with_invalid_fields_is_damaged(tmp_path, changes):
         ),
     ],
 )
-def test_other_content_is_damaged(tmp_path, content, said):
+def test_other_content_is_damaged(tmp_path, content, expected):
     path = tmp_path / "00000007.json"
     path.write_bytes(content.encode(errors="surrogateescape"))
-    assert why(tmp_path) == f"00000007.json {said}"
+    assert why(tmp_path) == f"00000007.json {expected}"
 
 
 def test_too_long_manifest_is_not_read(tmp_path, monkeypatch):
-    (tmp_path / "00000007.json").write_text(serialize_manifest(WHOLE))
+    (tmp_path / "00000007.json").write_text(serialize_manifest(MANIFEST))
     monkeypatch.setattr(subject, "MAX_MANIFEST_BYTES", 200)
     assert why(tmp_path) == "00000007.json is not valid JSON"
 
@@ -197,8 +197,8 @@ def test_huge_declared_size_is_not_allocated(tmp_path):
     )
     for name in FILES:
         (tmp_path / name).write_bytes(b"abc")
-    found = read_checkpoint_manifest(tmp_path, 7)
+    result = read_checkpoint_manifest(tmp_path, 7)
     with pytest.raises(
         DamagedCheckpointError, match=f"00000007.npz has 3 bytes, expected {2**62}"
     ):
-        check_sizes(tmp_path, found.files)
+        check_sizes(tmp_path, result.files)

@@ -66,8 +66,8 @@ def test_numpy_can_load_the_files(folder):
 
 def test_format_1_still_loads(folder):
     """These files were written by an old version and must not be regenerated."""
-    held = Path(__file__).parent / "format_1" / "checkpoints"
-    latest, messages = latest_valid(held)
+    stored = Path(__file__).parent / "format_1" / "checkpoints"
+    latest, messages = latest_valid(stored)
     assert (latest.number, messages) == (2, [])
     assert [path.name[:8] for path in latest.segments] == ["00000001", "00000002"]
     assert_intact(latest, size=2)
@@ -144,9 +144,9 @@ def test_file_is_hashed_once_to_decide_what_to_keep(folder, monkeypatch):
 
 def damage(path):
     """Change a byte in the middle of a file."""
-    held = bytearray(path.read_bytes())
-    held[len(held) // 2] ^= 1
-    path.write_bytes(held)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
 def test_previous_checkpoint_is_used_if_the_latest_is_damaged(folder):
@@ -194,16 +194,16 @@ def test_damage_to_any_byte_of_any_file_is_detected(folder, name):
     write(folder, 1)
     write(folder, 2)
     path = folder / name
-    whole = path.read_bytes()
+    data = path.read_bytes()
     stride = 3 if path.suffix == ".json" else 13
-    for place in range(0, len(whole), stride):
-        path.write_bytes(whole[:place])
+    for place in range(0, len(data), stride):
+        path.write_bytes(data[:place])
         assert name in why_damaged(folder)
-        changed = bytearray(whole)
+        changed = bytearray(data)
         changed[place] ^= 1 << place % 8
         path.write_bytes(changed)
         assert name in why_damaged(folder)
-    path.write_bytes(whole + b"\0")
+    path.write_bytes(data + b"\0")
     assert name in why_damaged(folder)
 
 

@@ -70,24 +70,24 @@ def test_line_break_in_a_name_writes_nothing(tmp_path, field, end):
 def test_table_truncated_at_any_byte_keeps_complete_rows(tmp_path):
     path = tmp_path / "csv"
     append_evaluations(path, ROWS)
-    whole = path.read_bytes()
-    for length in range(len(whole) + 1):
-        path.write_bytes(whole[:length])
+    content = path.read_bytes()
+    for length in range(len(content) + 1):
+        path.write_bytes(content[:length])
         if length < len(HEADER):
             with pytest.raises(UserError, match=r"line 1 is damaged: not the header"):
                 read_evaluations(path)
         else:
-            assert read_evaluations(path) == ROWS[: whole[:length].count(b"\n") - 1]
+            assert read_evaluations(path) == ROWS[: content[:length].count(b"\n") - 1]
 
 
 def test_truncated_table_can_be_appended_to(tmp_path):
     path = tmp_path / "csv"
     append_evaluations(path, ROWS)
-    whole = path.read_bytes()
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+    content = path.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
         append_evaluations(path, ROWS[:1])
-        kept = max(whole[:length].count(b"\n") - 1, 0)
+        kept = max(content[:length].count(b"\n") - 1, 0)
         assert read_evaluations(path) == [*ROWS[:kept], ROWS[0]]
 
 

@@ -109,8 +109,8 @@ def test_event_is_readable_while_the_log_is_open(tmp_path):
 
 def test_reopened_log_continues_after_the_last_complete_line(tmp_path):
     write(tmp_path / "log", [("a", {}), ("b", {})])
-    whole = (tmp_path / "log").read_bytes()
-    (tmp_path / "log").write_bytes(whole[:-5])
+    content = (tmp_path / "log").read_bytes()
+    (tmp_path / "log").write_bytes(content[:-5])
     write(tmp_path / "log", [("c", {})])
     assert [e["event"] for e in read_events(tmp_path / "log")] == ["a", "c"]
 
@@ -118,10 +118,10 @@ def test_reopened_log_continues_after_the_last_complete_line(tmp_path):
 def test_log_truncated_at_any_byte_keeps_complete_events(tmp_path):
     path = tmp_path / "log"
     write(path, [("a", {"x": 1}), ("b", {"x": float("nan")}), ("c", {"x": "é"})])
-    whole, events = path.read_bytes(), read_events(path)
-    for length in range(len(whole) + 1):
-        path.write_bytes(whole[:length])
-        assert read_events(path) == events[: whole[:length].count(b"\n")]
+    content, events = path.read_bytes(), read_events(path)
+    for length in range(len(content) + 1):
+        path.write_bytes(content[:length])
+        assert read_events(path) == events[: content[:length].count(b"\n")]
 
 
 @pytest.mark.parametrize(

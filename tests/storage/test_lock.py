@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from r2r2.storage.run_folder import lock_run
 with lock_run(Path(sys.argv[1])):
-    print("held", flush=True)
+    print("locked", flush=True)
     sys.stdin.read()
 """
 
@@ -25,7 +25,7 @@ def other(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", HOLDING, str(tmp_path)], **pipes
     ) as process:
-        assert process.stdout.readline() == "held\n"
+        assert process.stdout.readline() == "locked\n"
         yield process
         process.kill()
 

@@ -64,9 +64,9 @@ def test_other_format_keeps_only_the_format(tmp_path):
 
 def test_manifest_truncated_at_any_byte_is_none(tmp_path):
     write_manifest(tmp_path, ["a_s0"], "finished")
-    whole = (tmp_path / "manifest.json").read_bytes()
-    for length in range(len(whole) - len(b"}\n") + 1):
-        (tmp_path / "manifest.json").write_bytes(whole[:length])
+    complete = (tmp_path / "manifest.json").read_bytes()
+    for length in range(len(complete) - len(b"}\n") + 1):
+        (tmp_path / "manifest.json").write_bytes(complete[:length])
         assert read_manifest(tmp_path) is None
 
 

@@ -30,19 +30,19 @@ def git(folder, *arguments):
 
 
 def test_versions_are_complete_and_text():
-    found = versions()
-    assert set(found) == {
+    result = versions()
+    assert set(result) == {
         *PACKAGES,
         *("commit", "python", "device", "platform", "device_count"),
         *("matmul_precision", "machine", "cpu_count", "xla_flags"),
     }
-    assert all(isinstance(value, str) for value in found.values())
-    assert found["python"] == platform.python_version()
-    assert found["jax"] == jax.__version__
-    assert found["r2r2"] == importlib.metadata.version("r2r2")
-    assert found["platform"] == jax.devices()[0].platform
-    assert found["device_count"] == str(jax.device_count())
-    assert found["machine"] == platform.machine()
+    assert all(isinstance(value, str) for value in result.values())
+    assert result["python"] == platform.python_version()
+    assert result["jax"] == jax.__version__
+    assert result["r2r2"] == importlib.metadata.version("r2r2")
+    assert result["platform"] == jax.devices()[0].platform
+    assert result["device_count"] == str(jax.device_count())
+    assert result["machine"] == platform.machine()
 
 
 def test_matmul_precision_is_recorded():

@@ -179,9 +179,9 @@ def test_missing_file_is_rejected(path):
 
 def test_file_truncated_at_any_byte_is_rejected(path):
     save_weights(path, {"a": np.arange(3.0), "b": np.array(True)})
-    whole, like = path.read_bytes(), {"a": np.zeros(3), "b": np.array(False)}
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+    content, like = path.read_bytes(), {"a": np.zeros(3), "b": np.array(False)}
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
         assert load_error(path, like) == "damaged or not an npz file"
 
 
