@@ -114,11 +114,11 @@ def test_seeds_of_runs_of_one_method_are_combined(cli, workdir):
     assert row["td7+r2r2: seeds"] == "3"
 
 
-def test_runs_of_different_precision_are_different_methods(r2r2, here):
+def test_runs_of_different_precision_are_different_methods(cli, workdir):
     for precision, level in (("mixed", 1.0), ("tf32", 2.0)):
         make_run(precision, flat(level), precision=precision, **SMALL)
-    assert r2r2("report", "mixed", "tf32").code == 0
-    methods = {row["run"]: row["method"] for row in table(here / "report", "runs")}
+    assert cli("report", "mixed", "tf32").code == 0
+    methods = {row["run"]: row["method"] for row in table(workdir / "report", "runs")}
     assert methods == {
         "mixed": "td7+r2r2, precision=mixed",
         "tf32": "td7+r2r2, precision=tf32",
