@@ -2,26 +2,22 @@
 
 import pytest
 
-from r2r2.cli.argparser import FOLDER, ArgumentParser
+from r2r2.cli.argparser import FOLDER, ArgumentParser, field_table
 from r2r2.config.errors import UserError
-from r2r2.config.fields import ANY, FieldSpec, at_least
+from r2r2.config.fields import ANY, at_least
 
-FIELDS = {
-    spec.path: spec
-    for spec in (
-        FieldSpec("steps", int, 5, "decision steps", at_least(1)),
-        FieldSpec("seeds", tuple[int, ...], (0, 1), "100% of the seeds", ANY),
-        FieldSpec("a.b.fast_mode", bool, True, "whether", ANY),
-        FieldSpec("a.size", int, 3, "size of a", ANY),
-        FieldSpec("b.size", int, 3, "size of b", ANY),
-        FieldSpec("out", str, "", "folder", FOLDER),
-    )
-}
+FIELDS = field_table(
+    ("steps", int, 5, "decision steps", at_least(1)),
+    ("seeds", tuple[int, ...], (0, 1), "100% of the seeds", ANY),
+    ("a.b.fast_mode", bool, True, "whether", ANY),
+    ("a.size", int, 3, "size of a", ANY),
+    ("b.size", int, 3, "size of b", ANY),
+    ("out", str, "", "folder", FOLDER),
+)
 
 
 def parse(*argv, positional=False, partial=False):
-    parser = ArgumentParser("test", "", positional=positional)
-    parser.add_fields(FIELDS, lists=("seeds",))
+    parser = ArgumentParser("test", "", fields=FIELDS, positional=positional)
     return parser.parse(argv, partial)
 
 
@@ -86,7 +82,8 @@ def test_a_partial_parse_ignores_the_rest():
 def test_help_shows_the_shortest_name_and_the_default(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     parser = ArgumentParser("test", "[OPTIONS]", "About.", "  r2r2 test")
-    parser.add_fields(FIELDS, {"out": "output", "steps": "run"})
+    fields = dict(FIELDS)
+    parser.add_fields({"output": {"out": fields.pop("out")}, "other": fields})
     lines = parser.format_help().splitlines()
     assert lines[0] == "usage: r2r2 test [OPTIONS]"
     assert [line.split() for line in lines if line.startswith("  --")] == [
@@ -98,5 +95,5 @@ def test_help_shows_the_shortest_name_and_the_default(monkeypatch):
         ["--b.size", "N", "size", "of", "b", "[3]"],
     ]
     assert [x for x in lines if x.endswith(":")] == [
-        *("output:", "run:", "options:", "examples:")
+        *("output:", "other:", "examples:")
     ]

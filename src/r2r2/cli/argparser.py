@@ -1,8 +1,7 @@
 """Command-line parsing: argparse, with the fields of a config as options.
 
-Two things are added to argparse. Values are parsed by the config's own fields, so the
-command line and TOML files accept the same values and report the same errors. And all
-errors are raised as `UserError`, in the one form of the program.
+Values are parsed by the config's own fields, so the command line and TOML files accept
+the same values and report the same errors. All errors are raised as `UserError`.
 """
 
 import argparse
@@ -18,13 +17,10 @@ FOLDER = Range("the name of a folder", bool)
 
 HELP_OPTIONS = ("-h", "--help")
 HELP_COLUMN = 28
+INTEGERS, STRINGS = tuple[int, ...], tuple[str, ...]
+ALIASES = {"agent": ("--agent.name",)}  # as in a TOML file
 METAVARS = {"checkpoint_every": "TIME", "env": "TASK", "member": "TASK:SEED"}
-METAVAR_OF_KIND = {
-    int: "N",
-    float: "X",
-    tuple[int, ...]: "N,...",
-    tuple[str, ...]: "NAME,...",
-}
+METAVAR_OF_KIND = {int: "N", float: "X", INTEGERS: "N,...", STRINGS: "NAME,..."}
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -35,16 +31,15 @@ class ArgumentParser(argparse.ArgumentParser):
         usage: its arguments, for the first line of the help.
         description: text below the usage.
         examples: text at the end of the help.
-        positional: whether there are positional arguments.
-        choices: the allowed values of a positional argument.
+        fields: the options.
+        positional: whether there are positional arguments, or their allowed values.
 
     Example:
         >>> from r2r2.config.fields import at_least
-        >>> parser = ArgumentParser("eval", "RUN", positional=True)
-        >>> episodes = FieldSpec("episodes", int, 10, "episodes to play", at_least(1))
-        >>> parser.add_fields({"episodes": episodes})
-        >>> parser.parse(["runs/a", "--episodes", "3"])
-        {'arguments': ['runs/a'], 'episodes': 3}
+        >>> table = field_table(("episodes", int, 10, "episodes", at_least(1)))
+        >>> parser = ArgumentParser("eval", "RUN", fields=table, positional=True)
+        >>> sorted(parser.parse(["runs/a", "--episodes", "3"]).items())
+        [('arguments', ['runs/a']), ('episodes', 3)]
     """
 
     def __init__(
@@ -53,8 +48,8 @@ class ArgumentParser(argparse.ArgumentParser):
         usage: str,
         description: str = "",
         examples: str = "",
-        positional: bool = False,
-        choices: Sequence[str] = (),
+        fields: Mapping[str, FieldSpec] | None = None,
+        positional: bool | tuple[str, ...] = False,
     ):
         super().__init__(
             prog=f"r2r2 {command}",
@@ -66,53 +61,40 @@ class ArgumentParser(argparse.ArgumentParser):
             add_help=False,
         )
         self.fields: dict[str, FieldSpec] = {}  # by the option shown in the help
-        self.positional, self.choices = positional, tuple(choices)
+        self.choices = positional if isinstance(positional, tuple) else ()
         self._paths: list[str] = []
+        self._positional = bool(positional)
         if positional:
             self.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
+        self.add_fields({"options": fields or {}})
 
-    def add_fields(
-        self,
-        fields: Mapping[str, FieldSpec],
-        groups: Mapping[str, str] | None = None,
-        lists: Sequence[str] = (),
-    ) -> None:
-        """Add every field of a table as an option.
+    def add_fields(self, groups: Mapping[str, Mapping[str, FieldSpec]]) -> None:
+        """Add fields as options, by the title of their group in the help."""
+        paths = [path for fields in groups.values() for path in fields]
+        for title, fields in groups.items():
+            group = self.add_argument_group(title)
+            for path, spec in fields.items():
+                names = [*_option_names(path, paths), *ALIASES.get(path, ())]
+                negated = [f"--no-{name[2:]}" for name in names if spec.kind is bool]
+                self.fields[names[0]] = spec
+                self._paths.append(names[-1])
+                group.add_argument(
+                    *names,
+                    *negated,
+                    action=_FieldAction,
+                    spec=spec,
+                    dest=path,
+                    nargs=self._nargs(spec),
+                    metavar=_metavar(spec),
+                    default=argparse.SUPPRESS,
+                    help=_help_text(spec),
+                )
 
-        Args:
-            fields: the fields by dotted path.
-            groups: titles in the help by path; by default all are `options`.
-            lists: paths of options that take several values separated by spaces.
-        """
-        titles = {path: (groups or {}).get(path, "options") for path in fields}
-        order = dict.fromkeys([*(groups or {}).values(), *titles.values()])
-        added = {
-            title: self.add_argument_group(title)
-            for title in order
-            if title in titles.values()
-        }
-        for path, spec in fields.items():
-            names = _option_names(path, fields)
-            self.fields[names[0]] = spec
-            self._paths.append(names[-1])
-            negated = [f"--no-{name[2:]}" for name in names if spec.kind is bool]
-            added[titles[path]].add_argument(
-                *names,
-                *negated,
-                action=_FieldAction,
-                spec=spec,
-                dest=path,
-                nargs=self._nargs(spec, path in lists),
-                metavar=_metavar(spec),
-                default=argparse.SUPPRESS,
-                help=_help_text(spec),
-            )
-
-    def _nargs(self, spec: FieldSpec, is_list: bool) -> str | int:
-        """A flag before a positional argument cannot have an optional value."""
-        if is_list:
-            return "*"
-        return 0 if spec.kind is bool and self.positional else "?"
+    def _nargs(self, spec: FieldSpec) -> str | int:
+        """Options before positional arguments must not take an optional value."""
+        if self._positional:
+            return 0 if spec.kind is bool else "?"
+        return "*" if spec.kind in (INTEGERS, STRINGS) else "?"
 
     def parse(self, argv: Sequence[str], partial: bool = False) -> dict[str, Any]:
         """Return the given options by path; positional ones as `arguments`.
@@ -199,6 +181,11 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return f"{name} {action.metavar}"
 
 
+def field_table(*rows: tuple[str, Any, Any, str, Range]) -> dict[str, FieldSpec]:
+    """Return fields by path, from rows of path, type, default, help and range."""
+    return {row[0]: FieldSpec(*row) for row in rows}
+
+
 def wants_help(argv: Sequence[str]) -> bool:
     """Return whether a command line asks for help, at any place."""
     return any(token in HELP_OPTIONS for token in argv)
@@ -215,9 +202,7 @@ def _normalize(argv: Iterable[str]) -> list[str]:
         if token.startswith("--"):
             name, equals, value = token.partition("=")
             tokens.append(name.replace("_", "-") + equals + value)
-        elif (
-            re.match(r"-[\d.]", token) and tokens and re.match(r"--[^=]+$", tokens[-1])
-        ):
+        elif re.match(r"-[\d.]", token) and re.match("--[^=]+$", " ".join(tokens[-1:])):
             tokens[-1] += f"={token}"
         else:
             tokens.append(token)

@@ -29,7 +29,7 @@ from r2r2.bench.updates import (
     update_stages,
     with_bases,
 )
-from r2r2.cli.argparser import FILE, ArgumentParser
+from r2r2.cli.argparser import FILE, STRINGS, ArgumentParser, field_table
 from r2r2.cli.bench_display import BenchProgress, print_results
 from r2r2.cli.main import (
     add_working_folder_to_path,
@@ -67,58 +67,45 @@ MEMBER_COUNT = FieldSpec("--members", int, 1, "", integer_between(1, 1000))
 WIDTHS = ("width", "latent", "model_width", "actor_width", "critic_width")
 CPU_UPDATES = 20  # updates per call on a CPU, where each takes 100 times as long
 CPU_ROWS = 50_000
+ROWS = f"{RunConfig.replay_size}, CPU {CPU_ROWS}"
+UPDATES = f"{UPDATES_PER_CALL}, CPU {CPU_UPDATES}"
 
-SPECS = (
-    FieldSpec(
-        "agents", tuple[str, ...], ("td7", "td7+r2r2"), "agents to benchmark", NAMES
-    ),
-    FieldSpec("members", tuple[str, ...], ("1",), "fleet sizes", NUMBERS),
-    FieldSpec("bases", bool, True, "benchmark an R2R2 agent's base as well", ANY),
-    FieldSpec("env", str, "Humanoid-v5", "paper task to take the sizes from", ANY),
-    FieldSpec("obs", int, "as the task", "observation size", size(1)),
-    FieldSpec("action", int, "as the task", "action size", size(1)),
-    FieldSpec("width", int, "as the agent", "units of all layers and latents", size(2)),
-    FieldSpec("batch_size", int, "as the agent", "transitions per update", size(2)),
-    FieldSpec(
-        "rows",
-        int,
-        f"{RunConfig.replay_size}, on a CPU {CPU_ROWS}",
-        "replay rows per member (all filled)",
-        at_least(4),
-    ),
-    FieldSpec(
-        "updates",
-        int,
-        f"{UPDATES_PER_CALL}, on a CPU {CPU_UPDATES}",
-        "updates per compiled call",
-        at_least(1),
-    ),
-    FieldSpec("repeats", int, 10, "timed calls", integer_between(1, 10_000)),
-    FieldSpec("task", str, "", "also train on this task and time the parts", ANY),
-    FieldSpec("steps", int, 2000, "timed decision steps with --task", at_least(1)),
-    FieldSpec("utd", int, 1, "updates per decision step with --task", at_least(1)),
-    FieldSpec("out", str, "", "JSON file for all results", FILE),
-    FieldSpec("commit", str, "", "commit to record when not in a git checkout", ANY),
+FIELDS = field_table(
+    ("agents", STRINGS, ("td7", "td7+r2r2"), "agents to benchmark", NAMES),
+    ("members", STRINGS, ("1",), "fleet sizes", NUMBERS),
+    ("bases", bool, True, "benchmark an R2R2 agent's base as well", ANY),
+    ("env", str, "Humanoid-v5", "paper task to take the sizes from", ANY),
+    ("obs", int, "as the task", "observation size", size(1)),
+    ("action", int, "as the task", "action size", size(1)),
+    ("width", int, "as the agent", "units of all layers and latents", size(2)),
+    ("batch_size", int, "as the agent", "transitions per update", size(2)),
+    ("rows", int, ROWS, "replay rows per member (all filled)", at_least(4)),
+    ("updates", int, UPDATES, "updates per compiled call", at_least(1)),
+    ("repeats", int, 10, "timed calls", integer_between(1, 10_000)),
+    ("task", str, "", "also train on this task and time the parts", ANY),
+    ("steps", int, 2000, "timed decision steps with --task", at_least(1)),
+    ("utd", int, 1, "updates per decision step with --task", at_least(1)),
+    ("out", str, "", "JSON file for all results", FILE),
+    ("commit", str, "", "commit to record when not in a git checkout", ANY),
 )
-FIELDS = {spec.path: spec for spec in SPECS}
 
-DESCRIPTION = """\
+PARSER = ArgumentParser(
+    "bench",
+    "[--option VALUE]...",
+    """\
 Measure how fast this device trains: time the updates of agents in the programs
 that training uses, without building an environment. Fleets of the same size are
 timed in turns, so that other load on the machine slows all of them alike.
-
-For every fleet: microseconds per update of a member (median, lowest, highest),
-compile time, kernels and FLOPs per update, TFLOP/s and their share of what a
-large matrix product reaches, memory; then the overhead of R2R2 over its base.
-docs/performance.md explains the numbers.
-"""
-
-EXAMPLES = """\
+docs/performance.md explains the results.
+""",
+    """\
   r2r2 bench
   r2r2 bench --agents td7+r2r2 minphi+r2r2 --members 1 20 --out bench.json
   r2r2 bench --env dog-run --width 512
   r2r2 bench --task Hopper-v5      also time a short training run
-"""
+""",
+    FIELDS,
+)
 
 ROOFLINE = Stage("ceiling", "measuring the peak of the device")
 TENTHS = 10  # of a training run, for the progress display
@@ -145,16 +132,9 @@ class Measurements(NamedTuple):
     end_to_end: list[EndToEnd]
 
 
-def make_parser(_: Sequence[str] = ()) -> ArgumentParser:
-    """Return the parser of `r2r2 bench`."""
-    parser = ArgumentParser("bench", "[--option VALUE]...", DESCRIPTION, EXAMPLES)
-    parser.add_fields(FIELDS, lists=("agents", "members"))
-    return parser
-
-
 def parse_bench(argv: Sequence[str]) -> BenchCommand:
     """Parse the arguments of `r2r2 bench`."""
-    given = make_parser().parse(argv)
+    given = PARSER.parse(argv)
     values = {path: given.get(path, spec.value) for path, spec in FIELDS.items()}
     spec = _task_spec(values["env"])
     members = tuple(int(parse_value(MEMBER_COUNT, x)) for x in values["members"])
@@ -288,15 +268,7 @@ def _measure(command: BenchCommand, on_stage: OnStage) -> Measurements:
 
 
 class Tenths:
-    """Report the start of a training run, and then each tenth of it.
-
-    Example:
-        >>> reported = []
-        >>> tenths = Tenths([Stage("", str(n)) for n in range(11)], reported.append)
-        >>> tenths(0.15)
-        >>> [stage.text for stage in reported]
-        ['0', '1', '2']
-    """
+    """Report the start of a training run, and then each tenth of it."""
 
     def __init__(self, stages: list[Stage], on_stage: OnStage):
         self._stages, self._on_stage = iter(stages), on_stage

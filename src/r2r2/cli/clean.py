@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from r2r2.cli.argparser import ArgumentParser
+from r2r2.cli.argparser import ArgumentParser, field_table
 from r2r2.cli.main import print_plain, program_name
 from r2r2.config.errors import UserError
-from r2r2.config.fields import ANY, FieldSpec
+from r2r2.config.fields import ANY
 from r2r2.storage.disk_usage import (
     RunUsage,
     delete_checkpoints,
@@ -29,36 +29,33 @@ from r2r2.storage.run_folder import check_unlocked, lock_owner, open_run
 
 DEFAULT = Path("runs")
 
-SPECS = (
-    FieldSpec("checkpoints", bool, False, "delete checkpoints not needed", ANY),
-    FieldSpec("unfinished", bool, False, "delete unfinished runs completely", ANY),
-    FieldSpec("yes", bool, False, "do not ask before deleting", ANY),
-)
-
-DESCRIPTION = """\
+PARSER = ArgumentParser(
+    "clean",
+    "[RUN or FOLDER]... [--checkpoints] [--unfinished] [--yes]",
+    """\
 Show the disk space of runs, by default of those in 'runs'. Nothing is deleted
 unless --checkpoints or --unfinished is given.
 
-A checkpoint holds everything needed to resume a run, including its replay
-buffer, and is the largest part of a run. --checkpoints deletes all checkpoints
-of finished runs, which need one only to train for more --steps, and all but the
-newest valid one of unfinished runs. Results, curves and weights are kept.
---unfinished deletes runs that did not finish, with everything in their folders.
-Runs in training, runs of another version of r2r2, non-runs and symlink targets
-are never touched.
-"""
-
-EXAMPLES = """\
+--checkpoints deletes all checkpoints of finished runs, which need one only to
+train for more --steps, and all but the newest valid one of unfinished runs.
+Results, curves and weights are kept. --unfinished deletes runs that did not
+finish, with everything in their folders. Runs in training, runs of another
+version of r2r2, non-runs and symlink targets are never touched.
+""",
+    """\
   r2r2 clean
   r2r2 clean runs/hopper --checkpoints
   r2r2 clean --unfinished --yes
-"""
+""",
+    field_table(
+        ("checkpoints", bool, False, "delete checkpoints not needed", ANY),
+        ("unfinished", bool, False, "delete unfinished runs completely", ANY),
+        ("yes", bool, False, "do not ask before deleting", ANY),
+    ),
+    positional=True,
+)
 
-STATUS = {
-    "finished": "finished",
-    "running": "unfinished",
-    "unknown": "other version",
-}
+STATUS = {"finished": "finished", "running": "unfinished", "unknown": "other version"}
 
 
 class Deletion(NamedTuple):
@@ -69,17 +66,9 @@ class Deletion(NamedTuple):
     delete: Callable[[], None]
 
 
-def make_parser(_: Sequence[str] = ()) -> ArgumentParser:
-    """Return the parser of `r2r2 clean`."""
-    usage = "[RUN or FOLDER]... [--checkpoints] [--unfinished] [--yes]"
-    parser = ArgumentParser("clean", usage, DESCRIPTION, EXAMPLES, positional=True)
-    parser.add_fields({spec.path: spec for spec in SPECS})
-    return parser
-
-
 def run(argv: list[str]) -> int:
     """Run `r2r2 clean` and return its exit code."""
-    given = make_parser().parse(argv)
+    given = PARSER.parse(argv)
     names: list[str] = given.pop("arguments")
     deleting = given.get("checkpoints") or given.get("unfinished")
     if given.get("yes") and not deleting:
@@ -97,12 +86,7 @@ def run(argv: list[str]) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes with a unit.
-
-    Example:
-        >>> [format_bytes(count) for count in (0, 999, 4_200, 3_400_000_000)]
-        ['0 B', '999 B', '4.2 kB', '3.4 GB']
-    """
+    """Return a number of bytes with a unit, as in 4.2 kB."""
     units = ["B", "kB", "MB", "GB", "TB"]
     while count >= 999.95 and len(units) > 1:
         count, units = count / 1000, units[1:]

@@ -1,27 +1,25 @@
 """`r2r2 completion`: scripts that complete commands, options and values in a shell."""
 
 import shlex
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser
-from r2r2.cli.main import COMMANDS, load_command
-from r2r2.config.agents import AGENTS
+from r2r2.cli.main import COMMANDS, command_parser
+from r2r2.config.agents import AGENTS, DEFAULT_AGENT
 from r2r2.config.fields import FieldSpec
 from r2r2.envs.suites import PAPER_TASKS, known_tasks
 
-SHELLS = ("bash", "zsh", "fish")
-
-DESCRIPTION = """\
-Print a script that completes the commands, options, agents and tasks of r2r2.
-Load it in the start-up file of the shell, or once for the current session:
-"""
-
-EXAMPLES = """\
+PARSER = ArgumentParser(
+    "completion",
+    "bash|zsh|fish",
+    "Print a script that completes the commands, options, agents and tasks of r2r2.",
+    """\
   source <(r2r2 completion bash)
   source <(r2r2 completion zsh)
   r2r2 completion fish > ~/.config/fish/completions/r2r2.fish
-"""
+""",
+    positional=("bash", "zsh", "fish"),
+)
 
 BASH = """\
 _r2r2() {{
@@ -68,92 +66,67 @@ class Completions(NamedTuple):
     arguments: tuple[str, ...]  # the choices of its positional argument
 
 
-def make_parser(_: Sequence[str] = ()) -> ArgumentParser:
-    """Return the parser of `r2r2 completion`."""
-    usage = "|".join(SHELLS)
-    return ArgumentParser(
-        "completion", usage, DESCRIPTION, EXAMPLES, positional=True, choices=SHELLS
-    )
-
-
 def run(argv: list[str]) -> int:
     """Run `r2r2 completion` and return its exit code."""
-    parser = make_parser()
-    shell = parser.pop_argument(parser.parse(argv), "a shell: bash, zsh or fish")
+    shell = PARSER.pop_argument(PARSER.parse(argv), "a shell: bash, zsh or fish")
     commands = {name: _completions(name) for name in COMMANDS}
-    if shell == "fish":
-        print(_fish_script(commands), end="")
-    else:
-        script = _bash_script(commands)
-        print(ZSH + script if shell == "zsh" else script, end="")
+    script = _fish_script(commands) if shell == "fish" else _bash_script(commands)
+    print(ZSH + script if shell == "zsh" else script, end="")
     return 0
 
 
 def _completions(command: str) -> Completions:
     """Return the options of a command; of `train`, those of all agents."""
-    make = load_command(command).make_parser
-    parsers = [make([])]
-    if command == "train":
-        parsers += [make(["--agent", name]) for name in AGENTS]
+    agents = AGENTS if command == "train" else [DEFAULT_AGENT]
+    parsers = [command_parser(command, ["--agent", name]) for name in agents]
     options = {name: spec for parser in parsers for name, spec in parser.fields.items()}
     return Completions(options, parsers[0].choices)
 
 
-def _values(spec: FieldSpec) -> tuple[str, ...]:
+def _values(spec: FieldSpec) -> str:
     """Return the values of an option, where there are only a few."""
     if spec.path in ("agent", "agents"):
-        return tuple(AGENTS)
+        return " ".join(AGENTS)
     if spec.path in ("env", "task"):
         tasks = [*PAPER_TASKS, *(x for names in known_tasks().values() for x in names)]
-        return tuple(dict.fromkeys(tasks))
-    return spec.allowed.choices
+        return " ".join(dict.fromkeys(tasks))
+    return " ".join(spec.allowed.choices)
 
 
 def _bash_script(commands: dict[str, Completions]) -> str:
     options, values = list[str](), list[str]()
     for command, (fields, arguments) in commands.items():
         flags = [f"--no-{x[2:]}" for x, spec in fields.items() if spec.kind is bool]
-        words = shlex.quote(" ".join([*fields, *flags, "--help"]))
-        options.append(f"        {command}) options={words} ;;")
-        for name, spec in fields.items():
-            if choices := _values(spec):
-                words = shlex.quote(" ".join(choices))
-                values.append(f'        "{command} {name}") values={words} ;;')
-        if arguments:
-            words = shlex.quote(" ".join(arguments))
-            values.append(f'        "{command} {command}") values={words} ;;')
-    names = shlex.quote(" ".join([*commands, "--help", "--version"]))
+        words = " ".join([*fields, *flags, "--help"])
+        options.append(f"        {command}) options='{words}' ;;")
+        choices = {name: _values(spec) for name, spec in fields.items()}
+        choices[command] = " ".join(arguments)
+        values += [
+            f"        '{command} {previous}') values='{words}' ;;"
+            for previous, words in choices.items()
+            if words
+        ]
     return BASH.format(
-        commands=names, options="\n".join(options), values="\n".join(values)
+        commands=f"'{' '.join([*commands, '--help', '--version'])}'",
+        options="\n".join(options),
+        values="\n".join(values),
     )
 
 
 def _fish_script(commands: dict[str, Completions]) -> str:
     lines = ["complete -c r2r2 -n __fish_use_subcommand -f"]
     for command, (fields, arguments) in commands.items():
-        lines.append(
-            f"complete -c r2r2 -n __fish_use_subcommand -f -a {command} "
-            f"-d {shlex.quote(COMMANDS[command])}"
-        )
+        about = shlex.quote(COMMANDS[command])
+        lines.append(f"{lines[0]} -a {command} -d {about}")
         start = f"complete -c r2r2 -n '__fish_seen_subcommand_from {command}'"
         if arguments:
-            lines.append(f"{start} -f -a {shlex.quote(' '.join(arguments))}")
+            lines.append(f"{start} -f -a '{' '.join(arguments)}'")
         for name, spec in fields.items():
-            about = f"-d {_fish_quote(spec.help)}"
-            lines.append(f"{start} -l {name[2:]} {_fish_value(spec)}{about}")
-            if spec.kind is bool:
+            value = f" -x -a '{_values(spec)}'"
+            if spec.allowed in (FILE, FOLDER):
+                value = " -r"
+            elif spec.kind is bool:
+                value = ""
                 lines.append(f"{start} -l no-{name[2:]}")
+            lines.append(f"{start} -l {name[2:]}{value} -d {shlex.quote(spec.help)}")
     return "\n".join(lines) + "\n"
-
-
-def _fish_value(spec: FieldSpec) -> str:
-    if spec.kind is bool:
-        return ""
-    if spec.allowed in (FILE, FOLDER):
-        return "-r "
-    return f"-x -a {_fish_quote(' '.join(_values(spec)))} "
-
-
-def _fish_quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

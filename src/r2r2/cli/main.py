@@ -4,9 +4,9 @@ import importlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, cast
 
 import r2r2
 from r2r2.cli.argparser import ArgumentParser, wants_help
@@ -51,14 +51,13 @@ examples:
 # Exit codes after which threads may still be compiling.
 ABRUPT_EXIT_CODES = (1, exit_code(KeyboardInterrupt()), exit_code(Terminated()))
 
-LISTS = ("agents", "envs")
 
-
-class Command(NamedTuple):
-    """A command: its parser for given arguments, and what runs it."""
-
-    make_parser: Callable[[Sequence[str]], ArgumentParser]
-    run: Callable[[list[str]], int]
+LIST_PARSER = ArgumentParser(
+    "list",
+    "agents|envs",
+    "List the agents that can be trained, or the tasks to train them on.",
+    positional=("agents", "envs"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,24 +91,28 @@ def _dispatch(tokens: list[str]) -> int:
     if name not in COMMANDS:
         near = did_you_mean(name, COMMANDS)
         raise UserError(f"unknown command {name!r}{near or '; see r2r2 --help'}")
-    command = load_command(name)
     if wants_help(arguments):
-        print(command.make_parser(arguments).format_help(), end="")
+        print(command_parser(name, arguments).format_help(), end="")
         return 0
-    return command.run(arguments)
+    return _list(arguments) if name == "list" else int(_module(name).run(arguments))
 
 
-def load_command(name: str) -> Command:
-    """Return a command; its module is imported now, since most need JAX.
-
-    Signals are deferred until the import is done: some libraries lose an interruption
-    during their import, or are left half imported.
-    """
+def command_parser(name: str, argv: Sequence[str] = ()) -> ArgumentParser:
+    """Return the parser of a command; of `train`, with the fields of the agent."""
     if name == "list":
-        return Command(_list_parser, _list)
+        return LIST_PARSER
+    module = _module(name)
+    parser = module.make_parser(argv) if name == "train" else module.PARSER
+    return cast(ArgumentParser, parser)
+
+
+def _module(name: str) -> Any:
+    """Import the module of a command, deferring signals until it is done.
+
+    Some libraries lose an interruption during their import, or are left half imported.
+    """
     with defer_signals():
-        module = importlib.import_module(f"r2r2.cli.{name}")
-    return Command(module.make_parser, module.run)
+        return importlib.import_module(f"r2r2.cli.{name}")
 
 
 def entry() -> None:
@@ -126,16 +129,9 @@ def entry() -> None:
     sys.exit(code)
 
 
-def _list_parser(_: Sequence[str]) -> ArgumentParser:
-    about = "List the agents that can be trained, or the tasks to train them on."
-    return ArgumentParser(
-        "list", "|".join(LISTS), about, positional=True, choices=LISTS
-    )
-
-
 def _list(argv: list[str]) -> int:
-    parser = _list_parser(argv)
-    what = parser.pop_argument(parser.parse(argv), "what to list: agents or envs")
+    given = LIST_PARSER.parse(argv)
+    what = LIST_PARSER.pop_argument(given, "what to list: agents or envs")
     if what == "agents":
         _list_agents()
     else:
@@ -190,12 +186,7 @@ def enable_compilation_cache() -> None:
 
 
 def one_line(text: str) -> str:
-    """Return text with unprintable characters escaped, safe to show in a terminal.
-
-    Example:
-        >>> print(one_line("a" + chr(10) + chr(27) + "[2J"))
-        a<0xa><0x1b>[2J
-    """
+    """Return text with unprintable characters escaped, safe to show in a terminal."""
     return "".join(c if c.isprintable() else f"<{ord(c):#x}>" for c in text)
 
 

@@ -17,10 +17,10 @@ from rich.progress import (
 )
 
 import r2r2
-from r2r2.cli.argparser import FOLDER, ArgumentParser
+from r2r2.cli.argparser import FOLDER, ArgumentParser, field_table
 from r2r2.cli.main import one_line, print_plain
 from r2r2.config.errors import UserError
-from r2r2.config.fields import FieldSpec, flatten_config, replace_fields
+from r2r2.config.fields import flatten_config, replace_fields
 from r2r2.config.resolve import run_defaults
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import parse_toml
@@ -57,48 +57,39 @@ STAGES_AFTER_READING = ("statistics", "tables", SLOW_STAGE, "page")
 # Fields in which 0 means that the task decides.
 TASK_FIELDS = ("action_repeat", "agent.critics", "agent.discount")
 
-DESCRIPTION = """\
-Compare runs with each other and with the paper. The arguments are
+PARSER = ArgumentParser(
+    "report",
+    "RUN|FOLDER|FILE.csv... [--out DIR]",
+    """\
+Compare runs with each other and with the paper: a page that needs no network,
+figures (SVG, PNG, PDF) and tables (CSV, Markdown, LaTeX). An existing report is
+replaced. The arguments are
 
   RUN        a run folder, finished or not
   FOLDER     a folder with runs anywhere below it
   FILE.csv   results of any program, one number per line, with the columns
              exp_name,env_name,seed,metric,env_step,value
-             and the metric 'return' or 'avg_return'. An exp_name that ends in
-             _utd20 is at UTD 20; no other settings are assumed.
+             and the metric 'return' or 'avg_return'; an exp_name that ends in
+             _utd20 is at UTD 20
 
-Runs of one method (an agent at a UTD with the same settings) are combined, with
-their seeds in one cell per task. Runs that disagree on a seed are kept apart.
-Two runs, or a run and a file, are also compared in pairs: difference of means
-and probability of improvement.
-
-The report is index.html, a page that needs no network, with figures as SVG, PNG
-and PDF and tables as CSV, Markdown and LaTeX. An existing report is replaced.
-Scores are those of the paper: the mean of a seed's last 10 evaluations, divided
-by the base agent's at UTD 1. Only results with all of the paper's settings,
-seeds and steps are called a reproduction; what is missing is listed.
-docs/report.md explains how to read it.
-"""
-
-EXAMPLES = """\
+Runs of an agent with the same UTD and settings are combined, unless they
+disagree on a seed. Two runs, or a run and a file, are also compared in pairs.
+Only results with all of the paper's settings, seeds and steps are called a
+reproduction. docs/report.md explains how to read a report.
+""",
+    """\
   r2r2 report runs
   r2r2 report RUN_A RUN_B --out compared
   r2r2 report runs theirs.csv
-"""
-
-
-def make_parser(_: Sequence[str] = ()) -> ArgumentParser:
-    """Return the parser of `r2r2 report`."""
-    usage = "RUN|FOLDER|FILE.csv... [--out DIR]"
-    parser = ArgumentParser("report", usage, DESCRIPTION, EXAMPLES, positional=True)
-    out = FieldSpec("out", str, str(DEFAULT), "folder of the report", FOLDER)
-    parser.add_fields({"out": out})
-    return parser
+""",
+    field_table(("out", str, str(DEFAULT), "folder of the report", FOLDER)),
+    positional=True,
+)
 
 
 def run(argv: list[str]) -> int:
     """Run `r2r2 report` and return its exit code."""
-    given = make_parser().parse(argv)
+    given = PARSER.parse(argv)
     out = Path(given.get("out", DEFAULT))
     if not given["arguments"]:
         raise UserError("expected runs, folders or CSV files, as in 'r2r2 report runs'")
@@ -156,14 +147,7 @@ class Source(NamedTuple):
 
 
 def find_sources(paths: Sequence[Path]) -> list[Source]:
-    """Return the runs and files in paths, each once.
-
-    Args:
-        paths: run folders, folders with runs below them, CSV files.
-
-    Raises:
-        UserError: a path holds no run, or does not exist.
-    """
+    """Return the runs and files in paths, and in folders below them, each once."""
     found: list[Path] = []
     for path in paths:
         if path.is_file():
@@ -179,26 +163,18 @@ def find_sources(paths: Sequence[Path]) -> list[Source]:
 
 
 def load_study(
-    sources: Sequence[Source], watch: Callable[[str], None] = lambda _: None
+    sources: Sequence[Source], on_stage: Callable[[str], None] = lambda _: None
 ) -> Study:
-    """Read runs and files, and compute their statistics.
-
-    Args:
-        sources: what to read.
-        watch: called with the name of each stage.
-
-    Raises:
-        UserError: a source is damaged, or contradicts itself.
-    """
+    """Read runs and files, and compute their statistics."""
     runs: list[RunData] = []
     for source in sources:
-        watch(source.name)
+        on_stage(source.name)
         if source.is_file:
             results = load_results_file(source.path, source.name)
             runs += map(_with_action_repeats, results)
         else:
             runs.append(_load_run(source))
-    watch("statistics")
+    on_stage("statistics")
     return make_study(runs)
 
 
@@ -248,11 +224,6 @@ def usual_config(config: RunConfig) -> RunConfig:
     """Return the defaults of a run's agent on its task without building an environment.
 
     Fields that only a user's own environment could decide are taken from the run.
-
-    Example:
-        >>> from r2r2.config.resolve import resolve
-        >>> usual_config(resolve({"env": "my:Arm", "action_repeat": 3})).action_repeat
-        3
     """
     is_user_env = ":" in config.env[0]
     default = run_defaults(config) if is_user_env else task_default_config(config)
@@ -274,16 +245,9 @@ def write_report(
     study: Study,
     sources: Sequence[Source],
     out: Path,
-    watch: Callable[[str], None] = lambda _: None,
+    on_stage: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Write a report completely or not at all, and return a summary of it.
-
-    Args:
-        study: what it shows.
-        sources: where that was read.
-        out: a new folder, or an existing report.
-        watch: called with the name of each stage.
-    """
+    """Write a report completely or not at all, and return a summary of it."""
     facts = {
         "r2r2": r2r2.__version__,
         "runs": [str(source.path) for source in sources],
@@ -291,13 +255,13 @@ def write_report(
         "generator_seed": SEED,
     }
     with atomic_dir(out, facts, CONTENTS) as folder:
-        watch("tables")
+        on_stage("tables")
         tables = all_tables(study)
         (folder / "tables").mkdir()
         write_tables(tables, folder / "tables")
-        watch(SLOW_STAGE)
+        on_stage(SLOW_STAGE)
         figures = write_figures(study, folder / "figures")
-        watch("page")
+        on_stage("page")
         write_page(study, tables, figures, folder)
     files = sum(source.is_file for source in sources)
     counts = {"run": len(sources) - files, "file": files}

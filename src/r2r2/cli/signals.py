@@ -18,12 +18,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(interruption: KeyboardInterrupt) -> int:
-    """Return the exit code that shells use for a process ended by such a signal.
-
-    Example:
-        >>> exit_code(KeyboardInterrupt()), exit_code(Terminated())
-        (130, 143)
-    """
+    """Return the exit code that shells use for a process ended by such a signal."""
     number = signal.SIGTERM if isinstance(interruption, Terminated) else signal.SIGINT
     return 128 + number
 

@@ -19,7 +19,7 @@ from r2r2.api import (
     run_path,
     train,
 )
-from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser
+from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser, field_table
 from r2r2.cli.main import (
     add_working_folder_to_path,
     enable_compilation_cache,
@@ -33,7 +33,6 @@ from r2r2.config.errors import UserError
 from r2r2.config.fields import (
     ANY,
     INTERVAL,
-    FieldSpec,
     Interval,
     at_least,
     flatten_config,
@@ -60,44 +59,22 @@ from r2r2.training.run_config import (
     task_default_config,
 )
 
-WORKERS = FieldSpec(
-    "workers",
-    int,
-    "one per core",
-    "environment processes; 0: none",
-    at_least(0),
-)
+WORKERS = ("workers", int, "one per core", "processes for environments", at_least(0))
+EVERY, KEPT = DEFAULT_OPTIONS.checkpoint_every, DEFAULT_OPTIONS.checkpoints
 
 # Options that are not fields of the config.
-CLI_ONLY = {
-    spec.path: spec
-    for spec in (
-        FieldSpec("agent", str, DEFAULT_AGENT, "agent, or module:Name", ANY),
-        FieldSpec("config", str, "", "TOML file with config fields", FILE),
-        FieldSpec(
-            "quick", bool, False, "small preset: cartpole-swingup in minutes", ANY
-        ),
-        FieldSpec("resume", str, "", "resume the run in this folder", FOLDER),
-        FieldSpec("out", str, "runs/<name>", "run folder", FOLDER),
-        FieldSpec("overwrite", bool, False, "delete an existing run first", ANY),
-        FieldSpec(
-            "checkpoint_every",
-            str,
-            DEFAULT_OPTIONS.checkpoint_every,
-            "10min, 5000 (steps) or never",
-            INTERVAL,
-        ),
-        FieldSpec(
-            "checkpoints",
-            int,
-            DEFAULT_OPTIONS.checkpoints,
-            "number of checkpoints to keep",
-            at_least(1),
-        ),
-        FieldSpec("tensorboard", bool, False, "write TensorBoard files as well", ANY),
-        WORKERS,
-    )
-}
+CLI_ONLY = field_table(
+    ("agent", str, DEFAULT_AGENT, "agent, or module:NAME", ANY),
+    ("config", str, "", "TOML file with config fields", FILE),
+    ("quick", bool, False, "small preset: cartpole-swingup in minutes", ANY),
+    ("resume", str, "", "resume the run in this folder", FOLDER),
+    ("out", str, "runs/<name>", "run folder", FOLDER),
+    ("overwrite", bool, False, "delete an existing run first", ANY),
+    ("checkpoint_every", str, EVERY, "10min, 5000 (steps) or never", INTERVAL),
+    ("checkpoints", int, KEPT, "number of checkpoints to keep", at_least(1)),
+    ("tensorboard", bool, False, "write TensorBoard files as well", ANY),
+    WORKERS,
+)
 SELECTORS = {name: CLI_ONLY[name] for name in ("agent", "config", "resume")}
 
 # Options that do not say what to train: with these alone, --quick is used.
@@ -154,8 +131,7 @@ class TrainCommand(NamedTuple):
 def make_parser(argv: Sequence[str]) -> ArgumentParser:
     """Return the parser with the fields of the agent that a command line selects."""
     add_working_folder_to_path()
-    selected = _select(_rename_agent(argv))
-    return _parser(default_config(agent_name(*_layers(selected))))
+    return _parser(default_config(agent_name(*_layers(_select(argv)))))
 
 
 def _parser(config: RunConfig) -> ArgumentParser:
@@ -168,32 +144,21 @@ def _parser(config: RunConfig) -> ArgumentParser:
     parser = ArgumentParser(
         "train", "[--option VALUE]...", DESCRIPTION + agents, EXAMPLES
     )
-    ordered = [path for paths in GROUPS.values() for path in paths]
     specs = CLI_ONLY | fields
-    specs = {path: specs[path] for path in ordered if path in specs} | specs
-    titles = {path: title for title, paths in GROUPS.items() for path in paths}
-    for path in fields:
-        table = path.rpartition(".")[0]
-        titles.setdefault(path, table.removeprefix("agent.") or "run")
-    parser.add_fields(specs, titles)
+    groups = {
+        title: {path: specs.pop(path) for path in paths if path in specs}
+        for title, paths in GROUPS.items()
+    }
+    for path, spec in specs.items():
+        title = path.rpartition(".")[0].removeprefix("agent.") or "run"
+        groups.setdefault(title, {})[path] = spec
+    parser.add_fields(groups)
     return parser
 
 
 def _select(argv: Sequence[str]) -> dict[str, Any]:
     """Return the options that decide which fields there are."""
-    parser = ArgumentParser("train", "")
-    parser.add_fields(SELECTORS)
-    return parser.parse(argv, partial=True)
-
-
-def _rename_agent(argv: Sequence[str]) -> list[str]:
-    """Accept --agent.name for --agent, as in a TOML file."""
-    return [
-        "--agent" + token.removeprefix("--agent.name")
-        if token.partition("=")[0] == "--agent.name"
-        else token
-        for token in argv
-    ]
+    return ArgumentParser("train", "", fields=SELECTORS).parse(argv, partial=True)
 
 
 def _layers(selected: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -205,7 +170,6 @@ def _layers(selected: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 def parse_train(argv: Sequence[str]) -> TrainCommand:
     """Parse the arguments of `r2r2 train`."""
     add_working_folder_to_path()
-    argv = _rename_agent(argv)
     selected = _select(argv)
     if "resume" in selected:
         return _parse_resume(Path(selected["resume"]), argv)

@@ -8,24 +8,22 @@ from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 from rich.text import Text
 
-from r2r2.cli.argparser import ArgumentParser
+from r2r2.cli.argparser import ArgumentParser, field_table
 from r2r2.cli.run_monitor import RunMonitor
 from r2r2.cli.signals import interruptible
 from r2r2.cli.watch_view import Size, render_runs
 from r2r2.config.errors import UserError
-from r2r2.config.fields import ANY, POSITIVE, FieldSpec
+from r2r2.config.fields import ANY, POSITIVE
 from r2r2.storage.disk_usage import find_runs
 
 DEFAULT = Path("runs")
 RESCAN_SECONDS = 10.0  # between searches for new runs
 RESIZE_SECONDS = 0.2  # between checks of the terminal size
 
-SPECS = (
-    FieldSpec("once", bool, False, "print the state once and exit", ANY),
-    FieldSpec("every", float, 2.0, "refresh interval in seconds", POSITIVE),
-)
-
-DESCRIPTION = """\
+PARSER = ArgumentParser(
+    "watch",
+    "[RUN or FOLDER]... [--once] [--every SECONDS]",
+    """\
 Show running training in the terminal, by default all runs in 'runs': progress,
 time left, speed, latest returns, problems and learning curves. Folders are
 searched for runs, including runs that start later. Run folders are only read,
@@ -33,26 +31,23 @@ never written or locked.
 
 Ctrl-C ends the display, and so does the end of the last run. Without a terminal
 the state is printed once, as with --once.
-"""
-
-EXAMPLES = """\
+""",
+    """\
   r2r2 watch
   r2r2 watch runs/hopper runs/dog
   r2r2 watch --once runs
-"""
-
-
-def make_parser(_: Sequence[str] = ()) -> ArgumentParser:
-    """Return the parser of `r2r2 watch`."""
-    usage = "[RUN or FOLDER]... [--once] [--every SECONDS]"
-    parser = ArgumentParser("watch", usage, DESCRIPTION, EXAMPLES, positional=True)
-    parser.add_fields({spec.path: spec for spec in SPECS})
-    return parser
+""",
+    field_table(
+        ("once", bool, False, "print the state once and exit", ANY),
+        ("every", float, 2.0, "refresh interval in seconds", POSITIVE),
+    ),
+    positional=True,
+)
 
 
 def run(argv: list[str]) -> int:
     """Run `r2r2 watch` and return its exit code."""
-    given = make_parser().parse(argv)
+    given = PARSER.parse(argv)
     watcher = RunWatcher([Path(name) for name in given["arguments"]] or [DEFAULT])
     console = Console(highlight=False)
     watcher.refresh()
