@@ -86,6 +86,12 @@ def test_boolean_fields(options, on):
     assert config.agent.policy_checkpoints is on
 
 
+def test_compute_options():
+    argv = ["--env=Hopper-v5", "--precision", "tf32", "--compute.fast", "off"]
+    config = parse_train(argv).config
+    assert (config.precision, config.compute.fast) == ("tf32", False)
+
+
 @pytest.mark.parametrize(
     ("argv", "options"),
     [

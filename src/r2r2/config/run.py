@@ -33,9 +33,7 @@ TASKS = Range("one or more different tasks, separated by commas", _unique)
 class ComputeConfig:
     """How updates are compiled; results change by rounding errors only."""
 
-    fast: bool = option(
-        True, "compile the optimised update program; off runs the plain one"
-    )
+    fast: bool = option(True, "use the optimised update; off: plain JAX")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,21 +50,17 @@ class RunConfig:
 
     agent: AgentConfig = dataclasses.field(default_factory=TD7Config)
     env: tuple[str, ...] = option(
-        (),
-        "tasks: Gymnasium ids, module:Id-v0, module:Class, or DMC domain-task",
-        TASKS,
+        (), "Gymnasium ids, DMC domain-task, module:Id or module:Class", TASKS
     )
     seeds: tuple[int, ...] = option(
-        (0,), "number of seeds (5 means 0 to 4), or a list of seeds (3,7,11)", SEEDS
+        (0,), "a count (5: seeds 0 to 4) or a list (3,7,11)", SEEDS
     )
     steps: int = option(500_000, "decision steps per member", at_least(1))
-    utd: int = option(
-        1, "update-to-data ratio: gradient updates per decision step", at_least(1)
-    )
+    utd: int = option(1, "gradient updates per decision step", at_least(1))
     warmup: int = option(
         25_000,
-        "decision steps of uniform random actions before training; TD7 also finishes "
-        "the episode in progress",
+        "decision steps of random actions before training; TD7 then also finishes the "
+        "episode",
         at_least(0),
     )
     replay_size: int = option(1_000_000, "replay rows per member", at_least(4))
@@ -74,18 +68,18 @@ class RunConfig:
         0, "environment steps per decision; 0: 1 on Gymnasium, 2 on DMC", at_least(0)
     )
     eval_every: int = option(
-        10_000, "decision steps between points of the learning curve", at_least(1)
+        10_000, "decision steps between evaluation points", at_least(1)
     )
     eval_episodes: int = option(10, "episodes per evaluation", EPISODES)
     eval_average: int = option(
-        1, "evaluations averaged into a point (the release uses 2)", at_least(1)
+        1, "evaluations averaged per point (release: 2)", at_least(1)
     )
     log_every: int = option(1_000, "decision steps between logged losses", at_least(1))
     env_timeout: float = option(
-        60.0, "seconds that an environment in a worker may take per step", POSITIVE
+        60.0, "time limit of a step in a worker, in seconds", POSITIVE
     )
     env_faults: int = option(
-        10, "environment failures before a member is stopped", integer_between(0, 500)
+        10, "environment failures before a member stops", integer_between(0, 500)
     )
     precision: str = option(
         "mixed",
