@@ -40,7 +40,7 @@ def serve(pipe: Connection, memory_file: int) -> None:
         return
     arrays = ipc.map_arrays(memory_file, config.slots, config.spec)
     envs, number, seen = LocalEnvs(config.factories), config.number, 0
-    slots, given = list(config.factories), arrays.command
+    slots, pending = list(config.factories), arrays.command
     sleeps = arrays.worker_sleeps[number : number + 1]
 
     def is_done() -> bool:
@@ -50,12 +50,12 @@ def serve(pipe: Connection, memory_file: int) -> None:
         while True:
             received = ipc.wait_until(is_done, config.spin_seconds, pipe, sleeps)
             seen += 1
-            commands = {slot: int(given[slot]) for slot in slots if given[slot]}
+            commands = {slot: int(pending[slot]) for slot in slots if pending[slot]}
             loads = ipc.LOAD in commands.values()
             states = ipc.recv_message(pipe, received).states if loads else {}
             message = envs.run(commands, arrays, number, states)
             reply = b"" if message is ipc.EMPTY else ipc.encode(message)
-            given[list(commands)] = ipc.NO_COMMAND
+            pending[list(commands)] = ipc.NO_COMMAND
             arrays.current_slot[number] = ipc.IDLE
             arrays.completed[number] = -seen if reply else seen
             if reply or arrays.main_sleeps[number]:
