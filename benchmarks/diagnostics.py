@@ -51,7 +51,7 @@ def host_part(latent: int) -> float:
 def measured(name: str, members: int, given: argparse.Namespace) -> dict[str, object]:
     """One row of the table."""
     fleet = make_fleet(name, members, given)
-    agent, weights = fleet._agent, agent_config(name).representation
+    agent, weights = fleet.agent, agent_config(name).representation
     examiner = LatentProbe(agent, weights, list(range(members)))
     first = looked_into(fleet, examiner)
     updates = fleet.round_up(given.updates)

@@ -114,7 +114,7 @@ def main() -> None:
     found = {
         "agent": given.agent,
         "members": given.members,
-        "updates_per_turn": fleet.update_multiple,
+        "updates_per_turn": fleet.update_period,
         "families": summary(turn),
     }
     print(json.dumps(found, indent=1))

@@ -1,4 +1,4 @@
-"""Fleets of any agent at a small width, on experience that is a function of seeds."""
+"""Fleets of any agent with small networks, on data that is a function of seeds."""
 
 import dataclasses
 import functools
@@ -6,16 +6,12 @@ import functools
 import chex
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from one_update import update_once
 from r2r2.agents.registry import make_agent
-from r2r2.compute.update import Data, RunLengths
-from r2r2.compute.update import draw as update_draw
-from r2r2.compute.update import sync as update_sync
-from r2r2.compute.update_grouping import UpdateCall
-from r2r2.compute.update_loop import longest_stride
+from r2r2.compute.precision import DEFAULT_OPTIONS, ComputeOptions
+from r2r2.compute.update import RunLengths
+from r2r2.compute.update_loop import UpdateCall, longest_stride
 from r2r2.config.agents import agent_config
 from r2r2.envs.spec import Spec
 from r2r2.replay.normalizer import Scales
@@ -46,7 +42,7 @@ def small(name: str, **changes):
 
 
 def experience(seeds, step: int) -> HostTransition:
-    """Step `step` of each seed: a function of the two alone."""
+    """Return step `step` of each seed."""
 
     def one(seed):
         rng = np.random.default_rng([seed, step])
@@ -61,10 +57,10 @@ def experience(seeds, step: int) -> HostTransition:
     )
 
 
-def fleet_of(config, seeds, steps: int = 40) -> Fleet:
+def fleet_of(config, seeds, steps: int = 40, options=DEFAULT_OPTIONS) -> Fleet:
     agent = make_agent(config, SPEC, 1)
     obs = np.stack([np.random.default_rng(seed).normal(size=4) for seed in seeds])
-    fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False)
+    fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False, options=options)
     fleet.set_first_obs(obs)
     for step in range(steps):
         fleet.add(range(len(seeds)), experience(seeds, step))
@@ -75,13 +71,13 @@ def trained(config, seeds, updates: int = 20, call: int = 20) -> Fleet:
     fleet, made = fleet_of(config, seeds), np.zeros(len(seeds), int)
     for _ in range(updates // call):
         everyone = UpdateCall(tuple(range(len(seeds))), call)
-        fleet.train(everyone, made, scales_of(fleet._agent, seeds))
+        fleet.train(everyone, made, scales_of(fleet.agent, seeds))
         made += call
     return fleet
 
 
 def scales_of(agent, seeds) -> Scales | None:
-    """What a member's statistics come to: a function of its seed."""
+    """Return normalizer scales that are a function of the seeds."""
     if not agent.normalizes:
         return None
     mean = np.stack([np.full(4, 0.1 * seed) for seed in seeds])
@@ -90,7 +86,7 @@ def scales_of(agent, seeds) -> Scales | None:
 
 
 def networks(state) -> dict[str, eqx.Module]:
-    """Every network of a state, by name."""
+    """Return every network of a state by name."""
     found = {}
     for name, value in state._asdict().items():
         if isinstance(value, eqx.Module):
@@ -109,42 +105,28 @@ def trio(name: str) -> Fleet:
     return trained(small(name), [0, 1, 2])
 
 
-def by_hand(fleet: Fleet, scales, place: int, made: int, count: int):
-    """Updates of one member, one after the other, as METHOD.md has them."""
-    learner = jax.tree.map(lambda x: x[place], fleet.learners)
-    agent, key, who = fleet._agent, fleet._keys[place], jnp.asarray(place)
-    data = Data(fleet._rows, scales)
-    once, sync = (
-        jax.jit(functools.partial(f, agent)) for f in (update_once, update_sync)
-    )
-    for step in range(made + 1, made + count + 1):
-        draws = update_draw(agent, learner.priorities, key, jnp.asarray(step))
-        learner = once(data, learner, who, draws, jnp.asarray(step))
-        if agent.sync_period and step % agent.sync_period == 0:
-            learner = sync(learner)
-    return learner
-
-
-def check_a_call(
+def check_paths_agree(
     name: str,
     made: tuple[int, int, int],
-    count: int = 7,
-    near: float = 1e-6,
+    updates: int,
+    rtol: float = 1e-9,
     **changes: float,
 ) -> None:
-    """Updates in one call are those that the first two members make by hand.
+    """Train a member by the fast path in a fleet, and by the plain path alone.
 
-    In strides where the agent has them: as on an accelerator.
+    The fast path runs in strides where the agent has some, as on an accelerator.
     """
-    fleet = fleet_of(small(name, **changes), [0, 1, 2])
-    fleet._stride = longest_stride(fleet._agent, members=1)  # the longest there are
-    scales = scales_of(fleet._agent, [0, 1, 2])
-    expected = [by_hand(fleet, scales, place, made[place], count) for place in (0, 1)]
-    fleet.train(UpdateCall((0, 1, 2), count), np.array(made), scales)
-    delay = fleet._agent.policy_period
-    for place in (0, 1):
-        ours = member(fleet.learners, place)
-        chex.assert_trees_all_close(ours, expected[place], rtol=1e-4, atol=near)
-        assert ours.metrics["loss/critic"].times == count
-        times = (made[place] + count) // delay - made[place] // delay
-        assert ours.metrics["loss/actor"].times == times
+    config = small(name, **changes)
+    fast = fleet_of(config, [0, 1, 2])
+    fast._stride = longest_stride(fast.agent, members=1)  # the longest there are
+    scales = scales_of(fast.agent, [0, 1, 2])
+    fast.train(UpdateCall((0, 1, 2), updates), np.array(made), scales)
+    plain = fleet_of(config, [1], options=ComputeOptions(fast=False))
+    scales = scales_of(plain.agent, [1])
+    plain.train(UpdateCall((0,), updates), np.array(made[1:2]), scales)
+    ours, theirs = member(fast.learners, 1), member(plain.learners, 0)
+    chex.assert_trees_all_close(ours, theirs, rtol=rtol, atol=rtol / 1000)
+    assert ours.metrics["loss/critic"].times == updates
+    period = fast.agent.policy_period
+    expected = (made[1] + updates) // period - made[1] // period
+    assert ours.metrics["loss/actor"].times == expected

@@ -8,7 +8,7 @@ Train it from the folder of this file:
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,10 +21,10 @@ from r2r2.agents.networks.layers import (
     Linear,
     linears,
     mlp,
-    random_weights,
     twin_values,
+    uniform_weights,
 )
-from r2r2.agents.optimizer import Optimizer, adam_step
+from r2r2.agents.optimizer import Optimizer, OptState, minimize, polyak
 from r2r2.config.common import ADAM, Adam
 from r2r2.config.fields import NON_NEGATIVE, POSITIVE, at_least, between, option, size
 from r2r2.envs.spec import Spec
@@ -81,8 +81,8 @@ class TD3State(NamedTuple):
     critic: Critic  # twins, stacked on axis 0
     actor_target: Actor
     critic_target: Critic
-    actor_adam: Any
-    critic_adam: Any
+    actor_adam: OptState
+    critic_adam: OptState
 
 
 def make_td3(config: TD3Config, spec: Spec, utd: int) -> Agent:
@@ -107,8 +107,8 @@ def make_td3(config: TD3Config, spec: Spec, utd: int) -> Agent:
 def init(config: TD3Config, spec: Spec, key: Array) -> TD3State:
     """Return new networks, which the targets equal."""
     actor_key, critic_key = jax.random.split(key)
-    actor = random_weights(Actor(spec, config.width), actor_key)
-    new_critic = partial(random_weights, Critic(spec, config.width))
+    actor = uniform_weights(Actor(spec, config.width), actor_key)
+    new_critic = partial(uniform_weights, Critic(spec, config.width))
     critic = jax.vmap(new_critic)(jax.random.split(critic_key))
     actor_optimizer, critic_optimizer = optimizers(config)
     return TD3State(
@@ -163,14 +163,14 @@ def update_critic(
     next_q = min_value(state.critic_target, batch.next_obs, next_action)
     target = td_target(batch.reward, batch.terminated, next_q, config.discount)
 
-    def loss(critic: Critic) -> Array:
+    def loss(critic: Critic) -> tuple[Array, None]:
         q = twin_values(critic, batch.obs, batch.action)
-        return jnp.mean((q - jnp.broadcast_to(target, q.shape)) ** 2) * 2
+        return jnp.mean((q - jnp.broadcast_to(target, q.shape)) ** 2) * 2, None
 
-    value, grads = jax.value_and_grad(loss)(state.critic)
     optimizer = optimizers(config)[1]
-    critic, adam = adam_step(optimizer, grads, state.critic_adam, state.critic)
-    return state._replace(critic=critic, critic_adam=adam), value
+    step = minimize(optimizer, loss, state.critic, state.critic_adam)
+    state = state._replace(critic=step.params, critic_adam=step.opt_state)
+    return state, step.loss
 
 
 def update_actor_and_targets(
@@ -178,24 +178,20 @@ def update_actor_and_targets(
 ) -> tuple[TD3State, Array]:
     """Ascend the first critic's value, then move both targets."""
 
-    def loss(actor: Actor) -> Array:
+    def loss(actor: Actor) -> tuple[Array, None]:
         q = twin_values(state.critic, batch.obs, actor(batch.obs))
-        return -jnp.mean(q[0])
+        return -jnp.mean(q[0]), None
 
-    value, grads = jax.value_and_grad(loss)(state.actor)
     optimizer = optimizers(config)[0]
-    actor, adam = adam_step(optimizer, grads, state.actor_adam, state.actor)
-
-    def move(target: Array, online: Array) -> Array:
-        return target + config.target_rate * (online - target)
-
+    step = minimize(optimizer, loss, state.actor, state.actor_adam)
+    move = partial(polyak, config.target_rate)
     state = state._replace(
-        actor=actor,
-        actor_adam=adam,
-        actor_target=jax.tree.map(move, state.actor_target, actor),
-        critic_target=jax.tree.map(move, state.critic_target, state.critic),
+        actor=step.params,
+        actor_adam=step.opt_state,
+        actor_target=move(step.params, state.actor_target),
+        critic_target=move(state.critic, state.critic_target),
     )
-    return state, value
+    return state, step.loss
 
 
 TD3 = AgentSpec(

@@ -1,28 +1,27 @@
-"""What every agent must show, whatever it computes."""
+"""What every agent must fulfil, whatever it computes."""
 
 import collections
 import re
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.agents.registry import make_agent
-from r2r2.compute import loop_packing as carry
-from r2r2.compute import update_loop as loop
-from r2r2.compute.update_grouping import UpdateCall
-from r2r2.compute.update_loop import longest_stride
+from r2r2.agents.base import Batch
+from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.compute import fast_optimizer, loop_packing, update_loop
+from r2r2.compute.update_loop import UpdateCall
 from r2r2.config.agents import AGENTS
 from r2r2.config.common import Representation
 from r2r2.training.fleet import Fleet
 from small_fleets import (
     LENGTHS,
     SPEC,
-    check_a_call,
+    check_paths_agree,
     experience,
     fleet_of,
-    member,
     networks,
     scales_of,
     small,
@@ -30,28 +29,17 @@ from small_fleets import (
     trio,
 )
 
-# One of each family at once; the others with the tests that take their time.
-AT_ONCE = ("td7-ln+r2r2", "minphi+r2r2", "simbav2-spl+r2r2")
-
-
-def agents(at_once):
-    """Every agent; those that are not tested at once are among the slow tests.
-
-    Without the bases that have R2R2 beside them: with its weights at zero those are
-    the same programs, as a test below shows.
-    """
-    slow = pytest.mark.slow
-    names = [name for name in AGENTS if f"{name}+r2r2" not in AGENTS]
-    every = [pytest.param(x, marks=() if x in at_once else slow) for x in names]
-    return pytest.mark.parametrize("name", every)
-
-
-every_agent = agents(AT_ONCE)
+# One of each family; the other agents are slow tests.
+QUICK = ("td7-ln+r2r2", "minphi+r2r2", "simbav2-spl+r2r2")
+every_agent = pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in AGENTS],
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled_in_a_third_of_the_time():
-    """These programs run for milliseconds; test_fleet.py has the optimised ones."""
+def fast_compilation():
+    """These programs run for milliseconds; test_fleet.py has the optimized ones."""
     trio.cache_clear()
     jax.config.update("jax_disable_most_optimizations", True)
     yield
@@ -60,72 +48,55 @@ def compiled_in_a_third_of_the_time():
 
 
 @every_agent
-def test_same_seed_same_bits(name):
-    again = trained(small(name), [0, 1, 2])
+def test_plain_and_fast_path_agree_in_float64(name, monkeypatch):
+    """The fast one in a fleet, packed as on a GPU, the plain one alone."""
+    monkeypatch.setattr(update_loop, "packs", lambda: True)
+    monkeypatch.setattr(loop_packing, "SMALL", 40)  # kernels get padded rows
+    monkeypatch.setattr(fast_optimizer, "SMALL", 40)
+    with jax.enable_x64(True):
+        check_paths_agree(name, (1, 3, 5), updates=20)
+
+
+def test_plain_and_fast_path_agree_in_strides(monkeypatch):
+    monkeypatch.setattr(update_loop, "packs", lambda: True)
+    with jax.enable_x64(True):
+        check_paths_agree("td7", (2, 4, 6), updates=8, target_period=4)
+
+
+@every_agent
+def test_same_seed_gives_same_bits_in_calls_of_any_length(name):
+    again = trained(small(name), [0, 1, 2], updates=20, call=10)
     chex.assert_trees_all_equal(trio(name).states, again.states)
 
 
 @every_agent
-def test_seeds_differ_in_every_network(name):
-    states = trio(name).states
-    for leaf in jax.tree.leaves(states):
-        # What nothing has moved yet may be alike: a policy checkpoint's norms.
+def test_seeds_differ_and_every_network_learns(name):
+    fleet = trio(name)
+    for leaf in jax.tree.leaves(fleet.states):
+        # Parts that nothing has changed yet may be equal: gains of policy checkpoints.
         if leaf.ndim > 1 and len(np.unique(leaf)) > 1:
             assert not np.allclose(leaf[0], leaf[1])
+    before, after = networks(fleet_of(small(name), [0, 1, 2]).states), fleet.states
+    assert {"actor", "critic", "critic_target"} <= set(before)
+    for network, new in networks(after).items():
+        changed = [
+            not np.array_equal(x, y)
+            for x, y in zip(*map(jax.tree.leaves, (before[network], new)), strict=True)
+        ]
+        is_checkpoint = network.startswith("checkpoint")
+        assert not any(changed) if is_checkpoint else all(changed), network
+    means = fleet.read_metrics()
+    assert all(np.isfinite(mean).all() for mean in means.values())
+    assert means["loss/critic"].shape == (3,)
 
 
-@agents([name for name in AT_ONCE if name.startswith("td7")])
-def test_a_seed_does_not_depend_on_its_neighbours_in_float64(name):
-    with jax.enable_x64(True):
-        ours = member(trained(small(name), [0, 1, 2]).states, 1)
-        alone = member(trained(small(name), [1]).states, 0)
-        assert all(leaf.dtype != np.float32 for leaf in jax.tree.leaves(ours))
-        chex.assert_trees_all_close(ours, alone, rtol=1e-9, atol=1e-12)
-
-
-@every_agent
-def test_a_call_is_the_updates_one_after_the_other(name, monkeypatch):
-    monkeypatch.setattr(loop, "packs", lambda: True)
-    monkeypatch.setattr(carry, "SMALL", 40)  # kernels get rows of zeros, as large ones
-    check_a_call(name, (1, 3, 5))
-
-
-def test_a_call_in_strides_is_the_updates_one_after_the_other(monkeypatch):
-    monkeypatch.setattr(loop, "packs", lambda: True)
-    check_a_call("td7-ln+r2r2", (2, 4, 6), count=8, target_period=4)
-
-
-@pytest.mark.slow
-def test_so_is_one_in_strides_of_an_agent_without_phases(monkeypatch):
-    monkeypatch.setattr(loop, "packs", lambda: True)
-    check_a_call("minphi+r2r2", (2, 4, 6), count=4)
-
-
-@pytest.mark.parametrize(
-    ("phase", "lone", "sync_period", "alone", "together"),
-    [
-        (1, 1, 0, 1, 1),
-        (1, 2, 0, 2, 1),
-        (2, 1, 250, 2, 2),
-        (2, 3, 250, 2, 2),
-        (2, 4, 8, 4, 2),
-        (2, 4, 5, 1, 1),
-    ],
-)
-def test_how_many_updates_are_one_turn(phase, lone, sync_period, alone, together):
-    agent = make_agent(small("td7"), SPEC, 1)._replace(
-        phase=phase, lone_stride=lone, sync_period=sync_period
-    )
-    assert [longest_stride(agent, members) for members in (1, 2)] == [alone, together]
-
-
-def test_an_agent_whose_priorities_would_come_too_late_is_refused():
+def test_priorities_must_match_the_record():
     agent = make_agent(small("td7"), SPEC, 1)._replace(prioritizes=False)
-    with pytest.raises(ValueError, match="have priorities if it says so"):
+    with pytest.raises(ValueError, match="must return priorities if it prioritizes"):
         Fleet(agent, SPEC, [0], LENGTHS, act_on_cpu=False)
 
 
-@every_agent
+@pytest.mark.parametrize("name", ["td7-ln+r2r2", "simbav2-spl+r2r2"])
 def test_nothing_is_traced_twice(name):
     agent = make_agent(small(name), SPEC, 1)
     traces = collections.Counter()
@@ -144,7 +115,7 @@ def test_nothing_is_traced_twice(name):
     )
     seeds, made = [0, 1, 2], np.zeros(3, int)
     fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False)
-    for step in range(12):
+    for step in range(4):
         fleet.act(np.zeros((3, 4)), np.full(3, step), np.arange(3) < step)
         fleet.add(seeds, experience(seeds, step))
         call = UpdateCall((0, 1, 2), 2 + step % 3 * 2)
@@ -156,52 +127,43 @@ def test_nothing_is_traced_twice(name):
     assert traces == +expected
 
 
-@every_agent
-def test_every_network_learns_and_metrics_are_means(name):
-    config = small(name)
-    before, after = (
-        networks(f.states) for f in (fleet_of(config, [0, 1, 2]), trio(name))
-    )
-    assert {"actor", "critic", "critic_target"} <= set(before)
-    for network in before:
-        changed = [
-            not np.array_equal(old, new)
-            for pair in [(before[network], after[network])]
-            for old, new in zip(*map(jax.tree.leaves, pair), strict=True)
-        ]
-        kept = network.startswith("checkpoint")
-        assert not any(changed) if kept else all(changed), network
-    means = trained(config, [0, 1, 2], updates=4, call=4).read_metrics()
-    assert all(np.isfinite(mean).all() for mean in means.values())
-    assert means["loss/critic"].shape == (3,)
-
-
 def program(config) -> str:
-    """What a fleet's updates compute, line by line, before it is compiled."""
-    traced = fleet_of(config, [0, 1, 2])._updates.traced(3, True, 1)
-    return re.sub("0x[0-9a-f]+", "", str(traced.jaxpr))
+    """Return an update as JAX traces it."""
+    agent = make_agent(config, SPEC, 1)
+    rows = agent.batch_size
+    batch = Batch(
+        obs=jnp.zeros((rows, SPEC.obs_dim)),
+        action=jnp.zeros((rows, SPEC.action_dim)),
+        reward=jnp.zeros(rows),
+        next_obs=jnp.zeros((rows, SPEC.obs_dim)),
+        terminated=jnp.zeros(rows, bool),
+    )
+    noise = jax.eval_shape(agent.update_noise, jax.random.key(0))
+    step = jnp.asarray(1)
+    traced = jax.make_jaxpr(agent.update)(state_shapes(agent), batch, noise, step)
+    return re.sub("0x[0-9a-f]+", "", str(traced))
 
 
 @pytest.mark.parametrize("name", [name for name in AGENTS if "+r2r2" in name])
-def test_with_both_lambdas_zero_r2r2_is_its_base_line_by_line(name):
+def test_r2r2_with_zero_weights_is_its_base(name):
     zeroed = small(name, representation=Representation())
     base = program(small(name.removesuffix("+r2r2")))
     assert program(zeroed) == base
     assert program(small(name)) != base
 
 
-def test_r2r2_changes_the_encoder_and_nothing_directly_else():
-    ours, base = (
+def test_r2r2_changes_only_the_encoder_directly():
+    first, second = (
         trained(small(name), [0], updates=1, call=1).states
         for name in ("td7", "td7+r2r2")
     )
     differs = [
         field
-        for field in ours._fields
+        for field in first._fields
         if not all(
             map(
                 np.array_equal,
-                *map(jax.tree.leaves, (getattr(ours, field), getattr(base, field))),
+                *map(jax.tree.leaves, (getattr(first, field), getattr(second, field))),
             )
         )
     ]

@@ -10,16 +10,15 @@ from r2r2.agents.networks.hypersphere import (
     Head,
     LerpBlock,
     Scaler,
-    draw_weights,
+    normalize,
     project,
+    sphere_weights,
 )
-from r2r2.agents.networks.initializers import orthogonal
-from r2r2.agents.networks.layers import Linear
-from r2r2.compute.fused import to_sphere
+from r2r2.agents.networks.layers import Linear, orthogonal
 
 
 def test_a_zero_vector_stays_zero_and_has_a_finite_gradient():
-    value, gradient = jax.value_and_grad(lambda x: jnp.sum(to_sphere(x)))(jnp.zeros(3))
+    value, gradient = jax.value_and_grad(lambda x: jnp.sum(normalize(x)))(jnp.zeros(3))
     assert value == 0
     assert np.isfinite(gradient).all()
 
@@ -59,7 +58,7 @@ def test_a_singular_matrix_ends_too():
 
 
 def test_plain_layers_start_lecun_normal_cut_at_two_deviations():
-    layer = draw_weights(Linear(400, 300), jax.random.key(0))
+    layer = sphere_weights(Linear(400, 300), jax.random.key(0))
     assert not layer.bias.any()
     np.testing.assert_allclose(layer.kernel.std(), 400**-0.5, rtol=0.01)
     largest = float(jnp.abs(layer.kernel).max()) * 20 * 0.8796
@@ -67,7 +66,7 @@ def test_plain_layers_start_lecun_normal_cut_at_two_deviations():
 
 
 def test_a_drawn_network_lies_on_the_sphere_with_its_gains_as_built():
-    block = draw_weights(LerpBlock(8, 4, blocks=2), jax.random.key(0))
+    block = sphere_weights(LerpBlock(8, 4, blocks=2), jax.random.key(0))
     for layer in (block.up, block.down):
         norms = jnp.linalg.norm(layer.kernel, axis=-2)
         np.testing.assert_allclose(norms, np.ones(norms.shape), rtol=1e-6)
@@ -95,12 +94,12 @@ def test_embed_keeps_the_length_of_its_input():
 
 def test_embed_is_what_it_would_be_with_its_input_on_the_sphere():
     with jax.enable_x64(True):
-        embed = draw_weights(Embed(5, 4, shift=3.0), jax.random.key(0))
+        embed = sphere_weights(Embed(5, 4, shift=3.0), jax.random.key(0))
         x, slope = (jax.random.normal(jax.random.key(n), (6, 5)) for n in (1, 2))
 
         def inside(embed, x):
             whole = jnp.concatenate([x, jnp.full((6, 1), 3.0)], axis=-1)
-            return to_sphere(embed.scale(embed.linear(to_sphere(whole))))
+            return normalize(embed.scale(embed.linear(normalize(whole))))
 
         ours, back = jax.vjp(lambda embed, x: embed(x), embed, x)
         theirs, back_inside = jax.vjp(inside, embed, x)
@@ -110,9 +109,9 @@ def test_embed_is_what_it_would_be_with_its_input_on_the_sphere():
 
 
 def test_a_block_of_dead_units_has_a_finite_gradient():
-    block = draw_weights(LerpBlock(4, 4, blocks=1), jax.random.key(0))
+    block = sphere_weights(LerpBlock(4, 4, blocks=1), jax.random.key(0))
     dead = eqx.tree_at(lambda b: b.up.kernel, block, jnp.zeros((4, 16)))
-    x = to_sphere(jnp.ones(4))
+    x = normalize(jnp.ones(4))
     value, gradients = jax.value_and_grad(lambda b: jnp.sum(b(x)))(dead)
     assert np.isfinite(value)
     for gradient in jax.tree.leaves(gradients):

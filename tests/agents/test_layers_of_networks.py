@@ -8,7 +8,7 @@ from r2r2.agents.networks.layers import (
     NormedLinear,
     linears,
     mlp,
-    random_weights,
+    uniform_weights,
 )
 
 
@@ -33,7 +33,7 @@ def test_hidden_layers_are_normed_and_the_last_is_not():
 
 
 def test_norms_come_before_the_activation():
-    layers = random_weights(linears(3, 8, 2, normed=True), jax.random.key(0))
+    layers = uniform_weights(linears(3, 8, 2, normed=True), jax.random.key(0))
     first, last = layers
     x = jnp.ones((1, 3))
     plain = x @ first.kernel + first.bias[None]
@@ -42,7 +42,7 @@ def test_norms_come_before_the_activation():
 
 
 def test_random_weights_leave_norms_as_they_are():
-    layer = random_weights(NormedLinear(3, 4), jax.random.key(0))
+    layer = uniform_weights(NormedLinear(3, 4), jax.random.key(0))
     assert layer.kernel.all()
     assert layer.bias.all()
     np.testing.assert_array_equal(layer.norm.gain, 1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from r2r2.agents.base import Batch
-from r2r2.agents.networks.hypersphere import UnitLinear, draw_weights
+from r2r2.agents.networks.hypersphere import UnitLinear, sphere_weights
 from r2r2.agents.networks.simbav2 import Critic, View
 from r2r2.agents.registry import make_agent
 from r2r2.agents.simbav2 import update_actor
@@ -236,6 +236,6 @@ def test_critics_of_a_stack_are_drawn_apart():
     tower = dataclasses.replace(agent_config("simbav2"), critic_width=8).critic_tower
     blank = Critic(tower, SPEC, bins=5)
     keys = jax.random.split(jax.random.key(0))
-    twins = jax.vmap(lambda key: draw_weights(blank, key))(keys)
+    twins = jax.vmap(lambda key: sphere_weights(blank, key))(keys)
     for layer in unit_layers(twins):
         assert not np.allclose(layer.kernel[0], layer.kernel[1])

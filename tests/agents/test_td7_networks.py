@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.agents.networks.layers import Linear, random_weights
+from r2r2.agents.networks.layers import Linear, uniform_weights
 from r2r2.agents.td7 import init
 from r2r2.config.td7 import TD7Config
 from r2r2.envs.spec import Spec
@@ -41,7 +41,7 @@ def test_layer_norm_adds_a_gain_and_a_bias_to_each_hidden_unit_of_the_encoder():
 
 @pytest.mark.parametrize("n_in", [1, 100])
 def test_linear_starts_within_its_limits(n_in):
-    layer = random_weights(Linear(n_in, 2000), jax.random.key(0))
+    layer = uniform_weights(Linear(n_in, 2000), jax.random.key(0))
     for leaf in (layer.kernel, layer.bias):
         largest = float(jnp.abs(leaf).max())
         assert 0.99 * n_in**-0.5 < largest <= n_in**-0.5

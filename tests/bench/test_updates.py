@@ -88,7 +88,7 @@ def flops_of_an_update(width, members=1, **changes):
     keys = jnp.stack([jax.random.key(seed) for seed in range(members)])
     obs = jnp.zeros((members, SPEC.obs_dim))
     replay = jax.eval_shape(partial(ring.init, SIZES.rows, SPEC), obs)
-    states = jax.eval_shape(partial(update.first_states, agent), keys, jnp.ones(()))
+    states = jax.eval_shape(partial(update.initial_states, agent), keys, jnp.ones(()))
     learners = jax.eval_shape(partial(update.init, agent), states, replay)
     programs = CompiledUpdates(agent, (update.Data(replay.rows), learners, keys))
     return update_flops(agent._replace(**changes), programs, members)

@@ -1,4 +1,4 @@
-"""The step of Adam as one kernel, which CPUs can only interpret."""
+"""Adam steps of the fast path, by XLA and by a kernel, which CPUs only interpret."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -9,33 +9,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import small_fleets
-from r2r2.agents import optimizer as optimise
-from r2r2.agents.networks.hypersphere import Head, UnitLinear, draw_weights
+from r2r2.agents import optimizer as plain
+from r2r2.agents.networks.hypersphere import Head, UnitLinear, sphere_weights
 from r2r2.agents.networks.layers import Linear
-from r2r2.agents.optimizer import Optimizer, adam_step, adam_step_with_target
-from r2r2.agents.tree_ops import polyak
-from r2r2.compute import adam_kernel as step_kernel
-from r2r2.compute import fp16_weights as halves
-from r2r2.compute import loop_packing as carry
-from r2r2.compute import update_loop as loop
+from r2r2.agents.optimizer import AdamState, Optimizer
+from r2r2.compute import adam_kernel, fast_optimizer, loop_packing, update_loop
+from r2r2.compute.fast_optimizer import adam_step
+from r2r2.compute.precision import Fp16UnitLinear, remove_copies
 from r2r2.config.common import ADAM, Adam
-from small_fleets import by_hand, check_a_call
+from small_fleets import check_paths_agree
 
-unit_step = step_kernel.unit_step
+unit_step = adam_kernel.unit_step
 
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """Kernels are used, as on a GPU; the shapes of all that were made."""
+    """Use kernels, as on a GPU; return the shapes of all that were run."""
     shapes = []
 
-    def interpreted(adam, rate, numbers, given, halves):
-        shapes.append(given[0].shape)
-        return unit_step(adam, rate, numbers, given, halves, interpret=True)
+    def interpreted(adam, tau, numbers, arrays, copies):
+        shapes.append(arrays[0].shape)
+        return unit_step(adam, tau, numbers, arrays, copies, interpret=True)
 
-    monkeypatch.setattr(step_kernel, "available", lambda: True)
-    monkeypatch.setattr(step_kernel, "unit_step", interpreted)
+    monkeypatch.setattr(adam_kernel, "available", lambda: True)
+    monkeypatch.setattr(adam_kernel, "unit_step", interpreted)
     return shapes
 
 
@@ -47,23 +44,23 @@ def drawn(*shape):
     return [grads, mean, square**2, weights, target]
 
 
-def halves_of(*arrays):
+def in_fp16(*arrays):
     return [x.astype(jnp.float16) for x in arrays]
 
 
 @pytest.mark.parametrize(
     "shape",
-    [(2, 101, 512), (3, 2, 17, 800), (1, 2, 2048), (40, 3), (1, 1)],
+    [(2, 101, 512), (3, 2, 17, 80), (40, 3), (1, 1)],
     ids=str,
 )
-@pytest.mark.parametrize("blocks", [3, step_kernel.BLOCKS])
-def test_it_is_adam_then_a_norm_then_a_share_of_the_way(shape, blocks, monkeypatch):
-    monkeypatch.setattr(step_kernel, "BLOCKS", blocks)
+@pytest.mark.parametrize("blocks", [3, adam_kernel.BLOCKS])
+def test_kernel_is_adam_then_normalization_then_polyak(shape, blocks, monkeypatch):
+    monkeypatch.setattr(adam_kernel, "BLOCKS", blocks)
     with jax.enable_x64(True):
         given = grads, mean, square, weights, target = drawn(*shape)
         numbers = jnp.array([0.03, 1e-3])
         ours, none = unit_step(Adam(0.7, 0.8), 0.01, numbers, given, interpret=True)
-        old = halves_of(mean, square)  # of no use, and written over
+        old = in_fp16(mean, square)  # of no use, and written over
         again = unit_step(Adam(0.7, 0.8), 0.01, numbers, given, old, interpret=True)
         mean = 0.7 * mean + 0.3 * grads
         square = 0.8 * square + 0.2 * grads**2
@@ -73,24 +70,24 @@ def test_it_is_adam_then_a_norm_then_a_share_of_the_way(shape, blocks, monkeypat
         theirs = [mean, square, weights, target]
         chex.assert_trees_all_close(ours, theirs, rtol=1e-10, atol=1e-12)
         assert none == []
-        chex.assert_trees_all_equal(again, (ours, halves_of(*ours[2:])))
+        chex.assert_trees_all_equal(again, (ours, in_fp16(*ours[2:])))
 
 
-def test_without_a_target_the_rest_is_the_same():
+def test_kernel_without_a_target():
     given = drawn(5, 32)
     numbers = jnp.array([0.03, 1e-3])
     step = partial(unit_step, ADAM, 0.01, numbers, interpret=True)
     chex.assert_trees_all_equal(step(given[:4])[0], step(given)[0][:3])
 
 
-def test_a_column_of_zeros_stays_there():
+def test_zero_columns_stay_zero():
     nothing = jnp.zeros((3, 32))
     numbers = jnp.array([0.03, 1e-3])
     new, _ = unit_step(ADAM, 0.01, numbers, [nothing] * 5, interpret=True)
     assert all((x == 0).all() for x in new)
 
 
-def test_members_and_twins_are_steps_of_their_own():
+def test_members_and_twins_are_stepped_separately():
     many = drawn(3, 2, 4, 32)
     numbers = jnp.array([[0.03, 1e-3], [0.02, 1e-3], [0.01, 1e-2]])
     step = partial(unit_step, ADAM, 0.01, interpret=True)
@@ -101,71 +98,63 @@ def test_members_and_twins_are_steps_of_their_own():
 
 
 def networks():
-    """Of every kind: large and small, on the sphere and not."""
+    """Return params, target and gradients with layers of every kind."""
     blank = UnitLinear(96, 64), UnitLinear(8, 4), Linear(96, 64), Head(80, 101)
     keys = jax.random.split(jax.random.key(0), 3)
-    one, other, grads = (draw_weights(blank, key) for key in keys)
+    one, other, grads = (sphere_weights(blank, key) for key in keys)
     return one, other, jax.tree.map(lambda x: x + 0.1, grads)
 
 
-def test_a_step_by_kernels_is_one_without(kernels, monkeypatch):
+def opt_state(grads):
+    """Return an optimizer's state with moments that are not zero."""
+    moments = jax.tree.map(lambda x: x / 2, grads)
+    return (AdamState(jnp.asarray(3), moments, jax.tree.map(jnp.square, moments)),)
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_fast_step_equals_the_plain_one(kernels, monkeypatch, by_kernel):
+    monkeypatch.setattr(adam_kernel, "available", lambda: by_kernel)
     params, target, grads = networks()
-    optimiser = Optimizer(ADAM, 1e-3)
-    state = optimiser.init(params)
-    half = jax.tree.map(lambda x: x / 2, grads)
-    moments = state[0]._replace(mu=half, nu=jax.tree.map(jnp.square, half))
-    args = optimiser, grads, (moments, *state[1:]), params
-    ours, followed = adam_step(*args), adam_step_with_target(*args, target, 0.1)
-    assert sorted(set(kernels)) == [(64, 96), (80, 80), (101, 80)]
-    monkeypatch.setattr(step_kernel, "available", lambda: False)
-    theirs = adam_step(*args)
-    chex.assert_trees_all_close(ours, theirs, rtol=1e-5, atol=1e-7)
-    moved = polyak(0.1, theirs[0], target)
-    chex.assert_trees_all_close(followed, (*theirs, moved), rtol=1e-5, atol=1e-7)
-    assert len(kernels) == 6
+    args = Optimizer(ADAM, 1e-3), grads, opt_state(grads), params
+    for more in ((), (target, 0.1)):
+        fast, expected = adam_step(*args, *more), plain.adam_step(*args, *more)
+        chex.assert_trees_all_close(fast, expected, rtol=1e-5, atol=1e-7)
+    shapes = [(64, 96), (80, 80), (101, 80)]
+    assert sorted(kernels) == sorted(2 * shapes if by_kernel else [])
 
 
-@pytest.mark.parametrize("by_kernels", [True, False])
-def test_16_bits_follow_what_they_are_of(kernels, monkeypatch, by_kernels):
-    monkeypatch.setattr(step_kernel, "available", lambda: by_kernels)
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_16_bit_copies_follow_their_weights(kernels, monkeypatch, by_kernel):
+    monkeypatch.setattr(adam_kernel, "available", lambda: by_kernel)
     params, target, grads = networks()
-    optimiser = Optimizer(ADAM, 1e-3)
 
-    def some(tree):  # the first layer has 16 bits, and so it goes on
-        first = tree[0]
-        return halves.with_half(first, jnp.zeros_like(first.kernel)), *tree[1:]
+    def copied(tree):  # the first layer has a copy, out of date
+        return Fp16UnitLinear(tree[0], jnp.zeros((96, 64), jnp.float16)), *tree[1:]
 
-    args = grads, optimiser.init(params)
-    plain = adam_step_with_target(optimiser, *args, params, target, 0.1)
-    new = adam_step_with_target(optimiser, *args, some(params), some(target), 0.1)
-    for ours, theirs in ((new[0], plain[0]), (new[2], plain[2])):
-        assert jnp.array_equal(ours[0].half, ours[0].kernel.astype(jnp.float16))
-        assert ours[1].half is None
-        chex.assert_trees_all_equal(halves.removed(ours), theirs)
-    chex.assert_trees_all_equal(new[1], plain[1])
+    args = Optimizer(ADAM, 1e-3), grads, opt_state(grads)
+    bare = adam_step(*args, params, target, 0.1)
+    new = adam_step(*args, copied(params), copied(target), 0.1)
+    for ours, theirs in ((new[0], bare[0]), (new[2], bare[2])):
+        assert jnp.array_equal(ours[0].kernel16, ours[0].kernel.astype(jnp.float16))
+        assert not isinstance(ours[1], Fp16UnitLinear)
+        chex.assert_trees_all_equal(remove_copies(ours), theirs)
+    chex.assert_trees_all_equal(new[1], bare[1])
 
 
 @pytest.mark.slow
-def test_a_call_by_kernels_is_the_updates_one_after_the_other(kernels, monkeypatch):
-    monkeypatch.setattr(loop, "packs", lambda: True)
-    for module in (carry, optimise):
+def test_updates_by_kernels_equal_the_plain_path(kernels, monkeypatch):
+    monkeypatch.setattr(update_loop, "packs", lambda: True)
+    for module in (loop_packing, fast_optimizer):
         monkeypatch.setattr(module, "SMALL", 40)
-
-    def by_xla(*given):
-        with monkeypatch.context() as plain:
-            plain.setattr(step_kernel, "available", lambda: False)
-            return by_hand(*given)
-
-    monkeypatch.setattr(small_fleets, "by_hand", by_xla)
-    check_a_call("simbav2-spl+r2r2", (1, 3, 5), count=3)
-    assert (2, 16, 32) in kernels  # an embedding of the critics, with rows of zeros
+    with jax.enable_x64(True):
+        check_paths_agree("simbav2-spl+r2r2", (1, 3, 5), updates=3)
+    assert (2, 16, 32) in kernels  # an embedding of the critics, with padded rows
 
 
-def test_it_writes_where_it_read_and_nowhere_else():
-    """A CPU does not tell: there memory beyond an array is not another's."""
+def test_kernel_writes_in_place_and_only_within_the_arrays():
     step = partial(unit_step, ADAM, 0.01, jnp.zeros(2), interpret=True)
     given = drawn(2, 101, 512)
-    (call,) = jax.make_jaxpr(step)(given, halves_of(*given[3:])).eqns
+    (call,) = jax.make_jaxpr(step)(given, in_fp16(*given[3:])).eqns
     places = tuple((2 + n, n) for n in range(6))
     assert call.params["input_output_aliases"] == places
     (turns,) = (x for x in call.params["jaxpr"].eqns if x.primitive.name == "scan")
@@ -176,11 +165,11 @@ def test_it_writes_where_it_read_and_nowhere_else():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not step_kernel.available(), reason="needs an NVIDIA GPU")
+@pytest.mark.skipif(not adam_kernel.available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("shape", [(2, 101, 512), (2, 512, 800), (1, 2, 2048, 512)])
-def test_a_gpu_computes_what_is_interpreted(shape):
+def test_gpu_kernel_equals_the_interpreted_one(shape):
     given, numbers = drawn(*shape), jnp.array([0.03, 1e-3])
-    old = halves_of(*given[3:])
+    old = in_fp16(*given[3:])
     ours = jax.jit(partial(unit_step, ADAM, 0.01))(numbers, given, old)
     theirs = unit_step(ADAM, 0.01, numbers, given, old, interpret=True)
     chex.assert_trees_all_close(ours[0], theirs[0], rtol=1e-5, atol=1e-6)
@@ -188,18 +177,17 @@ def test_a_gpu_computes_what_is_interpreted(shape):
 
 
 @pytest.mark.parametrize("place", [3, 4])
-def test_weights_alone_are_not_in_16_bits(kernels, place):
+def test_weights_and_target_need_copies_both(kernels, place):
     params, target, grads = networks()
-    optimiser = Optimizer(ADAM, 1e-3)
-    given = [optimiser, grads, optimiser.init(params), params, target, 0.1]
-    first, *rest = given[place]
-    given[place] = halves.with_half(first, first.kernel), *rest
-    with pytest.raises(ValueError, match="both in 16 bits, or neither"):
-        adam_step_with_target(*given)
+    args = [Optimizer(ADAM, 1e-3), grads, opt_state(grads), params, target, 0.1]
+    first, *rest = args[place]
+    args[place] = Fp16UnitLinear(first), *rest
+    with pytest.raises(ValueError, match="need 16-bit copies, or neither"):
+        adam_step(*args)
 
 
-def test_a_block_ends_where_its_array_does():
-    inside = step_kernel.covered((4, 512), 25, (101, 300))
+def test_tiles_end_where_the_array_does():
+    inside = adam_kernel.tile_mask((4, 512), 25, (101, 300))
     assert inside[:1, :300].all()
     assert inside.sum() == 300
 
@@ -207,26 +195,18 @@ def test_a_block_ends_where_its_array_does():
 @pytest.mark.parametrize(
     ("backend", "capability", "module", "used"),
     [
-        ("gpu", "9.0", step_kernel.TRITON, True),
-        ("gpu", "8.0", step_kernel.TRITON, True),
-        ("gpu", "10.0", step_kernel.TRITON, True),
-        ("gpu", "7.5", step_kernel.TRITON, False),
-        ("gpu", "gfx942", step_kernel.TRITON, False),
+        ("gpu", "9.0", adam_kernel.TRITON, True),
+        ("gpu", "8.0", adam_kernel.TRITON, True),
+        ("gpu", "10.0", adam_kernel.TRITON, True),
+        ("gpu", "7.5", adam_kernel.TRITON, False),
+        ("gpu", "gfx942", adam_kernel.TRITON, False),
         ("gpu", "9.0", "jax.no_longer_there", False),
-        ("cpu", "9.0", step_kernel.TRITON, False),
+        ("cpu", "9.0", adam_kernel.TRITON, False),
     ],
 )
-def test_it_is_used_where_it_can_be(monkeypatch, backend, capability, module, used):
+def test_where_the_kernel_is_available(monkeypatch, backend, capability, module, used):
     device = SimpleNamespace(compute_capability=capability)
-    monkeypatch.setattr(step_kernel.jax, "default_backend", lambda: backend)
-    monkeypatch.setattr(step_kernel.jax, "devices", lambda: [device])
-    monkeypatch.setattr(step_kernel, "TRITON", module)
-    assert step_kernel.available() is used
-
-
-def test_weights_on_the_sphere_travel_with_columns_as_rows():
-    tree = jax.tree.map(lambda x: x[None], (UnitLinear(100, 50), Linear(100, 50)))
-    layout = carry.LoopPacking(tree, packs=True)
-    shapes = [x.shape for x in layout.pack(tree).large]
-    assert shapes == [(1, 50, 128), (1, 128, 50)]
-    assert layout.unpack(layout.pack(tree))[0].kernel.shape == (1, 128, 50)
+    monkeypatch.setattr(adam_kernel.jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(adam_kernel.jax, "devices", lambda: [device])
+    monkeypatch.setattr(adam_kernel, "TRITON", module)
+    assert adam_kernel.available() is used

@@ -1,20 +1,33 @@
-"""How programs of updates are compiled, and which."""
+"""How programs of updates are compiled, which, and how their FLOPs are counted."""
 
 import jax
+import jax.numpy as jnp
 import pytest
 
-from r2r2.compute import compiled as programs
-from r2r2.compute.compiled import GRAPH, LARGE, CompiledUpdates, compiled, graph_options
+from r2r2.compute import compiled
+from r2r2.compute.compiled import (
+    GRAPH,
+    LARGE_PRODUCT,
+    CompiledUpdates,
+    compile_lowered,
+    flops_of,
+    graph_options,
+    largest_product,
+)
+from r2r2.compute.precision import DEFAULT_OPTIONS
+
+X = jnp.ones((4, 4))
+PRODUCT = 2 * 4**3  # operations of X @ X
 
 
 class Lowered:
-    """What JAX gives to be compiled; its XLA may know of graphs or not."""
+    """A lowered program whose XLA may know options of graphs or not."""
 
     def __init__(self, knows=True):
-        self.asked, self.knows = [], knows
+        self.requested, self.knows = [], knows
 
     def compile(self, options=None):
-        self.asked.append(options)
+        self.requested.append(options)
         if options and not self.knows:
             raise jax.errors.JaxRuntimeError("No such compile option")
         return "program"
@@ -22,58 +35,106 @@ class Lowered:
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(programs.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(compiled.jax, "default_backend", lambda: "gpu")
 
 
-def test_a_cpu_gets_no_graph():
+def test_cpu_programs_are_compiled_without_options():
     lowered = Lowered()
-    assert compiled(lowered, GRAPH) == "program"
-    assert lowered.asked == [None]
+    assert compile_lowered(lowered, GRAPH) == "program"
+    assert lowered.requested == [None]
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_gpu_gets_one():
+@pytest.mark.parametrize(("options", "requested"), [(GRAPH, GRAPH), ({}, None)])
+def test_gpu_programs_get_the_options(options, requested):
     lowered = Lowered()
-    assert compiled(lowered, GRAPH) == "program"
-    assert lowered.asked == [GRAPH]
+    assert compile_lowered(lowered, options) == "program"
+    assert lowered.requested == [requested]
 
 
 @pytest.mark.usefixtures("gpu")
-def test_an_xla_that_knows_no_graphs_compiles_all_the_same_and_says_so():
+def test_xla_without_graph_options_compiles_with_a_warning():
     lowered = Lowered(knows=False)
-    with pytest.warns(UserWarning, match="not one graph: No such compile option"):
-        assert compiled(lowered, GRAPH) == "program"
-    assert lowered.asked == [GRAPH, None]
+    with pytest.warns(UserWarning, match="one GPU graph .*: No such compile option"):
+        assert compile_lowered(lowered, GRAPH) == "program"
+    assert lowered.requested == [GRAPH, None]
 
 
 @pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("name", GRAPH)
-def test_what_the_user_has_chosen_stays_so(monkeypatch, name):
-    monkeypatch.setenv("XLA_FLAGS", f"--{name}=")
+def test_options_in_xla_flags_take_precedence(monkeypatch):
+    first, *others = GRAPH
+    monkeypatch.setenv("XLA_FLAGS", f"--{first}=")
     lowered = Lowered()
-    compiled(lowered, GRAPH)
-    (asked,) = lowered.asked
-    assert asked.keys() == GRAPH.keys() - {name}
+    compile_lowered(lowered, GRAPH)
+    assert lowered.requested[0].keys() == set(others)
 
 
 @pytest.mark.parametrize(
-    ("members", "triton"), [(1, True), (int(LARGE / 2 / 512**3) + 1, False)]
+    ("members", "triton"), [(1, True), (int(LARGE_PRODUCT / 2 / 512**3) + 1, False)]
 )
 def test_large_products_are_left_to_the_library(members, triton):
     like = jax.ShapeDtypeStruct((members, 512, 512), float)
-    traced = jax.make_jaxpr(lambda x: x @ x)(like)
-    options = graph_options(traced.jaxpr)
+    options = graph_options(jax.make_jaxpr(lambda x: x @ x)(like).jaxpr)
     assert options.get("xla_gpu_enable_triton_gemm", True) is triton
     assert options.items() >= GRAPH.items()
 
 
 @pytest.mark.parametrize("fleet", [1, 3])
-def test_what_a_fleet_may_need_is_asked_for_ahead_the_whole_fleet_first(
+def test_all_programs_of_a_fleet_are_requested_the_whole_fleet_first(
     monkeypatch, fleet
 ):
-    asked = []
-    monkeypatch.setattr(CompiledUpdates, "of", lambda self, *which: asked.append(which))
-    CompiledUpdates.__new__(CompiledUpdates).ahead(fleet, 4, 2)
-    assert asked[:2] == [(fleet, True, 2), (fleet, True, 1)]
+    keys = []
+    monkeypatch.setattr(CompiledUpdates, "program", lambda self, key: keys.append(key))
+    CompiledUpdates(None, ((), (), ()), DEFAULT_OPTIONS).request(fleet, 4, 2)
+    assert keys[:2] == [(fleet, True, 2), (fleet, True, 1)]
     parts = {(1, False, 2), (1, False, 1), (3, False, 2), (3, False, 1)}
-    assert set(asked[2:]) == (parts if fleet == 3 else set())
+    assert set(keys[2:]) == (parts if fleet == 3 else set())
+
+
+def flops(function, *arguments):
+    return flops_of(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+def test_flops_of_a_loop_of_known_length():
+    def known(x):
+        return jax.lax.scan(lambda c, _: (c @ c, None), x, length=5)[0]
+
+    assert flops(known, X) == 5 * PRODUCT
+
+
+def test_flops_of_a_loop_of_unknown_length_count_once():
+    def unknown(x, count):
+        return jax.lax.fori_loop(0, count, lambda _, c: c @ c, x)
+
+    assert flops(unknown, X, 7) == PRODUCT
+
+
+def test_flops_of_branches_are_those_of_the_longer_one():
+    def either(x, flag):
+        return jax.lax.cond(flag, lambda c: c @ c @ c, lambda c: c @ c, x)
+
+    assert flops(either, X, True) == 2 * PRODUCT
+
+
+def test_flops_of_unused_results_are_not_counted():
+    def wasteful(x):
+        jnp.dot(x, x)
+        return x @ x
+
+    assert flops(wasteful, X) == PRODUCT
+
+
+def test_flops_inside_jit_and_of_batches_are_counted():
+    batch = jnp.ones((3, 4, 4))
+    assert flops(jax.jit(lambda x: x @ x), batch) == 3 * PRODUCT
+
+
+def test_largest_product_is_found_inside_loops_and_branches():
+    def nested(x, flag):
+        small = jnp.ones((2, 2)) @ jnp.ones((2, 2))
+        large = jax.lax.cond(flag, lambda c: c, lambda c: c @ c, x)
+        return jax.lax.fori_loop(0, 3, lambda _, c: c + 1, large), small
+
+    traced = jax.make_jaxpr(nested)(X, True).jaxpr
+    assert largest_product(traced) == PRODUCT
+    assert largest_product(jax.make_jaxpr(jnp.sin)(X).jaxpr) == 0

@@ -3,15 +3,17 @@ import os
 import jax
 import pytest
 
-LATER = (
-    "test_updates[float32",
-    "test_updates[float64-minimalist_phi_wide",
-    "test_updates[float64-minimalist_phi]",
-    "test_updates[float64-simbav2_cdq0_wide",
-    "test_updates[float64-simbav2_spl_r2r2_cdq0]",
-    "test_updates[float64-td7]",
-    "test_updates[float64-td7_wide",
-)
+from r2r2.compute.compiled import tracing
+from r2r2.compute.precision import ComputeOptions
+
+# One recording per agent runs with every test; the others, single precision and the
+# fast path are slow tests, or run with R2R2_GOLDEN.
+QUICK = {
+    "td7_r2r2_wide",
+    "minimalist_phi_phantom",
+    "simbav2_cdq1_wide",
+    "simbav2_spl_r2r2_cdq0_strong",
+}
 
 
 @pytest.fixture(params=["float64", "float32"])
@@ -21,14 +23,22 @@ def precision(request):
         yield request.param
 
 
+@pytest.fixture(params=["plain", "fast"])
+def path(request):
+    with tracing(ComputeOptions(fast=request.param == "fast")):
+        yield request.param
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Whole updates in single precision, and half of the others, run with the full set.
-
-    In double precision they agree to nine digits: that is the real test.
-    """
     if "R2R2_GOLDEN" in os.environ:
         return
     for item in items:
-        if item.name.startswith(LATER):
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        quick = (
+            params.get("name", "td7_r2r2_wide") in QUICK
+            and params.get("precision") != "float32"
+            and params.get("path") != "fast"
+        )
+        if "golden" in item.path.parts and not quick:
             item.add_marker(pytest.mark.slow)

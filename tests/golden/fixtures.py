@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from r2r2.agents.td7 import TD7State, init
+from r2r2.compute.update import learn, sample
 from r2r2.config.common import Adam, Representation
 from r2r2.config.td7 import TD7Config
 from r2r2.envs.spec import Spec
@@ -97,6 +98,12 @@ def one_step_episodes(sizes: Spec, seen: ring.Transition) -> ring.Replay:
         return ring.add(replay, only, jax.tree.map(lambda x: x[None], step)), None
 
     return jax.jit(lambda replay: jax.lax.scan(add, replay, steps))(empty)[0]
+
+
+def update_once(agent, data, learner, member, draws, step):
+    """Make one update of one member with given random numbers."""
+    inputs = sample(data, learner.priorities, member, draws)
+    return learn(agent, learner, inputs, step)
 
 
 def layer_names(network: str) -> list[tuple[str, ...]]:

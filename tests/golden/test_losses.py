@@ -15,9 +15,8 @@ from r2r2.agents.losses.categorical import (
 from r2r2.agents.losses.policy import tanh_gaussian
 from r2r2.agents.losses.representation import redundancy, variance_hinge
 from r2r2.agents.losses.value import lap_huber, lap_priority
-from r2r2.agents.networks.hypersphere import UnitLinear, project
+from r2r2.agents.networks.hypersphere import UnitLinear, normalize, project
 from r2r2.agents.networks.layers import avg_l1_norm
-from r2r2.compute.fused import to_sphere
 
 CASES = sorted({k.split("/")[1] for k in golden("losses") if k.startswith("r2r2/")})
 TERMS = {
@@ -96,9 +95,9 @@ def test_categorical_loss(case, precision):
     check_gradient(f"{group}/grad_pred_log_probs", gradient[0], precision)
 
 
-def test_to_sphere(precision):
+def test_normalize(precision):
     x, cotangent = read("l2normalize", "x", "cotangent")
-    y, pull = jax.vjp(to_sphere, x)
+    y, pull = jax.vjp(normalize, x)
     check("l2normalize/y_axis-1", y, precision)
     (gradient,) = pull(cotangent)
     assert np.isfinite(gradient).all()

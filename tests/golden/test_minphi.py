@@ -17,9 +17,9 @@ from fixtures import (
     one_step_episodes,
     recordings,
     spec,
+    update_once,
 )
 
-from one_update import update_once
 from r2r2.agents.minphi import minphi
 from r2r2.compute import update as updates
 from r2r2.config.minphi import MinPhiConfig
@@ -129,7 +129,7 @@ def _tensor(file, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Run:
-    """The recorded updates made by our functions, with what each of them showed."""
+    """Makes the recorded updates with our functions and checks their results."""
 
     def __init__(self, name: str, precision: str):
         self.file, self.precision = golden(name), precision
@@ -146,7 +146,7 @@ class Run:
         )
         replay = one_step_episodes(spec(self.file), seen)
         keys = jax.random.key(0)[None]
-        states = jax.jit(partial(updates.first_states, self.agent))(keys, 1)
+        states = jax.jit(partial(updates.initial_states, self.agent))(keys, 1)
         fleet = jax.jit(partial(updates.init, self.agent))(states, replay)
         learner = jax.tree.map(lambda x: x[0], fleet)
         self.learner = learner._replace(state=initial_state(self.file, self.agent))
@@ -207,6 +207,7 @@ class Run:
 
 
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.usefixtures("path")
 def test_updates(name, precision):
     run = Run(name, precision)
     total = hyper(run.file, "T")

@@ -37,7 +37,7 @@ METRICS = {
 
 
 class Run:
-    """The recorded updates made by our functions, with what each of them showed."""
+    """Makes the recorded updates with our functions and checks their results."""
 
     def __init__(self, name: str, precision: str):
         self.recording, self.precision = Recording(name), precision
@@ -90,6 +90,7 @@ class Run:
 
 
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.usefixtures("path")
 def test_updates(name, precision):
     run = Run(name, precision)
     total = hyper(run.file, "T")

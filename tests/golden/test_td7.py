@@ -21,14 +21,14 @@ from fixtures import (
     one_step_episodes,
     spec,
     td7_config,
+    update_once,
 )
 
-from one_update import update_once
 from r2r2.agents.networks.layers import twin_values
 from r2r2.agents.td7 import td7, value_target
 from r2r2.compute import update as updates
 from r2r2.replay import buffer as ring
-from r2r2.replay import sum_tree as sumtree
+from r2r2.replay import sum_tree
 
 # golden/README.md, section 1.4: [rtol, atol].
 SCALARS = {"narrow": (2e-5, 1e-5), "wide": (1e-4, 2e-4)}
@@ -51,7 +51,7 @@ def recorded_replay(file) -> ring.Replay:
 
 
 class Run:
-    """The recorded updates made by our functions, with what each of them showed."""
+    """Makes the recorded updates with our functions and checks their results."""
 
     def __init__(self, name: str, precision: str):
         self.file, self.precision = golden(name), precision
@@ -61,7 +61,7 @@ class Run:
         replay = recorded_replay(self.file)
         state = initial_state(self.file)
         keys = jax.random.key(0)[None]
-        states = jax.jit(partial(updates.first_states, self.agent))(keys, 1)
+        states = jax.jit(partial(updates.initial_states, self.agent))(keys, 1)
         fleet = jax.jit(partial(updates.init, self.agent))(states, replay)
         learner = jax.tree.map(lambda x: x[0], fleet)
         self.learner = learner._replace(state=state)
@@ -98,7 +98,7 @@ class Run:
 
     def check_values(self, uniforms, noise) -> None:
         state, tree = self.learner.state, self.learner.priorities.tree
-        index = sumtree.draw(tree, uniforms)
+        index = sum_tree.sample(tree, uniforms)
         np.testing.assert_array_equal(index, 2 * self.file["upd/ind"][self.i])
         batch = ring.fetch(self.data.rows, 0, index)
         low, high = state.values.low, state.values.high
@@ -168,6 +168,7 @@ class Run:
 
 
 @pytest.mark.parametrize("name", TD7_FILES)
+@pytest.mark.usefixtures("path")
 def test_updates(name, precision):
     run = Run(name, precision)
     total = hyper(run.file, "T")
@@ -213,10 +214,10 @@ def test_lap_draws_the_recorded_rows(table, precision):
     names = ("priority", "size", "uniform", "index")
     part = {name: golden("td7")[f"lap_table/{table}/{name}"] for name in names}
     size, rows = int(part["size"]), len(part["priority"])
-    tree = sumtree.assign(
-        sumtree.init(rows, fanout=rows),
+    tree = sum_tree.assign(
+        sum_tree.init(rows, fanout=rows),
         jnp.arange(size),
         jnp.asarray(part["priority"][:size], float),
     )
-    drawn = sumtree.draw(tree, jnp.asarray(part["uniform"], float)[:, None])
+    drawn = sum_tree.sample(tree, jnp.asarray(part["uniform"], float)[:, None])
     np.testing.assert_array_equal(drawn, part["index"])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from r2r2.envs.spec import Spec
 from r2r2.replay import buffer as ring
-from r2r2.replay import sum_tree as sumtree
+from r2r2.replay import sum_tree
 
 SPEC = Spec(obs_dim=2, action_dim=1)
 ADD = jax.jit(ring.add)
@@ -132,7 +132,7 @@ def test_new_rows_get_the_highest_priority():
 
 
 def test_reprioritise_raises_the_highest_and_refresh_lowers_it():
-    tree = sumtree.assign(sumtree.init(8, 4), jnp.arange(4), jnp.ones(4))
+    tree = sum_tree.assign(sum_tree.init(8, 4), jnp.arange(4), jnp.ones(4))
     priorities = ring.Priorities(tree, jnp.ones(()))
     priorities = ring.update_priorities(
         priorities, jnp.array([1, 2]), jnp.array([5.0, 2.0])
@@ -167,9 +167,9 @@ def test_uniform_and_lap_alike_never_draw_a_dead_row():
     for t in range(70):
         teller.step(ended=t % 3 == 2)
     tree = jax.tree.map(lambda x: x[0], teller.replay.priorities.tree)
-    uniforms = ring.draw_uniforms(jax.random.key(0), 5_000, tree)
+    uniforms = ring.sampling_uniforms(jax.random.key(0), 5_000, tree)
     assert uniforms.min() > 0
-    index = sumtree.draw(tree, uniforms)
+    index = sum_tree.sample(tree, uniforms)
     batch = ring.fetch(teller.replay.rows, 0, index)
     np.testing.assert_array_equal(batch.next_obs[:, 0], batch.obs[:, 0])
     np.testing.assert_array_equal(batch.next_obs[:, 1], batch.obs[:, 1] + 1)

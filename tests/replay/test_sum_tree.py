@@ -3,19 +3,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.replay import sum_tree as sumtree
+from r2r2.replay import sum_tree
 
 
 def filled(weights, fanout):
     index = jnp.arange(len(weights))
-    return sumtree.assign(sumtree.init(len(weights), fanout), index, weights)
+    return sum_tree.assign(sum_tree.init(len(weights), fanout), index, weights)
 
 
 @pytest.mark.parametrize(
     ("rows", "fanout", "levels"), [(5, 8, 1), (8, 8, 1), (9, 8, 2), (65, 8, 3)]
 )
 def test_levels(rows, fanout, levels):
-    tree = sumtree.init(rows, fanout)
+    tree = sum_tree.init(rows, fanout)
     assert len(tree.levels) == levels
     assert tree.levels[-1].shape[0] == 1
     assert len(tree.weights) >= rows
@@ -25,21 +25,21 @@ def test_inverse_cdf_by_hand():
     # Running sums 2, 2, 5, 10; u x 10 = 2 is reached at once, 2.1 at the third.
     weights = jnp.array([2.0, 0.0, 3.0, 5.0])
     uniforms = jnp.array([1e-6, 0.2, 0.21, 0.5, 0.51, 1.0])
-    drawn = sumtree.inverse_cdf(jnp.tile(weights, (6, 1)), uniforms)
+    drawn = sum_tree.inverse_cdf(jnp.tile(weights, (6, 1)), uniforms)
     assert drawn.tolist() == [0, 0, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1e-30, 0.5, 1.0])
 def test_weight_zero_is_never_drawn_even_at_the_ends(uniform):
     weights = jnp.array([0.0, 0.0, 1.0, 0.0, 2.0, 0.0])
-    drawn = sumtree.inverse_cdf(weights[None], jnp.array([uniform]))
+    drawn = sum_tree.inverse_cdf(weights[None], jnp.array([uniform]))
     assert drawn[0] in (2, 4)
 
 
 def test_sums_are_the_entries_sums_after_many_changes():
     rng = np.random.default_rng(0)
     tree = filled(jnp.asarray(rng.uniform(size=300)), fanout=8)
-    assign = jax.jit(sumtree.assign)
+    assign = jax.jit(sum_tree.assign)
     for _ in range(200):
         index = rng.integers(300, size=20)
         tree = assign(tree, index, jnp.asarray(rng.uniform(0, 1e4, size=20)))
@@ -52,7 +52,7 @@ def test_sums_are_the_entries_sums_after_many_changes():
 
 def test_a_row_drawn_twice_leaves_the_sums_consistent():
     tree = filled(jnp.ones(20), fanout=4)
-    tree = sumtree.assign(tree, jnp.array([3, 3, 7]), jnp.array([5.0, 6.0, 2.0]))
+    tree = sum_tree.assign(tree, jnp.array([3, 3, 7]), jnp.array([5.0, 6.0, 2.0]))
     assert tree.weights[3] in (5.0, 6.0)
     np.testing.assert_allclose(jnp.sum(tree.levels[-1]), jnp.sum(tree.weights))
 
@@ -63,17 +63,17 @@ def test_a_fleets_tree_is_its_members_trees():
     trees = jax.vmap(lambda w: filled(w, 4))(weights)
     member, index = jnp.array([[2, 2], [0, 0]]), jnp.array([[7, 49], [3, 4]])
     new = jnp.array([[9.0, 8.0], [7.0, 6.0]])
-    together = sumtree.assign(trees, index, new, of=(member,))
+    together = sum_tree.assign(trees, index, new, member=(member,))
     for place, who in ((0, 2), (1, 0)):
         own = jax.tree.map(lambda x, who=who: x[who], trees)
-        alone = sumtree.assign(own, index[place], new[place])
+        alone = sum_tree.assign(own, index[place], new[place])
         for a, b in zip(together.levels, alone.levels, strict=True):
             np.testing.assert_array_equal(a[who], b)
     for a, b in zip(together.levels, trees.levels, strict=True):
         np.testing.assert_array_equal(a[1], b[1])
 
 
-def exact_probabilities(tree: sumtree.SumTree) -> np.ndarray:
+def exact_probabilities(tree: sum_tree.SumTree) -> np.ndarray:
     """Each row's probability in exact arithmetic on the float32 numbers of a walk.
 
     At a level a place is drawn for the uniforms k / 2^23 (k = 1 .. 2^23) between two
@@ -102,11 +102,11 @@ def test_a_million_rows_are_drawn_within_two_percent():
     exact = weights.astype(np.float64) / weights.astype(np.float64).sum()
     blocks = rng.integers(len(tree.levels[0]), size=30)
     # The walk above a block is shared: check all upper levels and some whole blocks.
-    upper = sumtree.SumTree(tree.levels[1:])
+    upper = sum_tree.SumTree(tree.levels[1:])
     of_block = exact_probabilities(upper)[: len(tree.levels[0])]
     for block in (0, len(tree.levels[0]) - 1, *blocks):
         rows = slice(block * 128, min((block + 1) * 128, size))
-        alone = sumtree.SumTree((tree.levels[0][block][None],))
+        alone = sum_tree.SumTree((tree.levels[0][block][None],))
         drawn = of_block[block] * exact_probabilities(alone)[: rows.stop - rows.start]
         np.testing.assert_allclose(drawn, exact[rows], rtol=0.02)
 
@@ -115,7 +115,7 @@ def test_draws_follow_the_weights():
     weights = jnp.asarray(np.r_[np.zeros(100), np.ones(100), np.full(100, 3.0)])
     tree = filled(weights, fanout=8)
     uniforms = 1 - jax.random.uniform(jax.random.key(0), (100_000, 3))
-    counts = np.bincount(jax.jit(sumtree.draw)(tree, uniforms), minlength=300)
+    counts = np.bincount(jax.jit(sum_tree.sample)(tree, uniforms), minlength=300)
     assert not counts[:100].any()
     # 250 and 750 expected a row; six deviations.
     np.testing.assert_allclose(counts[100:200], 250, atol=6 * 250**0.5)

@@ -1,4 +1,4 @@
-"""How a fleet puts updates and acting together, whatever the agent computes."""
+"""How a fleet combines updates and acting, whatever the agent computes."""
 
 import chex
 import jax
@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from r2r2.agents.registry import make_agent
-from r2r2.compute.update_grouping import UpdateCall, group_size
+from r2r2.compute.update_loop import UpdateCall, group_size
 from r2r2.training.fleet import Fleet
 from small_fleets import (
     LENGTHS,
     SPEC,
-    check_a_call,
+    check_paths_agree,
     fleet_of,
     member,
     small,
@@ -20,14 +20,13 @@ from small_fleets import (
     trio,
 )
 
-# All this asks of an agent is whether it syncs.
 pytestmark = pytest.mark.slow  # a minute or two: every group is a program
 
 with_and_without_sync = pytest.mark.parametrize("name", ["td7+r2r2", "minphi+r2r2"])
 
 
 @with_and_without_sync
-def test_a_seed_does_not_depend_on_its_neighbours(name):
+def test_a_seed_does_not_depend_on_the_other_seeds(name):
     ours = member(trio(name).states, 1)
     for seeds in ([7, 1], [5, 1, 3, 4]):
         other = member(trained(small(name), seeds).states, 1)
@@ -37,14 +36,7 @@ def test_a_seed_does_not_depend_on_its_neighbours(name):
 
 
 @with_and_without_sync
-def test_calls_do_not_change_what_is_computed(name):
-    pieces = trained(small(name), [0, 1, 2], call=4)
-    ours, other = trio(name).states, pieces.states
-    chex.assert_trees_all_close(ours, other, rtol=1e-4, atol=1e-6)
-
-
-@with_and_without_sync
-def test_members_out_of_step_get_the_updates_they_would_have_alone(name):
+def test_members_out_of_step_make_the_same_updates_as_alone(name):
     """Bursts of different length, in groups that change, syncs at different times."""
     config = small(name)
     fleet, made = fleet_of(config, [0, 1, 2]), np.zeros(3, int)
@@ -69,7 +61,7 @@ def test_members_out_of_step_get_the_updates_they_would_have_alone(name):
     )
 
 
-# Groups filled up to the fleet's very size, and to less; one agent draws rows ahead.
+# Groups padded to the size of the fleet, and to less; one agent samples ahead.
 GROUPS = [
     ("td7+r2r2", 5, (0, 2, 4), 4, 5),
     ("td7+r2r2", 5, (2,), 4, 2),
@@ -77,9 +69,9 @@ GROUPS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "size", "who", "growth", "filled_to"), GROUPS)
-def test_a_group_changes_its_members_alone(name, size, who, growth, filled_to):
-    assert group_size(len(who), size, growth) == filled_to
+@pytest.mark.parametrize(("name", "size", "who", "growth", "padded_to"), GROUPS)
+def test_a_group_changes_only_its_members(name, size, who, growth, padded_to):
+    assert group_size(len(who), size, growth) == padded_to
     config, seeds = small(name), list(range(size))
     fleet, before = fleet_of(config, seeds), fleet_of(config, seeds)
     fleet._growth = growth
@@ -97,17 +89,17 @@ def test_a_group_changes_its_members_alone(name, size, who, growth, filled_to):
 @with_and_without_sync
 @pytest.mark.parametrize("made", [(0, 0, 0), (4, 6, 2)])
 def test_a_call_may_start_anywhere(name, made):
-    """Delay, syncs, keys and counters of members apart, from wherever they stand."""
-    check_a_call(name, made)
+    with jax.enable_x64(True):
+        check_paths_agree(name, made, updates=7)
 
 
-def test_warm_up_is_the_members_own_and_its_steps():
+def test_warm_up_actions_depend_on_seed_and_step_only():
     agent = make_agent(small("td7"), SPEC, 1)
     obs, warm = np.zeros((2, 4)), np.array([False, False])
     pair = Fleet(agent, SPEC, [3, 4], LENGTHS, act_on_cpu=False)
     alone = Fleet(agent, SPEC, [4], LENGTHS, act_on_cpu=False)
-    pair.begin(obs)
-    alone.begin(obs[:1])
+    pair.set_first_obs(obs)
+    alone.set_first_obs(obs[:1])
     first = pair.act(obs, np.array([0, 5]), warm)
     assert not np.allclose(first[0], first[1])
     np.testing.assert_array_equal(
@@ -121,9 +113,9 @@ def test_warm_up_is_the_members_own_and_its_steps():
     assert np.abs(many).max() > 0.98
 
 
-def test_keep_copies_the_acting_policy_of_the_chosen_alone():
+def test_checkpointing_copies_only_the_chosen_policies():
     fleet = trained(small("td7"), [0, 1])
-    kept_before = member(fleet.states.checkpoint_actor, 0)
+    before = member(fleet.states.checkpoint_actor, 0)
     fleet.checkpoint_policies([1])
     states = fleet.states
     chex.assert_trees_all_equal(
@@ -132,10 +124,10 @@ def test_keep_copies_the_acting_policy_of_the_chosen_alone():
     chex.assert_trees_all_equal(
         member(states.checkpoint_encoder, 1), member(states.fixed_encoder, 1)
     )
-    chex.assert_trees_all_equal(member(states.checkpoint_actor, 0), kept_before)
+    chex.assert_trees_all_equal(member(states.checkpoint_actor, 0), before)
 
 
-def test_acting_goes_on_with_the_old_policy_until_it_is_refreshed():
+def test_members_act_with_the_old_policy_until_it_is_refreshed():
     config = small("td7", exploration_noise=0.0)
     fleet, obs = fleet_of(config, [0, 1]), np.ones((2, 4))
     warm, steps = np.ones(2, bool), np.zeros(2, int)
@@ -150,7 +142,7 @@ def test_acting_goes_on_with_the_old_policy_until_it_is_refreshed():
     assert not np.allclose(fleet.act(obs, steps, warm)[0], before[0])
 
 
-def test_greedy_evaluates_the_policy_checkpoint_only_where_there_are_any():
+def test_policy_checkpoints_are_evaluated_if_enabled():
     state = member(trio("td7").states, 0)
     obs = jnp.ones(4)
     for enabled, network in ((True, "checkpoint_actor"), (False, "actor")):

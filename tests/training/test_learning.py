@@ -6,7 +6,7 @@ from runs import select
 
 from r2r2 import AGENTS, resolve, train
 from r2r2.api import RunOptions
-from r2r2.compute import fp16_weights as halves
+from r2r2.compute import precision
 from r2r2.config.resolve import quick_config
 from r2r2.storage.events import read_events
 
@@ -134,7 +134,7 @@ def test_pendulum_is_swung_up_in_evaluation_and_in_training(agent, tmp_path):
 @pytest.mark.slow
 def test_critics_that_multiply_in_16_bits_swing_it_up_too(tmp_path, monkeypatch):
     """As on a GPU, where kernels are large enough; here every one counts as such."""
-    monkeypatch.setattr(halves, "suits", lambda layer: layer.bounded)
+    monkeypatch.setattr(precision, "suits", lambda layer: layer.bounded)
     agent = "simbav2-spl+r2r2"
     config = resolve(small(agent), PENDULUM, {"agent": agent, "seeds": 1})
     result = train(config, tmp_path / "run", options=RunOptions(workers=0))

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from r2r2.agents.registry import make_agent
+from r2r2.compute.compiled import ProgramKey
 from r2r2.compute.update import RunLengths
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
@@ -51,7 +52,7 @@ def lowered(seeds, steps):
     agent, spec = make_agent(run.agent, Spec(3, 1), run.utd), Spec(3, 1)
     lengths = RunLengths(replay_rows(run), run.steps * run.utd)
     fleet = Fleet(agent, spec, run.seeds, lengths, act_on_cpu=False)
-    return fleet._updates.traced(len(seeds), True, 1).lower().as_text()
+    return fleet._updates.traced(ProgramKey(len(seeds), True, 1)).lower().as_text()
 
 
 def test_other_seeds_and_steps_use_the_same_program():

@@ -1,21 +1,25 @@
-"""The vocabulary shared by every stage after `config`.
+"""Types shared by all agents, and the switch between plain and fast operations.
 
-Axes are ordered [S, G, 2, B, D]: members, updates, twins, batch, features. Every
-function here and below is written for one member; `learn.update` and `interact`
-map it over the fleet.
+Axes are ordered [S, G, 2, B, D]: members, updates, twins, batch, features. Functions
+of this package are written for one member; `compute` maps them over a fleet.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 
 Array = jax.Array
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Tree = TypeVar("Tree")
 
 
 class Batch(NamedTuple):
-    """Transitions drawn from replay."""
+    """Transitions sampled from replay."""
 
     obs: Array  # [B, obs]
     action: Array  # [B, action]
@@ -32,50 +36,90 @@ class Metric(NamedTuple):
 
 
 def as_metrics(quantities: dict[str, Array]) -> dict[str, Metric]:
-    """Quantities that every update computes, as metrics of one."""
+    """Return quantities that every update computes as metrics of one update."""
     return {name: Metric(x, jnp.ones_like(x)) for name, x in quantities.items()}
 
 
 class Update(NamedTuple):
-    """What one update says besides the next state."""
+    """What one update returns besides the next state."""
 
-    priorities: Array | None  # [B], of the batch's rows, of agents that `prioritise`
+    priorities: Array | None  # [B], of the sampled rows, if the agent `prioritizes`
     metrics: dict[str, Metric]
 
 
 def identity(state: Any) -> Any:
-    """For the agents to which a part of the record means nothing."""
+    """Return the state unchanged."""
     return state
 
 
 class Agent(NamedTuple):
     """An algorithm as pure functions of a state that holds arrays only.
 
-    Randomness enters as a value: `draw` and `draw_action` say which numbers are
-    needed, `update` and `explore` are deterministic. `step` counts updates from 1, and
-    is right modulo `phase`: in that, members updated together agree.
+    Randomness is an argument: `update_noise` and `action_noise` draw the numbers that
+    `update` and `explore` need, and these two are deterministic. The step that `update`
+    is given counts updates from 1 and is exact modulo `policy_period`, in which members
+    that are updated together agree.
     """
 
-    init: Callable[[Array, Array], Any]  # key, updates of the whole run -> state
-    behavior_policy: Callable[[Any], Any]  # state -> the policy that acts in training
+    init: Callable[[Array, Array], Any]  # key, updates of the run -> state
+    behavior_policy: Callable[[Any], Any]  # state -> the policy that collects data
     eval_policy: Callable[[Any], Any]  # state -> the policy that is evaluated
-    action_noise: Callable[[Array], Any]  # key -> draws of one action
-    explore: Callable[[Any, Array, Any], Array]  # policy, obs, draws -> action
+    action_noise: Callable[[Array], Any]  # key -> noise of one action
+    explore: Callable[[Any, Array, Any], Array]  # policy, obs, noise -> action
     greedy: Callable[[Any, Array], Array]  # policy, obs -> action
-    update_noise: Callable[[Array], Any]  # key -> draws of one update
+    update_noise: Callable[[Array], Any]  # key -> noise of one update
     update: Callable[[Any, Batch, Any, Array], tuple[Any, Update]]
     value: Callable[[Any, Array, Array], Array]  # state, obs, action -> value, [B]
-    batch_size: int  # rows drawn for one update
-    prioritizes: bool = False  # updates say how likely their rows are drawn again
-    policy_period: int = 1
-    lone_stride: int = 1  # updates to a turn of the loop: see `longest_stride`
-    sync_period: int = 0  # 0: never, since the targets move in `update`
-    sync: Callable[[Any], Any] = identity  # after every `sync_period`-th update
-    checkpoint_policy: Callable[[Any], Any] = (
-        identity  # the acting policy becomes the checkpoint
-    )
-    enter: Callable[[Any], Any] = identity  # states -> as the loop of updates has them
-    leave: Callable[[Any], Any] = identity  # and back
-    normalizes: bool = False  # observations and rewards, by `interact.normalise`
+    batch_size: int  # rows sampled for one update
+    prioritizes: bool = False  # updates return priorities of the rows they sampled
+    policy_period: int = 1  # updates between two updates of the policy
+    sync_period: int = 0  # updates between two calls of `sync`; 0: never
+    sync: Callable[[Any], Any] = identity  # state -> state with new targets
+    checkpoint_policy: Callable[[Any], Any] = identity  # copy behavior to eval policy
+    normalizes: bool = False  # whether observations and rewards are normalized
     # state, obs -> Z of the encoder that is trained; None: the agent has no encoder
     encode: Callable[[Any, Array], Array] | None = None
+
+
+class Replacements:
+    """A table of faster implementations of `replaceable` operations."""
+
+    def __init__(self, table: Mapping[Callable[..., Any], Callable[..., Any]]):
+        self.table = dict(table)
+
+
+# Part of JAX's cache keys, so a plain and a fast program are never taken for another.
+_replacements = cast(Any, jax).make_user_context(None)
+
+
+def replaceable(
+    plain: Callable[Parameters, Result],
+) -> Callable[Parameters, Result]:
+    """Return an operation that runs as written unless `use_replacements` is active."""
+
+    @functools.wraps(plain)
+    def operation(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        active: Replacements | None = _replacements.value
+        table = active.table if active else {}
+        return cast(Result, table.get(operation, plain)(*args, **kwargs))
+
+    return operation
+
+
+def use_replacements(replacements: Replacements | None) -> AbstractContextManager[Any]:
+    """Trace with faster implementations of some operations; None: as written."""
+    return cast("AbstractContextManager[Any]", _replacements(replacements))
+
+
+@replaceable
+def cond(
+    condition: Array | bool, yes: Callable[[], Tree], no: Callable[[], Tree]
+) -> Tree:
+    """Return `yes()` where a scalar condition holds, else `no()`."""
+    return cast(Tree, jax.lax.cond(condition, yes, no))
+
+
+@replaceable
+def frozen(network: Tree) -> Tree:
+    """Return a network that a loss reads but does not train."""
+    return jax.lax.stop_gradient(network)

@@ -15,11 +15,10 @@ from r2r2.agents.base import Agent
 from r2r2.agents.registry import make_agent
 from r2r2.bench.program_cost import kernels_per_update
 from r2r2.bench.roofline import TimingStats, round_significant, timing_stats
-from r2r2.compute.compiled import CompiledUpdates
-from r2r2.compute.flops import flops_of
+from r2r2.compute.compiled import CompiledUpdates, ProgramKey, flops_of
+from r2r2.compute.precision import DEFAULT_OPTIONS, ComputeOptions
 from r2r2.compute.update import RunLengths
-from r2r2.compute.update_grouping import UpdateCall, choose_stride
-from r2r2.compute.update_loop import longest_stride
+from r2r2.compute.update_loop import UpdateCall, choose_stride, longest_stride
 from r2r2.config.agents import agent_spec
 from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError
@@ -233,9 +232,16 @@ class BenchFleet(Fleet):
     identity normalization for agents that normalize, else None.
     """
 
-    def __init__(self, agent: Agent, spec: Spec, members: int, rows: int):
+    def __init__(
+        self,
+        agent: Agent,
+        spec: Spec,
+        members: int,
+        rows: int,
+        options: ComputeOptions = DEFAULT_OPTIONS,
+    ):
         lengths = RunLengths(rows, HORIZON)
-        super().__init__(agent, spec, range(members), lengths, act_on_cpu=True)
+        super().__init__(agent, spec, range(members), lengths, True, options)
         self._rows = Rows(*(field[:, :0] for field in self._rows))
         self.opened[:] = rows
         self._done = np.zeros(members, dtype=int)
@@ -245,7 +251,9 @@ class BenchFleet(Fleet):
             self.scales = Scales(np.zeros(shape), np.ones(shape), np.ones(members))
         priorities = self._learners.priorities
         levels = zip(
-            sum_tree.over(np.ones((members, rows))), priorities.tree.levels, strict=True
+            sum_tree.build_levels(np.ones((members, rows))),
+            priorities.tree.levels,
+            strict=True,
         )
         tree = sum_tree.SumTree(tuple(jnp.asarray(x, old.dtype) for x, old in levels))
         priorities = priorities._replace(tree=tree)
@@ -261,7 +269,7 @@ class BenchFleet(Fleet):
 
     def round_up(self, updates: int) -> int:
         """Round a number of updates up to one that training makes in one call."""
-        return updates + -updates % self.update_multiple
+        return updates + -updates % self.update_period
 
     def compile_cost(self, updates: int) -> ProgramCost:
         """Compile the program for calls of this many updates and return its cost."""
@@ -271,17 +279,19 @@ class BenchFleet(Fleet):
             program = self.program(updates)
         seconds = time.perf_counter() - start
         memory = program.memory_analysis()
-        stride, period = self._call_stride(updates), self._agent.policy_period
+        stride, period = self._call_stride(updates), self.agent.policy_period
         return ProgramCost(
             seconds,
             kernels_per_update(program.as_text(), stride, period),
-            update_flops(self._agent, self._updates, self.size),
+            update_flops(self.agent, self._updates, self.size),
             int(memory.temp_size_in_bytes) if memory else 0,
         )
 
     def program(self, updates: int) -> Any:
         """Return the compiled program for calls of this many updates."""
-        return self._updates.of(self.size, True, self._call_stride(updates)).result()
+        return self._updates.program(
+            ProgramKey(self.size, True, self._call_stride(updates))
+        ).result()
 
     def seconds(self, updates: int) -> float:
         """Return the seconds of one call, from an idle device to an idle device."""
@@ -314,7 +324,7 @@ def update_flops(agent: Agent, updates: CompiledUpdates, members: int) -> float:
     """
     # The longest stride has no branches, whose operations could not be averaged.
     stride = longest_stride(agent, members)
-    traced = updates.traced(members, True, stride)
+    traced = updates.traced(ProgramKey(members, True, stride))
     return flops_of(traced.jaxpr.jaxpr) / stride / members
 
 

@@ -1,1 +1,1 @@
-"""Many updates of many members as one fast compiled program."""
+"""Many updates of many members as one compiled program, plain or fast."""

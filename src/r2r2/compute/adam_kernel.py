@@ -1,8 +1,8 @@
-"""A step of Adam on weights of unit columns, and of their target, as one GPU kernel.
+"""One step of Adam on unit-column weights, and on their target, as one GPU kernel.
 
-XLA needs two: it cannot keep a column until its length is known, so the weights are
-written, and read again, in between. Written in Pallas for its Triton backend, which is
-announced to go some time after JAX 0.11: without it, and on a CPU, XLA's two are used.
+XLA needs two kernels: it cannot hold a column until its length is known, so weights are
+written and read again in between. Written in Pallas for its Triton backend, which is
+announced to be removed after JAX 0.11; without it, and on a CPU, XLA's are used.
 """
 
 import importlib
@@ -15,18 +15,18 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from r2r2.agents.base import Array
-from r2r2.compute.fused import inverse_length
+from r2r2.compute.fast_ops import inverse_length
 from r2r2.config.common import Adam
 
 TRITON = "jax.experimental.pallas.triton"
-ENTRIES = 2048  # of each array, that a block of threads holds at a time
-BLOCKS = 132  # of threads, for every network: as many as an H200 has processors
+TILE_ENTRIES = 2048  # of each array, that a thread block holds at a time
+BLOCKS = 132  # thread blocks per network: as many as an H200 has processors
 WARPS = 8  # of 32 threads, in a block
-OLDEST = 8  # the first compute capability of NVIDIA's that XLA compiles Triton for
+MIN_CAPABILITY = 8  # the first NVIDIA compute capability that XLA compiles Triton for
 
 
 class _Tiles(NamedTuple):
-    """How columns are dealt out: `height` of them at a time, to every block in turn."""
+    """How columns are distributed: `height` at a time, to every block in turn."""
 
     columns: int
     entries: int  # of a column
@@ -38,120 +38,119 @@ class _Tiles(NamedTuple):
     def rounds(self) -> int:
         return pl.cdiv(pl.cdiv(self.columns, self.height), self.blocks)
 
-    def inside(self, number: Any) -> Array:
-        """Which entries of a tile the array has."""
+    def mask(self, number: Any) -> Array:
+        """Return which entries of a tile lie within the array."""
         shape = self.columns, self.entries
-        return covered((self.height, self.width), number, shape)
+        return tile_mask((self.height, self.width), number, shape)
 
 
 def available() -> bool:
-    """Whether programs are for a GPU that Triton serves, and JAX has that backend."""
+    """Return whether programs are for a GPU that JAX's Triton backend supports."""
     if jax.default_backend() != "gpu" or _triton() is None:
         return False
     capability: str = getattr(jax.devices()[0], "compute_capability", "")
     major, _, _ = capability.partition(".")
-    return major.isdigit() and int(major) >= OLDEST  # AMD's are names
+    return major.isdigit() and int(major) >= MIN_CAPABILITY  # AMD's are names
 
 
 def unit_step(
     adam: Adam,
-    rate: float,
+    tau: float,
     numbers: Array,
-    given: list[Array],
-    halves: Sequence[Array] = (),
+    arrays: list[Array],
+    copies: Sequence[Array] = (),
     interpret: bool = False,
 ) -> tuple[list[Array], list[Array]]:
-    """One step of Adam, after which the weights' columns have length 1.
+    """Take one step of Adam, after which columns have length 1.
 
-    Columns are rows here: what a block of threads reads is then contiguous.
+    Columns are rows here, so that the reads of a thread block are contiguous.
 
     Args:
-        adam: the decays of the moments.
-        rate: how far the target goes to the new weights.
-        numbers: the step's size, and what is added to the root, [2].
-        given: [..., columns, entries of each]: gradients, Adam's first and second
-            moments, weights and, where there is one, their target.
-        halves: copies in 16 bits of the weights and, where there is one, of their
-            target: written, not read.
-        interpret: on a CPU, for tests.
+        adam: decays of the moments.
+        tau: Polyak coefficient of the target.
+        numbers: step size, and the number added to the root, [2].
+        arrays: [..., columns, entries of a column]: gradients, first and second
+            moments, weights and, if there is one, their target.
+        copies: 16-bit copies of the weights and of the target, which are only written.
+        interpret: run on a CPU, for tests.
 
     Returns:
-        All that was given but the gradients, as it is after the step, and the halves.
+        All arrays but the gradients, and the copies, as they are after the step.
     """
-    flat = [x.reshape(-1, *x.shape[-2:]) for x in (*given, *halves)]
-    stacked, changed = len(flat[0]), flat[1:]
+    flat = [x.reshape(-1, *x.shape[-2:]) for x in (*arrays, *copies)]
+    stacked, written = len(flat[0]), flat[1:]
     tiles = _tiles(*flat[0].shape[1:])
-    whole = tiles.rounds * tiles.blocks * tiles.height, tiles.width
-    network = pl.BlockSpec((None, *whole), lambda i, j: (i, 0, 0))
+    padded = tiles.rounds * tiles.blocks * tiles.height, tiles.width
+    network = pl.BlockSpec((None, *padded), lambda i, j: (i, 0, 0))
     new = pl.pallas_call(
-        partial(_unit_step, adam, rate, tiles, len(given)),
+        partial(_unit_step, adam, tau, tiles, len(arrays)),
         grid=(stacked, tiles.blocks),
         in_specs=[pl.BlockSpec((2,), lambda i, j: (0,)), *(network for _ in flat)],
-        out_specs=[network for _ in changed],
-        out_shape=jax.eval_shape(lambda same: same, changed),
-        input_output_aliases={2 + n: n for n in range(len(changed))},
+        out_specs=[network for _ in written],
+        out_shape=jax.eval_shape(lambda same: same, written),
+        input_output_aliases={2 + n: n for n in range(len(written))},
         compiler_params=_triton().CompilerParams(num_warps=WARPS, num_stages=1),
         interpret=interpret,
     )(numbers, *flat)
-    shaped = [x.reshape(given[0].shape) for x in new]
-    return shaped[: len(given) - 1], shaped[len(given) - 1 :]
+    shaped = [x.reshape(arrays[0].shape) for x in new]
+    return shaped[: len(arrays) - 1], shaped[len(arrays) - 1 :]
 
 
 def _tiles(columns: int, entries: int) -> _Tiles:
     width = pl.next_power_of_2(entries)
-    height = min(pl.next_power_of_2(columns), max(1, ENTRIES // width))
+    height = min(pl.next_power_of_2(columns), max(1, TILE_ENTRIES // width))
     blocks = min(pl.cdiv(columns, height), BLOCKS)
     return _Tiles(columns, entries, height, width, blocks)
 
 
 def _unit_step(
-    adam: Adam, rate: float, tiles: _Tiles, read: int, numbers: Any, *refs: Any
+    adam: Adam, tau: float, tiles: _Tiles, inputs: int, numbers: Any, *refs: Any
 ) -> None:
-    """The kernel: whole columns, and zeros where a tile is beyond the array.
+    """Run the kernel on whole columns; tiles hold zeros beyond the array.
 
     Args:
         adam: see `unit_step`.
-        rate: see `unit_step`.
-        tiles: the array's.
-        read: how many arrays are; the others are only written.
+        tau: see `unit_step`.
+        tiles: of the arrays.
+        inputs: number of arrays that are read; the others are only written.
         numbers: see `unit_step`.
-        *refs: all arrays, then all but the gradients once more.
+        *refs: all arrays, then all but the gradients again.
     """
     triton = _triton()
-    given, results = refs[:read], refs[len(refs) // 2 + 1 :]
+    arrays, results = refs[:inputs], refs[len(refs) // 2 + 1 :]
     size, floor, block = numbers[0], numbers[1], pl.program_id(1).astype(int)
 
     def step(turn: Any, _: None) -> None:
         tile = block + turn * tiles.blocks
-        inside = tiles.inside(tile)
+        mask = tiles.mask(tile)
         part = pl.ds(tile * tiles.height, tiles.height), pl.ds(0, tiles.width)
         grads, mean, square, weights, *target = (
-            triton.load(ref.at[part], mask=inside, other=0.0) for ref in given
+            triton.load(ref.at[part], mask=mask, other=0.0) for ref in arrays
         )
         mean = mean + (1 - adam.beta1) * (grads - mean)
         square = square + (1 - adam.beta2) * (grads * grads - square)
         weights = weights - size * (mean / (jnp.sqrt(square) + floor))
         lengths = jnp.sum(weights * weights, axis=1, keepdims=True)
         weights = weights * inverse_length(lengths)
-        moved = [rate * weights + (1 - rate) * old for old in target]
+        moved = [tau * weights + (1 - tau) * old for old in target]
         new = mean, square, weights, *moved
-        halves = new[2 * len(new) - len(results) :]
-        for ref, value in zip(results, (*new, *halves), strict=True):
-            triton.store(ref.at[part], value.astype(ref.dtype), mask=inside)
+        copies = new[2 * len(new) - len(results) :]
+        for ref, value in zip(results, (*new, *copies), strict=True):
+            triton.store(ref.at[part], value.astype(ref.dtype), mask=mask)
 
     jax.lax.fori_loop(0, tiles.rounds, step, None)
 
 
-def covered(block: tuple[int, int], number: Any, shape: tuple[int, int]) -> Array:
-    """Which entries of a block of rows, the `number`-th, an array of `shape` has.
+def tile_mask(tile: tuple[int, int], number: Any, shape: tuple[int, int]) -> Array:
+    """Return which entries of the `number`-th tile of rows lie within `shape`.
 
     Example:
-        >>> covered((2, 4), 1, (3, 3)).tolist()
+        >>> tile_mask((2, 4), 1, (3, 3)).tolist()
         [[True, True, True, False], [False, False, False, False]]
     """
-    row, entry = (jax.lax.broadcasted_iota(jnp.int32, block, axis) for axis in (0, 1))
-    inside: Array = (row + number * block[0] < shape[0]) & (entry < shape[1])
-    return inside
+    row, entry = (jax.lax.broadcasted_iota(jnp.int32, tile, axis) for axis in (0, 1))
+    mask: Array = (row + number * tile[0] < shape[0]) & (entry < shape[1])
+    return mask
 
 
 def _triton() -> Any:

@@ -1,103 +1,129 @@
-"""The compiled programs of a fleet, each called with the members it is for."""
+"""The compiled programs of a fleet, and how many FLOPs a program has."""
 
+import contextlib
 import itertools
+import math
 import os
 import warnings
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from r2r2.agents.base import Agent, Array
-from r2r2.agents.tree_ops import select
-from r2r2.compute.flops import largest_product
-from r2r2.compute.random_keys import Purpose, step_key
-from r2r2.compute.update import Data, LearnerState
-from r2r2.compute.update_grouping import group_sizes
-from r2r2.compute.update_loop import UpdateGroup, update_many
-from r2r2.replay import buffer as ring
+from r2r2.agents.base import Agent, Array, use_replacements
+from r2r2.compute.fast_optimizer import FAST
+from r2r2.compute.precision import ComputeOptions, matmul_precision
+from r2r2.compute.update import (
+    Data,
+    LearnerState,
+    Purpose,
+    UpdateGroup,
+    select,
+    step_key,
+    update_plainly,
+)
+from r2r2.compute.update_loop import group_sizes, update_many
+from r2r2.replay import buffer
 from r2r2.replay.buffer import Priorities, Replay, Rows, Transition
 
-HOW: dict[str, Any] = {"donate_argnums": 1, "static_argnames": "stride"}
-# A GPU runs the whole loop as one graph, in which kernels that do not need each other
-# overlap: a quarter to two fifths less time than launched one by one.
+# A GPU runs the whole loop as one graph, in which independent kernels overlap: 25 to
+# 40 % less time than launching them one by one.
 GRAPH: dict[str, str | bool] = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,"
     "WHILE,CONDITIONAL,DYNAMIC_SLICE_FUSION",
     "xla_gpu_graph_min_graph_size": "1",
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
 }
-# The compiler's own kernels for products are the fastest for small ones, but trying
-# them out takes most of the time to compile. Above so many operations the library's
-# are faster: they leave the activations to kernels that are good at them.
-LARGE = 15e9
+# XLA's own product kernels are the fastest for small products, but tuning them takes
+# most of the compile time. Above this many operations library kernels are faster: they
+# leave the activations to separate, better kernels.
+LARGE_PRODUCT = 15e9
 LIBRARY: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
-Rest = tuple[UpdateGroup, Any, Any]  # who, where they are put back, how many updates
+PRODUCT = "dot_general"
 Stores = tuple[Rows, Array, Priorities]  # a replay, in the order of its changes
+
+
+class ProgramKey(NamedTuple):
+    """Which program: groups of `size` members, padding included."""
+
+    size: int
+    is_fleet: bool  # the whole fleet, in its order
+    stride: int  # see `update_many`
+
+
+@contextlib.contextmanager
+def tracing(options: ComputeOptions) -> Iterator[None]:
+    """Trace programs as the options ask for."""
+    replacements = FAST if options.fast else None
+    with use_replacements(replacements), matmul_precision(options.precision):
+        yield
 
 
 class CompiledUpdates:
     """Updates of groups of a fleet, compiled once for every size of a group.
 
-    Compiling takes seconds on a CPU and twenty on a GPU: to ask for a program ahead of
-    need begins it while the fleet still warms up.
+    Compiling takes seconds on a CPU and twenty on a GPU, so programs can be requested
+    while the fleet still warms up.
+
+    Args:
+        agent: the algorithm.
+        example: data, learners and keys of the fleet, of which only shapes are kept.
+        options: how to compile.
     """
 
-    def __init__(self, agent: Agent, example: tuple[Any, ...]):
-        self._whole = jax.jit(partial(_update_whole, agent), **HOW)
-        self._part = jax.jit(partial(_update_part, agent), **HOW)
-        # Shapes alone, so that no array is held.
+    def __init__(self, agent: Agent, example: tuple[Any, ...], options: ComputeOptions):
+        self._options = options
+        update: Any = partial(_update_plain, agent)
+        if options.fast:
+            update = partial(update_many, agent, fp16=options.fp16)
+        settings: Any = {"donate_argnums": 1, "static_argnames": "stride"}
+        self._fleet = jax.jit(partial(_update_fleet, update), **settings)
+        self._part = jax.jit(partial(_update_part, update), **settings)
         self._data, self._learners, self._keys = jax.tree.map(_shape, example)
         self._compiler = ThreadPoolExecutor(2)
-        self._compiled: dict[tuple[int, bool, int], Future[Any]] = {}
+        self._compiled: dict[ProgramKey, Future[Any]] = {}
 
-    def of(self, size: int, whole: bool, stride: int) -> Future[Any]:
-        """The program for groups of `size`, compiled in a thread of its own.
+    def program(self, key: ProgramKey) -> Future[Any]:
+        """Return a program, compiled in another thread.
 
-        Traced in the caller's, whose JAX settings may be that thread's alone.
-
-        Args:
-            size: of the group, fillers included.
-            whole: whether it is the fleet, in its order, and nobody is put back.
-            stride: see `update_many`.
+        It is traced in this thread, since JAX settings may be local to it.
         """
-        which = size, whole, stride
-        if which not in self._compiled:
-            traced = self.traced(*which)
-            options = graph_options(traced.jaxpr.jaxpr)
-            program = self._compiler.submit(compiled, traced.lower(), options)
-            self._compiled[which] = program
-        return self._compiled[which]
+        if key not in self._compiled:
+            traced = self.traced(key)
+            options = graph_options(traced.jaxpr.jaxpr) if self._options.fast else {}
+            program = self._compiler.submit(compile_lowered, traced.lower(), options)
+            self._compiled[key] = program
+        return self._compiled[key]
 
-    def traced(self, size: int, whole: bool, stride: int) -> Any:
-        """The program that `of` compiles, as JAX has traced it."""
-        member = _shape(jnp.zeros(size, dtype=int))
-        key = jax.eval_shape(lambda keys: keys[jnp.zeros(size, int)], self._keys)
-        group, count = (
-            UpdateGroup(member, key, member),
-            _shape(jnp.zeros((), dtype=int)),
-        )
-        program = self._whole if whole else self._part
-        rest = group, member, count
-        return program.trace(self._data, self._learners, rest, stride)
+    def traced(self, key: ProgramKey) -> Any:
+        """Return a program as JAX traced it."""
+        size = key.size
+        member, count = (_shape(jnp.zeros(n, dtype=int)) for n in ((size,), ()))
+        keys = jax.eval_shape(lambda keys: keys[jnp.zeros(size, int)], self._keys)
+        group = UpdateGroup(member, keys, member, count)
+        program = self._fleet if key.is_fleet else self._part
+        with tracing(self._options):
+            args = self._data, self._learners, (group, member)
+            return program.trace(*args, key.stride)
 
     def wait(self) -> None:
-        """Waits until all that was asked for is compiled."""
+        """Wait until all requested programs are compiled."""
         for program in list(self._compiled.values()):
             program.result()
 
-    def ahead(self, fleet: int, growth: int, stride: int) -> Self:
-        """Asks for all that a fleet may need, what it needs first before the rest."""
+    def request(self, fleet: int, growth: int, stride: int) -> Self:
+        """Request all programs that a fleet may need, the most urgent first."""
         strides = sorted({stride, 1}, reverse=True)
-        for steps in strides:
-            self.of(fleet, True, steps)
         sizes = group_sizes(fleet, growth) if fleet > 1 else []
+        for steps in strides:
+            self.program(ProgramKey(fleet, True, steps))
         for size, steps in itertools.product(sizes, strides):
-            self.of(size, False, steps)
+            self.program(ProgramKey(size, False, steps))
         return self
 
 
@@ -106,72 +132,79 @@ def _shape(leaf: Array) -> Any:
 
 
 def graph_options(jaxpr: Jaxpr) -> dict[str, str | bool]:
-    """How XLA is to compile a program for a GPU."""
-    return GRAPH | (LIBRARY if largest_product(jaxpr) > LARGE else {})
+    """Return XLA's options for a program on a GPU."""
+    return GRAPH | (LIBRARY if largest_product(jaxpr) > LARGE_PRODUCT else {})
 
 
-def compiled(lowered: Any, options: dict[str, str | bool]) -> Any:
-    """A program, as a graph where there can be one.
+def compile_lowered(lowered: Any, options: dict[str, str | bool]) -> Any:
+    """Compile a program; options that XLA_FLAGS name are left to it.
 
-    Options that XLA_FLAGS name are as they say. An XLA that does not know some of ours
-    trains all the same, but slower, and says so.
+    If this XLA does not know an option, the program is compiled without them, and a
+    warning tells that it is slower.
     """
-    if jax.default_backend() != "gpu":
+    if jax.default_backend() != "gpu" or not options:
         return lowered.compile()
     flags = os.environ.get("XLA_FLAGS", "")
     try:
         return lowered.compile({x: y for x, y in options.items() if x not in flags})
     except jax.errors.JaxRuntimeError as error:
-        warnings.warn(f"updates are not one graph: {error}", stacklevel=2)
+        warnings.warn(
+            f"updates do not run as one GPU graph and are slower: {error}", stacklevel=2
+        )
         return lowered.compile()
 
 
 def x64_enabled() -> bool:
-    """Whether numbers are of 64 bits here, which may be so in this thread alone."""
+    """Return whether numbers have 64 bits, which may hold in this thread only."""
     settings: Any = jax.config
     return bool(settings.jax_enable_x64)
 
 
-def run_compiled(program: Future[Any], wide: bool, *given: Any) -> LearnerState:
-    """What a program makes of its arguments, when that is done.
+def run_compiled(program: Future[Any], x64: bool, *args: Any) -> LearnerState:
+    """Run a program and wait for its results, in a thread of its own.
 
     Args:
         program: waited for.
-        wide: `doubles()` where it was traced: this is called in a thread of its own.
-        *given: some may be on the host, and are sent all at once.
+        x64: `x64_enabled()` where it was traced.
+        *args: some may be on the host, and are transferred together.
     """
-    with jax.enable_x64(wide):
-        learners: LearnerState = program.result()(*given)
+    with jax.enable_x64(x64):
+        learners: LearnerState = program.result()(*args)
     for leaf in jax.tree.leaves(learners.metrics):
         leaf.block_until_ready()
     return learners
 
 
-def _update_whole(
-    agent: Agent, data: Data, learners: LearnerState, rest: Rest, stride: int
+def _update_plain(
+    agent: Agent, data: Data, learners: LearnerState, group: UpdateGroup, _: int
 ) -> LearnerState:
-    group, _, count = rest
-    return update_many(agent, data, learners, group, count, stride)
+    return update_plainly(agent, data, learners, group)
+
+
+def _update_fleet(
+    update: Any, data: Data, learners: LearnerState, who: Any, stride: int
+) -> LearnerState:
+    return cast(LearnerState, update(data, learners, who[0], stride))
 
 
 def _update_part(
-    agent: Agent, data: Data, learners: LearnerState, rest: Rest, stride: int
+    update: Any, data: Data, learners: LearnerState, who: Any, stride: int
 ) -> LearnerState:
-    group, place, count = rest
+    group, place = who
     part = jax.tree.map(lambda x: x[group.member], learners)
-    part = update_many(agent, data, part, group, count, stride)
-    return cast(LearnerState, placed(learners, place, part))
+    part = update(data, part, group, stride)
+    return cast(LearnerState, scatter(learners, place, part))
 
 
-def placed(whole: Any, place: Array, part: Any) -> Any:
-    """`whole` with the rows of `part` at `place` [K], or nowhere, beyond its end."""
-    return jax.tree.map(lambda x, new: x.at[place].set(new, mode="drop"), whole, part)
+def scatter(fleet: Any, place: Array, part: Any) -> Any:
+    """Return `fleet` with rows of `part` at `place` [K]; beyond its end: dropped."""
+    return jax.tree.map(lambda x, new: x.at[place].set(new, mode="drop"), fleet, part)
 
 
 def act(
     agent: Agent, policies: Any, keys: Array, obs: Array, steps: Array, warm: Array
 ) -> Array:
-    """Actions of all members, uniform ones where warm-up goes on."""
+    """Return actions of all members, uniform ones where `warm` does not hold yet."""
 
     def one(policy: Any, key: Array, obs: Array, step: Array, warm: Array) -> Array:
         k_noise, k_uniform = jax.random.split(step_key(key, Purpose.ACT, step))
@@ -183,13 +216,13 @@ def act(
 
 
 def store(stores: Stores, member: Array, packed: Array, count: Array) -> Stores:
-    """The first `count` of several steps into a replay, one after the other.
+    """Store the first `count` of several steps, one after the other.
 
     Args:
         stores: the replay.
-        member: who made each step, [T, K]; somebody may stand there twice.
-        packed: the fields of `Experience` side by side, [T, K, all of them].
-        count: steps that are to be stored, [].
+        member: who made each step, [T, K]; a member may occur twice.
+        packed: the fields of `Transition` side by side, [T, K, fields].
+        count: steps to store, [].
     """
     if len(member) == 1:
         return _store_step(stores, member[0], packed[0])
@@ -207,7 +240,7 @@ def _store_step(stores: Stores, member: Array, packed: Array) -> Stores:
     ends = np.cumsum([actions, 1, 1, 1, obs, obs])
     fields = jnp.split(packed, ends, axis=1)
     action, reward, terminated, ended, next_obs, first, lost = fields
-    seen = Transition(
+    transition = Transition(
         action=action,
         reward=reward[:, 0],
         terminated=terminated[:, 0] > 0,
@@ -216,13 +249,83 @@ def _store_step(stores: Stores, member: Array, packed: Array) -> Stores:
         obs=first,
         lost=lost[:, 0] > 0,
     )
-    replay = ring.add(Replay(rows, priorities, newest), member, seen)
+    replay = buffer.add(Replay(rows, priorities, newest), member, transition)
     return replay.rows, replay.newest, replay.priorities
 
 
-def keep(agent: Agent, learners: LearnerState, chosen: Array) -> LearnerState:
-    """The acting policies of the chosen [S] become their policy checkpoints."""
-    state = select(
-        chosen, jax.vmap(agent.checkpoint_policy)(learners.state), learners.state
-    )
-    return learners._replace(state=state)
+def checkpoint_policies(
+    agent: Agent, learners: LearnerState, chosen: Array
+) -> LearnerState:
+    """Copy the behavior policies of the chosen [S] to their policy checkpoints."""
+    new = jax.vmap(agent.checkpoint_policy)(learners.state)
+    return learners._replace(state=select(chosen, new, learners.state))
+
+
+def flops_of(jaxpr: Jaxpr) -> float:
+    """Return the floating-point operations of a program's matrix products.
+
+    They are counted as JAX traced them: on a GPU the compiler replaces products by
+    library calls, whose cost it does not know. Other operations are about 1 %. Unused
+    results are not counted, and a loop of unknown length counts once.
+
+    Example:
+        >>> x = jnp.ones((2, 3, 4))
+        >>> flops_of(jax.make_jaxpr(lambda x: x @ x.mT)(x).jaxpr)
+        144.0
+    """
+    total, used = 0.0, _variables(jaxpr.outvars)
+    for equation in reversed(jaxpr.eqns):
+        if not used.isdisjoint(equation.outvars):
+            used |= _variables(equation.invars)
+            total += _equation_flops(equation)
+    return total
+
+
+def _variables(atoms: Iterable[Any]) -> set[Any]:
+    return {atom for atom in atoms if not isinstance(atom, Literal)}
+
+
+def _equation_flops(equation: Any) -> float:
+    if equation.primitive.name == PRODUCT:
+        return _product_flops(equation)
+    inner = [flops_of(x) for x in inner_jaxprs(equation)]
+    if equation.primitive.name == "cond":
+        return max(inner)
+    return float(equation.params.get("length", 1)) * sum(inner)
+
+
+def largest_product(jaxpr: Jaxpr) -> float:
+    """Return the operations of the largest product of a program, 0 if it has none.
+
+    Example:
+        >>> x = jnp.ones((2, 3, 4))
+        >>> largest_product(jax.make_jaxpr(lambda x: (x @ x.mT) @ x)(x).jaxpr)
+        144.0
+    """
+    sizes = [0.0]
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == PRODUCT:
+            sizes.append(_product_flops(equation))
+        sizes += [largest_product(x) for x in inner_jaxprs(equation)]
+    return max(sizes)
+
+
+def _product_flops(equation: Any) -> float:
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    left = equation.invars[0].aval.shape
+    summed = math.prod(left[axis] for axis in contracted)
+    return 2.0 * float(math.prod(equation.outvars[0].aval.shape) * summed)
+
+
+def inner_jaxprs(equation: Any) -> list[Jaxpr]:
+    """Return the programs inside an equation: bodies of loops, branches and calls."""
+    return [x for value in equation.params.values() for x in _jaxprs(value)]
+
+
+def _jaxprs(value: Any) -> list[Jaxpr]:
+    if isinstance(value, ClosedJaxpr):
+        return [value.jaxpr]
+    if isinstance(value, Jaxpr):
+        return [value]
+    parts = value if isinstance(value, list | tuple) else []
+    return [x for part in parts for x in _jaxprs(part)]

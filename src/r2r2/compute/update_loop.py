@@ -1,10 +1,10 @@
-"""Many updates of many members as one compiled call.
+"""Many updates of many members as one fast loop, and which members train together.
 
-Sampling is inside, since LAP's priorities change after every update. Members may have
-made different numbers of updates: what falls on every update is unbatched, and what
-falls on some (a sync of the targets) happens at boundaries, between which the loop
-runs without asking. Where priorities stay as they are, each update draws the rows of
-the next beside its own work, which does not need them.
+Sampling is inside the loop, since LAP's priorities change after every update. Members
+may have made different numbers of updates: what happens in every update is unbatched,
+and what happens in some (a sync of the targets) happens at boundaries, between which
+the loop runs without branches. Where priorities are constant, each update samples the
+rows of the next, which XLA can do beside the update's own work.
 """
 
 import math
@@ -14,31 +14,42 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from r2r2.agents.base import Agent, Array
-from r2r2.agents.tree_ops import cond_apply, select
+from r2r2.agents.base import Agent, Array, Metric
+from r2r2.agents.registry import state_shapes
 from r2r2.compute.loop_packing import LoopPacking, Packed, packs
-from r2r2.compute.update import Data, LearnerState, Sample, draw, learn, sample, sync
-from r2r2.replay.buffer import Priorities
+from r2r2.compute.precision import add_copies, drop_copies
+from r2r2.compute.update import (
+    Data,
+    LearnerState,
+    Sample,
+    UpdateGroup,
+    learn_group,
+    sample_group,
+    select,
+    sync,
+)
 
-
-class UpdateGroup(NamedTuple):
-    """Which members are updated, in the fleet's numbering, and how far they are."""
-
-    member: Any  # [K]
-    key: Array  # [K], the members' keys
-    made: Any  # [K], updates each has made; equal modulo the agent's phase
+# Entries of a state up to which a single member runs two updates per turn: a turn costs
+# about 10 us (Minimalist phi: 491 us per update instead of 504).
+LIGHT = 2**24
 
 
 def longest_stride(agent: Agent, members: int) -> int:
-    """Updates to a turn of the loop: whole phases, or 1 if a sync would fall inside.
+    """Return updates per turn of the loop: whole policy periods.
 
-    A turn has a cost of its own, some 10 us. One member alone may notice: an agent says
-    by `lone_stride` over how many updates it is best spread.
+    It is 1 if a sync could fall inside a turn.
     """
-    lone = math.lcm(agent.policy_period, agent.lone_stride)
-    strides = (lone, agent.policy_period) if members == 1 else (agent.policy_period,)
+    period = agent.policy_period
+    strides = [period]
+    if members == 1 and _entries(agent) <= LIGHT:
+        strides.insert(0, math.lcm(period, 2))
     return next((x for x in strides if not agent.sync_period % x), 1)
+
+
+def _entries(agent: Agent) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(state_shapes(agent)))
 
 
 def update_many(
@@ -46,96 +57,96 @@ def update_many(
     data: Data,
     learners: LearnerState,
     group: UpdateGroup,
-    count: Array,
     stride: int = 1,
+    fp16: bool = False,
 ) -> LearnerState:
-    """`count` updates of every member of a group; `count` may change between calls.
-
-    In between, states are as `agent.enter` makes them.
+    """Make `group.updates` updates of every member of a group.
 
     Args:
         agent: the algorithm.
-        data: the whole fleet's.
-        learners: what of the group changes.
-        group: who they are.
-        count: updates of each.
-        stride: 1, or whole phases of the agent, which then divide `count`,
-            `sync_period` and what everybody has made: what is due in an update is then
-            known while tracing, and the loop is without branches.
+        data: of the whole fleet.
+        learners: of the group.
+        group: the members; their number of updates may change between calls.
+        stride: 1, or whole policy periods of the agent that divide `group.updates`,
+            `sync_period` and `group.made`: conditions of an update are then known at
+            trace time, and the loop has no branches.
+        fp16: whether suitable layers read 16-bit copies of their weights.
     """
-    learners = learners._replace(state=agent.enter(learners.state))
-    layout = LoopPacking(_carried(learners), packs())
-    draw_rows = partial(_sampled, agent, data, group)
+    if fp16:
+        learners = learners._replace(state=add_copies(learners.state))
+    packing = LoopPacking(_carried(learners), packs())
+    sample_rows = partial(sample_group, agent, data, group)
 
-    def advance(turn: Array, carry: _Carry) -> _Carry:
-        for one in range(stride):
-            learners, found = _unpacked(layout, carry), carry.ahead
-            done = turn * stride + one
-            step = one + 1 if stride > 1 else (group.made + done + 1)[0]
+    def turn(number: Array, carry: _Carry) -> _Carry:
+        for place in range(stride):
+            learners, inputs = _unpack(packing, carry), carry.ahead
+            done = number * stride + place
+            step = place + 1 if stride > 1 else (group.made + done + 1)[0]
             ahead = None
-            if found is None:
-                found = draw_rows(learners.priorities, done)
+            if inputs is None:
+                inputs = sample_rows(learners.priorities, done)
             else:
-                ahead = draw_rows(learners.priorities, done + 1)
-            learners = _learned(agent, learners, found, step)
-            carry = _settled(_packed(layout, learners, ahead))
+                ahead = sample_rows(learners.priorities, done + 1)
+            learners = learn_group(agent, learners, inputs, step)
+            carry = _separate(_pack(packing, learners, ahead))
         return carry
 
-    def many(done: Array, until: Array, carry: _Carry) -> _Carry:
+    def run(done: Array, until: Array, carry: _Carry) -> _Carry:
         turns = done // stride, until // stride
-        result: _Carry = jax.lax.fori_loop(*turns, advance, carry)
+        result: _Carry = jax.lax.fori_loop(*turns, turn, carry)
         return result
 
-    start = jnp.zeros_like(count)
-    first = None if agent.prioritizes else draw_rows(learners.priorities, start)
-    carry = _packed(layout, learners, first)
+    start = jnp.zeros_like(group.updates)
+    first = None if agent.prioritizes else sample_rows(learners.priorities, start)
+    carry = _pack(packing, learners, first)
     if agent.sync_period:
-        carry = _with_syncs(agent, group, count, layout, many, carry)
+        carry = _with_syncs(agent, group, packing, run, carry)
     else:
-        carry = many(start, count, carry)
-    state, metrics = layout.restore(carry.packed)
-    return carry.rest._replace(state=agent.leave(state), metrics=metrics)
+        carry = run(start, group.updates, carry)
+    state, metrics = packing.restore(carry.packed)
+    state, clipped = drop_copies(state)
+    learners = carry.rest._replace(state=state, metrics=metrics)
+    return _count_clipped(learners, clipped, group.updates)
 
 
 class _Carry(NamedTuple):
-    """What goes from one update to the next."""
+    """What the loop carries from one update to the next."""
 
     packed: Packed
-    rest: LearnerState  # without what is in the former
-    ahead: Sample | None  # for the next update; None: it depends on this one
+    rest: LearnerState  # without what is packed
+    ahead: Sample | None  # inputs of the next update; None: they depend on this one
 
 
-# Keeps XLA from taking the carry apart again between two updates of a stride.
-_settled: Callable[[_Carry], _Carry] = jax.lax.optimization_barrier
+# Keeps XLA from unpacking the carry between two updates of a turn.
+_separate: Callable[[_Carry], _Carry] = jax.lax.optimization_barrier
 
 
 def _with_syncs(
     agent: Agent,
     group: UpdateGroup,
-    count: Array,
-    layout: LoopPacking,
-    many: Callable[[Array, Array, _Carry], _Carry],
+    packing: LoopPacking,
+    run: Callable[[Array, Array, _Carry], _Carry],
     carry: _Carry,
 ) -> _Carry:
-    """`count` updates by `many`, from the nearest boundary of anybody to the next."""
+    """Run all updates, in segments that end where a member's sync is due."""
     sync_all = jax.vmap(partial(sync, agent))
 
     def segment(at: tuple[Array, _Carry]) -> tuple[Array, _Carry]:
         done, carry = at
         left = jnp.min(agent.sync_period - (group.made + done) % agent.sync_period)
-        until = jnp.minimum(done + left, count)
-        carry = many(done, until, carry)
+        until = jnp.minimum(done + left, group.updates)
+        carry = run(done, until, carry)
         due = (group.made + until) % agent.sync_period == 0
 
         def synced(carry: _Carry) -> _Carry:
-            old = _unpacked(layout, carry)
-            return _packed(layout, select(due, sync_all(old), old), carry.ahead)
+            old = _unpack(packing, carry)
+            return _pack(packing, select(due, sync_all(old), old), carry.ahead)
 
-        return until, cond_apply(jnp.any(due), synced, carry)
+        return until, jax.lax.cond(jnp.any(due), synced, lambda same: same, carry)
 
-    start = jnp.zeros_like(count), carry
+    start = jnp.zeros_like(group.updates), carry
     result: tuple[Array, _Carry] = jax.lax.while_loop(
-        lambda at: at[0] < count, segment, start
+        lambda at: at[0] < group.updates, segment, start
     )
     return result[1]
 
@@ -144,36 +155,99 @@ def _carried(learners: LearnerState) -> Any:
     return learners.state, learners.metrics
 
 
-def _packed(
-    layout: LoopPacking, learners: LearnerState, ahead: Sample | None
-) -> _Carry:
-    packed = layout.pack(_carried(learners))
+def _pack(packing: LoopPacking, learners: LearnerState, ahead: Sample | None) -> _Carry:
+    packed = packing.pack(_carried(learners))
     return _Carry(packed, learners._replace(state=None, metrics={}), ahead)
 
 
-def _unpacked(layout: LoopPacking, carry: _Carry) -> LearnerState:
-    state, metrics = layout.unpack(carry.packed)
+def _unpack(packing: LoopPacking, carry: _Carry) -> LearnerState:
+    state, metrics = packing.unpack(carry.packed)
     return carry.rest._replace(state=state, metrics=metrics)
 
 
-def _sampled(
-    agent: Agent, data: Data, group: UpdateGroup, priorities: Priorities, done: Array
-) -> Sample:
-    """What everybody's next update learns from, after `done` of this call."""
-
-    def one(priorities: Priorities, member: Array, key: Array, made: Array) -> Sample:
-        draws = draw(agent, priorities, key, made + done + 1)
-        return sample(data, priorities, member, draws)
-
-    return jax.vmap(one)(priorities, group.member, group.key, group.made)
-
-
-def _learned(
-    agent: Agent, learners: LearnerState, found: Sample, due: Any
+def _count_clipped(
+    learners: LearnerState, clipped: Array | None, updates: Array
 ) -> LearnerState:
-    # The members agree modulo the phase: one step stands for all, and has no member
-    # axis, so the agent's conditions stay branches.
-    def one(learner: LearnerState, found: Sample) -> LearnerState:
-        return learn(agent, learner, found, due)
+    if clipped is None or learners.clipped is None:
+        return learners
+    total, times = learners.clipped
+    return learners._replace(clipped=Metric(total + clipped, times + updates))
 
-    return jax.vmap(one)(learners, found)
+
+class UpdateCall(NamedTuple):
+    """One compiled call: members, and updates of each."""
+
+    members: tuple[int, ...]
+    updates: int
+
+
+def next_update_call(
+    made: np.ndarray, owed: np.ndarray, period: int, most: int
+) -> UpdateCall:
+    """Return the next call towards making all updates owed.
+
+    Its members agree modulo `period`. Members that are out of step first get in step;
+    then all who owe updates go on until the first is done, in whole periods, which have
+    the fastest program. The choice never changes a member's own sequence of updates.
+
+    Args:
+        made: updates each member has made, [S].
+        owed: updates each member owes, [S], some of them positive.
+        period: of the fleet.
+        most: updates per call.
+
+    Example:
+        >>> next_update_call(np.array([0, 4, 8]), np.array([6, 2, 0]), 2, most=9)
+        UpdateCall(members=(0, 1), updates=2)
+    """
+    active = np.flatnonzero(owed)
+    late = made[active] % period
+    if late.any():
+        active = active[late == late.max()]
+        most = min(most, period - late.max())
+    count = int(min(most, owed[active].min()))
+    if count > period:
+        count -= count % period
+    return UpdateCall(tuple(int(member) for member in active), count)
+
+
+def choose_stride(call: UpdateCall, made: np.ndarray, longest: int) -> int:
+    """Return `longest` if a call starts and ends at multiples of it, else 1.
+
+    Example:
+        >>> choose_stride(UpdateCall((0,), 4), np.array([2]), longest=2)
+        2
+    """
+    ends = np.append(made[list(call.members)], call.updates)
+    return 1 if (ends % longest).any() else longest
+
+
+def pad_members(members: tuple[int, ...], size: int) -> np.ndarray:
+    """Return the members, with the first repeated until `size`.
+
+    One compiled program of `size` thus serves every smaller group.
+    """
+    return np.asarray(members + members[:1] * (size - len(members)))
+
+
+def group_sizes(fleet: int, growth: int) -> list[int]:
+    """Return the sizes to which groups are padded, smallest first.
+
+    Example:
+        >>> group_sizes(20, growth=4)
+        [2, 5, 20]
+    """
+    sizes = [fleet]
+    while sizes[0] > growth // 2:
+        sizes.insert(0, -(-sizes[0] // growth))
+    return sizes
+
+
+def group_size(members: int, fleet: int, growth: int) -> int:
+    """Return the size to which a group of members is padded.
+
+    Example:
+        >>> group_size(3, fleet=20, growth=4)
+        5
+    """
+    return next(size for size in group_sizes(fleet, growth) if size >= members)

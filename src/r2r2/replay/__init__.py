@@ -1,1 +1,1 @@
-"""Replay: ring buffers on the device, prioritised sampling, normalisation."""
+"""Replay: ring buffers on the device, prioritized sampling, normalization."""

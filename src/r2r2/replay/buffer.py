@@ -1,28 +1,34 @@
-"""A ring of rows on the device, each observation stored once; pure functions.
+"""A ring buffer on the device that stores each observation once; pure functions.
 
 Row t holds (observation, action, reward, terminated) of step t, and s' is row t + 1. An
-episode of T steps takes T + 1 rows: the last one holds the final observation and is
-dead, which is to say of weight zero and never drawn. The newest row is dead until its
-successor exists. Uniform sampling is the case in which the weights of live rows all
-stay 1.
+episode of T steps takes T + 1 rows: the last holds the final observation and is dead,
+that is, it has weight zero and is never sampled. The newest row is dead until its
+successor exists. With uniform sampling the weights of live rows all stay 1.
 
-Rings are the whole fleet's, [S, N, ...], and are indexed in place by (member, row):
+Buffers are the whole fleet's, [S, N, ...], and are indexed in place by (member, row):
 slicing a member out would copy gigabytes.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
 from r2r2.agents.base import Array, Batch
 from r2r2.envs.spec import Spec
-from r2r2.replay import sum_tree as sumtree
+from r2r2.replay import sum_tree
 from r2r2.replay.sum_tree import FANOUT, SumTree
+
+HostRows = Mapping[str, NDArray[Any]]  # the fields of `Rows`, each [rows, ...]
+
+BLOCK = 2048  # rows that one program transfers
 
 
 class Rows(NamedTuple):
-    """What was seen; no update changes it."""
+    """Stored data, which no update changes."""
 
     obs: Array  # [S, N, obs]
     action: Array  # [S, N, action]
@@ -31,10 +37,10 @@ class Rows(NamedTuple):
 
 
 class Priorities(NamedTuple):
-    """How likely each row is drawn; every update with LAP changes it."""
+    """Sampling weights of the rows; every update with LAP changes them."""
 
     tree: SumTree
-    highest: Array  # what a new row gets
+    highest: Array  # the weight of a new row
 
 
 class Replay(NamedTuple):
@@ -51,14 +57,14 @@ class Transition(NamedTuple):
     action: Array  # [K, action]
     reward: Array  # [K]
     terminated: Array  # [K] bool
-    ended: Array  # [K] bool; terminated, or cut off by a time limit
-    next_obs: Array  # [K, obs], the true one, at an episode's end too
+    ended: Array  # [K] bool; terminated, or truncated by a time limit
+    next_obs: Array  # [K, obs], the true one, also at the end of an episode
     obs: Array  # [K, obs], acted on next: `next_obs`, or the next episode's first
-    lost: Array  # [K] bool; the step failed: its row stays dead, `obs` begins anew
+    lost: Array  # [K] bool; the step failed: its row stays dead, `obs` starts anew
 
 
 def init(size: int, spec: Spec, obs: Array, fanout: int = FANOUT) -> Replay:
-    """A replay of `size` rows per member, holding the first observations [S, obs]."""
+    """Return a replay of `size` rows per member with first observations [S, obs]."""
     members = obs.shape[0]
     rows = Rows(
         obs=jnp.zeros((members, size, spec.obs_dim)).at[:, 0].set(obs),
@@ -66,56 +72,56 @@ def init(size: int, spec: Spec, obs: Array, fanout: int = FANOUT) -> Replay:
         reward=jnp.zeros((members, size)),
         terminated=jnp.zeros((members, size), dtype=bool),
     )
-    trees = jax.vmap(lambda _: sumtree.init(size, fanout))(obs)
+    trees = jax.vmap(lambda _: sum_tree.init(size, fanout))(obs)
     priorities = Priorities(trees, jnp.ones(members))
     return Replay(rows, priorities, jnp.zeros(members, dtype=int))
 
 
-def begin(rows: Rows, obs: Array) -> Rows:
-    """The rings of a fleet that acts first on `obs`, [S, obs]."""
+def set_first_obs(rows: Rows, obs: Array) -> Rows:
+    """Return the rows of a fleet that acts first on `obs`, [S, obs]."""
     return rows._replace(obs=rows.obs.at[:, 0].set(obs))
 
 
-def add(replay: Replay, member: Array, seen: Transition) -> Replay:
-    """Completes the newest row of members [K], which comes alive, and opens the next.
+def add(replay: Replay, member: Array, step: Transition) -> Replay:
+    """Complete the newest row of members [K], which becomes live, and open the next.
 
-    At an episode's end two rows are opened: the final observation's, which stays dead,
-    and the next episode's first. Both writes meet in one row otherwise. The ring is
-    written in order, so a row whose successor is overwritten was overwritten itself.
-    A member may stand in `member` twice, with the same experience. What an episode saw
-    before a step of it was lost stays: the row acted on last only never comes alive.
+    At the end of an episode two rows are opened: one for the final observation, which
+    stays dead, and one for the next episode's first. Otherwise both writes go to one
+    row. The ring is written in order, so a row whose successor is overwritten has been
+    overwritten itself. A member may occur in `member` twice, with the same step. Rows
+    of an episode before a lost step stay; only the row acted on last stays dead.
     """
     rows, priorities, newest = replay
     size = rows.reward.shape[1]
     here = newest[member]
     after = (here + 1) % size
-    opened = (here + 1 + seen.ended) % size
-    obs = rows.obs.at[member, after].set(seen.next_obs)
+    opened = (here + 1 + step.ended) % size
+    obs = rows.obs.at[member, after].set(step.next_obs)
     rows = Rows(
-        obs=obs.at[member, opened].set(seen.obs),
-        action=rows.action.at[member, here].set(seen.action),
-        reward=rows.reward.at[member, here].set(seen.reward),
-        terminated=rows.terminated.at[member, here].set(seen.terminated),
+        obs=obs.at[member, opened].set(step.obs),
+        action=rows.action.at[member, here].set(step.action),
+        reward=rows.reward.at[member, here].set(step.reward),
+        terminated=rows.terminated.at[member, here].set(step.terminated),
     )
     highest = priorities.highest[member]
     dead = jnp.zeros_like(highest)
-    alive = jnp.where(seen.lost, dead, highest)
-    tree = sumtree.assign(
+    live = jnp.where(step.lost, dead, highest)
+    tree = sum_tree.assign(
         priorities.tree,
         jnp.stack([here, after, opened], axis=-1),
-        jnp.stack([alive, dead, dead], axis=-1),
-        of=(jnp.broadcast_to(member[:, None], (*member.shape, 3)),),
+        jnp.stack([live, dead, dead], axis=-1),
+        member=(jnp.broadcast_to(member[:, None], (*member.shape, 3)),),
     )
     return Replay(rows, priorities._replace(tree=tree), newest.at[member].set(opened))
 
 
-def draw_uniforms(key: Array, batch_size: int, tree: SumTree) -> Array:
-    """The numbers `sumtree.draw` needs for one batch, [B, levels], in (0, 1]."""
+def sampling_uniforms(key: Array, batch_size: int, tree: SumTree) -> Array:
+    """Return the numbers that `sum_tree.sample` needs, [B, levels], in (0, 1]."""
     return 1 - jax.random.uniform(key, (batch_size, len(tree.levels)))
 
 
 def fetch(rows: Rows, member: Array, index: Array) -> Batch:
-    """The transitions at rows `index` [B] of one member."""
+    """Return the transitions at rows `index` [B] of one member."""
     after = (index + 1) % rows.reward.shape[1]
     return Batch(
         obs=rows.obs[member, index],
@@ -127,11 +133,58 @@ def fetch(rows: Rows, member: Array, index: Array) -> Batch:
 
 
 def update_priorities(priorities: Priorities, index: Array, new: Array) -> Priorities:
-    """Writes one member's priorities at `index` [B]; raises the highest if need be."""
-    tree = sumtree.assign(priorities.tree, index, new)
+    """Set one member's priorities at `index` [B], and raise the highest if needed."""
+    tree = sum_tree.assign(priorities.tree, index, new)
     return Priorities(tree, jnp.maximum(priorities.highest, jnp.max(new)))
 
 
 def refresh_max_priority(priorities: Priorities) -> Priorities:
-    """Sets one member's highest priority to the one present: a pass, made rarely."""
+    """Set one member's highest priority to the highest present one."""
     return priorities._replace(highest=jnp.max(priorities.tree.weights))
+
+
+@jax.jit
+def _take(rows: Rows, member: Array, index: Array) -> Rows:
+    return Rows(*(field[member, index] for field in rows))
+
+
+def _put(rows: Rows, member: Array, index: Array, block: Rows) -> Rows:
+    pairs = zip(rows, block, strict=True)
+    return Rows(*(x.at[member, index].set(new, mode="drop") for x, new in pairs))
+
+
+_put_in_place: Any = jax.jit(_put, donate_argnums=0)
+
+
+def fetch_rows(rows: Rows, member: int, first: int, last: int) -> HostRows:
+    """Copy a member's rows `first` to `last`, counted from the start, to the host.
+
+    Rows that have been overwritten are left out.
+    """
+    size = rows.reward.shape[1]
+    numbers = np.arange(max(first, last - size + 1), last + 1)
+    parts: list[Rows] = []
+    for start in range(0, len(numbers), BLOCK):
+        part = numbers[start : start + BLOCK]
+        index = jnp.asarray(np.resize(part, BLOCK) % size)
+        block = jax.device_get(_take(rows, jnp.asarray(member), index))
+        parts.append(Rows(*(field[: len(part)] for field in block)))
+    columns = map(np.concatenate, zip(*parts, strict=True))
+    return dict(zip(Rows._fields, columns, strict=True))
+
+
+def put_rows(rows: Rows, member: int, first: int, saved: HostRows) -> Rows:
+    """Return rows with saved ones at their places; `rows` itself is donated."""
+    size, count = rows.reward.shape[1], len(saved["reward"])
+    for start in range(0, count, BLOCK):
+        part = np.arange(start, min(start + BLOCK, count))
+        index = np.full(BLOCK, size)  # beyond the end: dropped
+        index[: len(part)] = (first + part) % size
+        block = Rows(*(_pad_block(saved[name][part]) for name in Rows._fields))
+        rows = _put_in_place(rows, jnp.asarray(member), jnp.asarray(index), block)
+    return rows
+
+
+def _pad_block(field: NDArray[Any]) -> Array:
+    padding = np.zeros((BLOCK - len(field), *field.shape[1:]), field.dtype)
+    return jnp.asarray(np.concatenate([field, padding]))

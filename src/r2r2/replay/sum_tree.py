@@ -1,9 +1,9 @@
-"""Drawing rows in proportion to weights that change after every update.
+"""Sampling rows in proportion to weights that change after every update.
 
-A tree of sums with a wide fan-out: level 0 holds the weights in blocks, each level
-above the sums of the blocks below. A draw walks down one block per level, a change
-walks up, so neither passes over all weights. One uniform number per level, not one for
-the whole walk: single precision has too few digits for a million rows.
+A tree of sums with a wide fan-out: level 0 holds the weights in blocks, and each level
+above holds the sums of the blocks below. Sampling descends one block per level and a
+change ascends, so neither reads all weights. There is one uniform number per level, not
+one for the whole descent: single precision has too few digits for a million rows.
 """
 
 import math
@@ -31,7 +31,7 @@ class SumTree(NamedTuple):
 
 
 def init(rows: int, fanout: int) -> SumTree:
-    """A tree over `rows` weights, all zero."""
+    """Return a tree over `rows` weights, all zero."""
     levels: list[Array] = []
     entries = rows
     while entries > fanout:
@@ -41,8 +41,10 @@ def init(rows: int, fanout: int) -> SumTree:
     return SumTree((*levels, jnp.zeros((1, entries))))
 
 
-def over(weights: NDArray[np.floating], fanout: int = FANOUT) -> list[NDArray[Any]]:
-    """The levels of the trees over weights [S, rows], made at once on the host."""
+def build_levels(
+    weights: NDArray[np.floating], fanout: int = FANOUT
+) -> list[NDArray[Any]]:
+    """Return the levels of the trees over weights [S, rows], computed on the host."""
     levels: list[NDArray[Any]] = []
     while weights.shape[-1] > fanout:
         blocks = math.ceil(weights.shape[-1] / fanout)
@@ -54,29 +56,29 @@ def over(weights: NDArray[np.floating], fanout: int = FANOUT) -> list[NDArray[An
 
 
 def assign(
-    tree: SumTree, index: Array, weights: Array, of: tuple[Array, ...] = ()
+    tree: SumTree, index: Array, weights: Array, member: tuple[Array, ...] = ()
 ) -> SumTree:
-    """Sets the weights at `index` and recomputes the sums above from their entries.
+    """Set the weights at `index`, and recompute the sums above from their entries.
 
-    Sums are never changed by differences, which would drift.
+    Sums are never changed by differences, which would accumulate errors.
 
     Args:
-        tree: one member's tree or, with `of`, the whole fleet's.
+        tree: of one member or, with `member`, of the whole fleet.
         index: rows, of any shape.
         weights: their new weights, of the same shape.
-        of: the member of each row, where the tree is the fleet's.
+        member: the member of each row, for the tree of a fleet.
     """
     levels: list[Array] = []
     for level in tree.levels:
         block, place = jnp.divmod(index, level.shape[-1])
-        level = level.at[(*of, block, place)].set(weights)
+        level = level.at[(*member, block, place)].set(weights)
         levels.append(level)
-        index, weights = block, jnp.sum(level[(*of, block)], axis=-1)
+        index, weights = block, jnp.sum(level[(*member, block)], axis=-1)
     return SumTree(tuple(levels))
 
 
-def draw(tree: SumTree, uniforms: Array) -> Array:
-    """Rows [B] in proportion to their weights; uniforms is [B, levels], in (0, 1]."""
+def sample(tree: SumTree, uniforms: Array) -> Array:
+    """Return rows [B] drawn by weight; uniforms is [B, levels], in (0, 1]."""
     index = jnp.zeros(uniforms.shape[:1], dtype=int)
     for level, u in zip(reversed(tree.levels), uniforms.T, strict=True):
         index = index * level.shape[-1] + inverse_cdf(level[index], u)
@@ -84,10 +86,10 @@ def draw(tree: SumTree, uniforms: Array) -> Array:
 
 
 def inverse_cdf(weights: Array, uniform: Array) -> Array:
-    """The first place of positive weight whose running sum reaches uniform x total.
+    """Return the first index of positive weight whose cumulative sum reaches u x total.
 
-    A parallel running sum is not monotone to the last bit, so a place of weight zero is
-    excluded by its weight, not by its sum; [..., n] and [...] to [...].
+    Maps [..., n] and [...] to [...]. A parallel cumulative sum is not exactly monotone,
+    so entries of weight zero are excluded by their weight, not by their sum.
     """
     live = weights > 0
     sums = jnp.cumsum(weights, axis=-1)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import jax
 
-PACKAGES = "r2r2 jax jaxlib numpy mujoco dm_control gymnasium equinox optax".split()
+PACKAGES = "r2r2 jax jaxlib numpy mujoco dm_control gymnasium equinox".split()
 
 # JAX's signatures refer to jaxlib types that mypy does not know.
 _untyped_jax = cast("Any", jax)

@@ -15,8 +15,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.fields import Interval
 from r2r2.envs.errors import Fault
 from r2r2.envs.vector.step_types import SavedState
-from r2r2.replay.buffer import Rows
-from r2r2.replay.transfer import HostRows
+from r2r2.replay.buffer import HostRows, Rows
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.checkpoints import (
     MANIFEST_SUFFIX,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent, Array
 from r2r2.agents.registry import state_shapes
-from r2r2.agents.tree_ops import select
-from r2r2.compute.update_grouping import group_size, pad_members
+from r2r2.compute.update import select
+from r2r2.compute.update_loop import group_size, pad_members
 from r2r2.config.errors import UserError
 from r2r2.envs.errors import Fault
 from r2r2.envs.make import episode_seed

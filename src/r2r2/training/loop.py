@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.compute.update_grouping import next_update_call
+from r2r2.compute.update_loop import next_update_call
 from r2r2.config.run import RunConfig
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.storage.checkpoints import Checkpoint
@@ -138,7 +138,7 @@ class Training:
             return
         shared = max(UPDATES_PER_SHARED_CALL, state.config.utd)
         limit = UPDATES_PER_CALL if alone or fleet.async_updates else shared
-        multiple = fleet.update_multiple
+        multiple = fleet.update_period
         call = next_update_call(schedule.done, schedule.pending, multiple, limit)
         fleet.train(call, schedule.done, state.normalizer.scales())
         schedule.record_updates(call.members, call.updates)

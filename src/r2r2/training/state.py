@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent
 from r2r2.agents.registry import make_agent
+from r2r2.compute.precision import ComputeOptions
 from r2r2.compute.update import RunLengths
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
@@ -108,19 +109,20 @@ def make_state(
         [member.seed for member in members],
         RunLengths(replay_rows(config), config.steps * config.utd),
         act_on_cpu=config.agent.policy_checkpoints,
+        options=ComputeOptions(config.compute.fast, config.precision),
     )
     statistics = initial_statistics(len(members), pool.spec.obs_dim)
     return TrainState(
         config=config,
         members=members,
-        agent=agent,
+        agent=fleet.agent,
         pool=pool,
         log=log,
         fleet=fleet,
         rollout=Rollout(members, pool.spec),
         schedule=Schedule(config, len(members)),
         normalizer=make_normalizer(config.agent, statistics),
-        evals=EvalScheduler(config, agent, members, pool, log, shared_env),
+        evals=EvalScheduler(config, fleet.agent, members, pool, log, shared_env),
         on_message=on_message,
     )
 
@@ -235,7 +237,9 @@ def grow_replay(
     grown = np.zeros((len(priorities), new_rows), priorities.dtype)
     grown[:, :rows] = priorities
     rest = {name: array for name, array in saved.items() if name not in levels}
-    return rest | {f"{LEVELS}{n}": x for n, x in enumerate(sum_tree.over(grown))}
+    return rest | {
+        f"{LEVELS}{n}": x for n, x in enumerate(sum_tree.build_levels(grown))
+    }
 
 
 def member_of(tree: Tree, member: int) -> Tree:

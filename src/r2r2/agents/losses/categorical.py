@@ -1,4 +1,4 @@
-"""Values as distributions over a fixed row of atoms (Bellemare et al., 2017)."""
+"""Value distributions over fixed atoms (Bellemare et al., 2017)."""
 
 import jax
 import jax.numpy as jnp
@@ -7,17 +7,17 @@ from r2r2.agents.base import Array
 
 
 def atoms(low: float, high: float, bins: int) -> Array:
-    """Evenly spaced values from `low` to `high`, [bins]."""
+    """Return evenly spaced values from `low` to `high`, [bins]."""
     return jnp.linspace(low, high, bins)
 
 
 def expectation(log_probs: Array, values: Array) -> Array:
-    """The mean value under each distribution; log_probs is [..., bins]."""
+    """Return the mean of each distribution; log_probs is [..., bins]."""
     return jnp.sum(jnp.exp(log_probs) * jnp.broadcast_to(values, log_probs.shape), -1)
 
 
 def min_by_mean(log_probs: Array, values: Array) -> Array:
-    """Per row the distribution of the critic that expects least; the first, if equal.
+    """Return per row the distribution with the smallest mean; the first, if equal.
 
     Args:
         log_probs: of every critic, [critics, B, bins].
@@ -26,18 +26,19 @@ def min_by_mean(log_probs: Array, values: Array) -> Array:
     Returns:
         Log-probabilities, [B, bins].
     """
-    least, lowest = log_probs[0], expectation(log_probs[0], values)
+    chosen, smallest = log_probs[0], expectation(log_probs[0], values)
     for other in log_probs[1:]:
         mean = expectation(other, values)
-        less = jnp.broadcast_to((mean < lowest)[:, None], other.shape)
-        least, lowest = jnp.where(less, other, least), jnp.minimum(mean, lowest)
-    return least
+        smaller = jnp.broadcast_to((mean < smallest)[:, None], other.shape)
+        chosen = jnp.where(smaller, other, chosen)
+        smallest = jnp.minimum(mean, smallest)
+    return chosen
 
 
 def bellman_atoms(
     reward: Array, terminated: Array, entropy: Array, values: Array, discount: float
 ) -> Array:
-    """Where a step takes the atoms: r + gamma (v - entropy), or r at the end.
+    """Return atoms after a Bellman backup: r + gamma (v - entropy), or r at the end.
 
     Args:
         reward: [B].
@@ -47,7 +48,7 @@ def bellman_atoms(
         discount: gamma.
 
     Returns:
-        Places, [B, bins].
+        Values, [B, bins].
     """
     shape = *reward.shape, *values.shape
     soft = jnp.broadcast_to(values, shape) - jnp.broadcast_to(entropy[:, None], shape)
@@ -55,15 +56,14 @@ def bellman_atoms(
     return jnp.broadcast_to(reward[:, None], shape) + discount * bootstrap
 
 
-def project_distribution(probs: Array, places: Array, values: Array) -> Array:
-    """Mass at any places as mass on the atoms, split between the two neighbours.
+def project_distribution(probs: Array, positions: Array, values: Array) -> Array:
+    """Project mass at any values onto the atoms, split between the two neighbors.
 
-    It is added in place, atom by atom: a weight for every pair of atoms would take
-    bins times the memory.
+    Mass is added by index: a matrix of weights would need `bins` times the memory.
 
     Args:
         probs: the mass, [B, bins].
-        places: where it lies, [B, bins]; beyond the ends it counts as at the end.
+        positions: of the mass, [B, bins]; they are clipped to the range of the atoms.
         values: the atoms, [bins].
 
     Example:
@@ -73,7 +73,7 @@ def project_distribution(probs: Array, places: Array, values: Array) -> Array:
     """
     last = len(values) - 1
     gap = (values[-1] - values[0]) / last
-    steps = (jnp.clip(places, values[0], values[-1]) - values[0]) / gap
+    steps = (jnp.clip(positions, values[0], values[-1]) - values[0]) / gap
     below = jnp.clip(jnp.floor(steps), 0, last - 1)
     above = probs * (steps - below)
     index = below.astype(int)
@@ -85,7 +85,7 @@ def project_distribution(probs: Array, places: Array, values: Array) -> Array:
 
 
 def cross_entropy(log_probs: Array, target: Array) -> Array:
-    """Summed over the critics, mean over the batch.
+    """Return the cross-entropy, summed over critics, mean over the batch.
 
     Args:
         log_probs: of every critic, [critics, B, bins].

@@ -1,4 +1,4 @@
-"""Losses of policies."""
+"""Actions, actor loss and temperature loss of SAC."""
 
 import math
 
@@ -8,29 +8,16 @@ import jax.numpy as jnp
 from r2r2.agents.base import Array
 
 
-def deterministic_policy_loss(q: Array) -> Array:
-    """Minus the mean value of the policy's actions over twins and batch; q is [2, B].
-
-    TD7 averages the twins here; only its targets take their minimum.
-    """
-    return -jnp.mean(q)
-
-
-def lesser_value_loss(q: Array) -> Array:
-    """Minus the mean of the twins' lesser value; q is [2, B]."""
-    return -jnp.mean(jnp.min(q, axis=0))
-
-
 def tanh_gaussian(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
-    """Actions tanh(mean + std noise) and their log-probabilities.
+    """Return actions tanh(mean + std noise) and their log-probabilities.
 
-    The density's own noise is the number drawn, not one found back from the action:
-    exact where tanh saturates, and a constant for the gradient.
+    The density is evaluated at the noise itself, not at an inverted action: this is
+    exact where tanh saturates, and constant for the gradient.
 
     Args:
         mean: of the normal distribution, [..., action].
-        log_std: its log deviations, likewise.
-        noise: N(0, 1), likewise.
+        log_std: log of its standard deviations, [..., action].
+        noise: N(0, 1), [..., action].
 
     Returns:
         Actions [..., action], log-probabilities [...].
@@ -48,10 +35,10 @@ def tanh_gaussian(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Arr
 
 
 def entropy_policy_loss(q: Array, log_prob: Array, temperature: Array) -> Array:
-    """SAC's: mean of temperature log pi - min_i Q_i; q is [critics, B]."""
+    """Return mean(temperature log pi - min_i Q_i), SAC's loss; q is [critics, B]."""
     return jnp.mean(log_prob * temperature - jnp.min(q, axis=0))
 
 
 def temperature_loss(temperature: Array, entropy: Array, target: float) -> Array:
-    """Raises the temperature while the entropy is below its target."""
+    """Return SAC's loss, which raises the temperature while entropy is below target."""
     return temperature * (jax.lax.stop_gradient(entropy) - target)

@@ -1,8 +1,8 @@
 """R2R2's terms, which keep a self-predictive encoder from collapsing (ICML 2026).
 
-Z = phi(s) is the online encoder's output on the update's batch, [N, d]. The terms act
-on it as it is, without a projector, and their gradients reach the encoder only through
-it. They can be used alone, on any encoder:
+Z = phi(s) is the online encoder's output on the batch of the update, [N, d]. The terms
+act on Z directly, without a projector, and their gradients reach the encoder only
+through it. They can be used alone, on any encoder:
 
     >>> import jax.numpy as jnp
     >>> from r2r2 import redundancy, variance_hinge
@@ -14,13 +14,13 @@ it. They can be used alone, on any encoder:
 import jax
 import jax.numpy as jnp
 
-from r2r2.agents.base import Array
+from r2r2.agents.base import Array, replaceable
 from r2r2.config.common import Representation
 from r2r2.config.errors import UserError
 
 
 def self_prediction(predicted: Array, target: Array) -> Array:
-    r"""L_SPL as TD7 and SimbaV2-SPL reduce it: the mean over batch and features.
+    r"""Return L_SPL of TD7 and SimbaV2-SPL: the mean over batch and features.
 
     $$\frac{1}{Nd} \sum_{n,j} (T(\phi(s), a) - \mathrm{sg}(\phi(s')))_{nj}^2$$
 
@@ -36,7 +36,7 @@ def self_prediction(predicted: Array, target: Array) -> Array:
 
 
 def summed_self_prediction(predicted: Array, target: Array) -> Array:
-    r"""L_SPL as Minimalist phi reduces it: the mean over the batch of feature sums.
+    r"""Return L_SPL of Minimalist phi: the batch mean of sums over features.
 
     $$\frac{1}{N} \sum_{n,j} (T(\phi(s), a) - \mathrm{sg}(\phi(s')))_{nj}^2$$
 
@@ -50,16 +50,16 @@ def summed_self_prediction(predicted: Array, target: Array) -> Array:
 
 
 def redundancy(z: Array, zero_centred: bool = False) -> Array:
-    r"""L_RR: the mean squared off-diagonal of the second moment.
+    r"""Return L_RR: the mean squared off-diagonal of the second moment.
 
     $$\frac{1}{d(d-1)} \sum_{i \neq j} C_{ij}^2, \qquad C = Z^\top Z / (N - 1)$$
 
-    Not centred on purpose: centring erases the constant mode of the dynamics, which
-    the optimal self-predictive representation contains.
+    Z is deliberately not centered: centering erases the constant mode of the dynamics,
+    which the optimal self-predictive representation contains.
 
     Args:
         z: latents, [N, d].
-        zero_centred: the paper's ablation; subtracts the batch mean first.
+        zero_centred: subtract the batch mean first (the paper's ablation).
 
     Example:
         >>> z = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -67,35 +67,24 @@ def redundancy(z: Array, zero_centred: bool = False) -> Array:
         (484.0, 16.0)
     """
     _, dim = _sizes(z)
-    return _correlation(_centred(z) if zero_centred else z) / (dim * (dim - 1))
+    return correlation(_centered(z) if zero_centred else z) / (dim * (dim - 1))
 
 
-@jax.custom_jvp
-def _correlation(z: Array) -> Array:
-    """The sum of the squared off-diagonal of the second moment.
-
-    With the derivative 4 Z C / (N - 1), C without its diagonal: JAX, which does not
-    know that C is symmetric, would take two products where one does.
-    """
-    return jnp.sum(_off_diagonal(z) ** 2)
+@replaceable
+def correlation(z: Array) -> Array:
+    """Return the sum of squared off-diagonal entries of Z^T Z / (N - 1)."""
+    return jnp.sum(off_diagonal(z) ** 2)
 
 
-def _off_diagonal(z: Array) -> Array:
+def off_diagonal(z: Array) -> Array:
+    """Return Z^T Z / (N - 1) with a diagonal of zeros, [d, d]."""
     batch, dim = z.shape
     moment = z.T @ z / (batch - 1)
     return jnp.where(jnp.eye(dim, dtype=bool), 0, moment)
 
 
-@_correlation.defjvp
-def _correlation_slope(at: tuple[Array], along: tuple[Array]) -> tuple[Array, Array]:
-    (z,), (dz,) = at, along
-    moment = _off_diagonal(z)
-    slope = 4 / (len(z) - 1) * (z @ moment)
-    return jnp.sum(moment**2), jnp.sum(slope * dz)
-
-
 def variance_hinge(z: Array, threshold: float = 1.0) -> Array:
-    r"""L_Var: the mean shortfall of each feature's deviation below a threshold.
+    r"""Return L_Var: the mean shortfall of the features' deviations from a threshold.
 
     $$\frac{1}{d} \sum_j \max(0, v_{th} - \mathrm{std}_j)$$
 
@@ -113,32 +102,32 @@ def variance_hinge(z: Array, threshold: float = 1.0) -> Array:
 
 
 def deviation(z: Array) -> Array:
-    """Unbiased standard deviation over the batch, [d]; no gradient where it is zero.
+    """Return the unbiased standard deviation over the batch, [d].
 
-    The root's derivative is infinite at zero, and 0 x inf is NaN. Deviations are taken
-    from the first row, not from the mean, which would have to be known before: one pass
-    does, and a constant feature has a variance of exactly zero. Where the first row
-    lies far off, the relative error is up to about N times that of one operation.
+    Where it is zero it has no gradient: the root's derivative is infinite there, and
+    0 x inf is NaN. Differences are taken from the first row, not from the mean, so that
+    a constant feature has a variance of exactly zero; if the first row is far from the
+    others, the relative error is up to about N times that of one operation.
     """
     batch, _ = _sizes(z)
-    apart = z - jnp.broadcast_to(jax.lax.stop_gradient(z[:1]), z.shape)
-    squares = jnp.sum(apart**2, axis=0) - jnp.sum(apart, axis=0) ** 2 / batch
+    shifted = z - jnp.broadcast_to(jax.lax.stop_gradient(z[:1]), z.shape)
+    squares = jnp.sum(shifted**2, axis=0) - jnp.sum(shifted, axis=0) ** 2 / batch
     variance = squares / (batch - 1)
-    moves = variance > 0
-    return jnp.where(moves, jnp.sqrt(jnp.where(moves, variance, 1)), 0)
+    varies = variance > 0
+    return jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0)
 
 
 def representation_loss(
     weights: Representation, z: Array, prediction: Array
 ) -> tuple[Array, dict[str, Array]]:
-    """The encoder's whole loss, and its terms unweighted.
+    """Return the encoder's total loss, and its unweighted terms.
 
-    A weight of 0 removes its term from the program: such an agent is its base.
+    A weight of 0 removes its term from the program, which then is the base agent's.
 
     Args:
         weights: the lambdas and the ablations; static.
         z: latents of the batch's observations, [N, d], with gradient.
-        prediction: L_SPL in the host agent's own reduction.
+        prediction: L_SPL, reduced as the agent defines it.
 
     Example:
         >>> z = jnp.array([[0.0, 5.0], [4.0, 5.0]])
@@ -160,15 +149,14 @@ def representation_loss(
     return total, terms
 
 
-def _centred(z: Array) -> Array:
+def _centered(z: Array) -> Array:
     return z - jnp.broadcast_to(jnp.mean(z, axis=0, keepdims=True), z.shape)
 
 
 def _sizes(z: Array) -> tuple[int, int]:
     if z.ndim != 2 or min(z.shape) < 2:
         raise UserError(
-            f"z has shape {z.shape}; R2R2's terms need [N, d] with a batch of at "
-            "least 2 latents of at least 2 features"
+            f"z: wrong shape; expected [N, d] with N >= 2 and d >= 2, got {z.shape}"
         )
     batch, dim = z.shape
     return batch, dim

@@ -1,49 +1,91 @@
 """The layers of SimbaV2 (Lee et al., 2025): weights and features on the unit sphere.
 
-A layer whose weights are constrained is told by its type, `UnitLinear`; `project` puts
-them back, and is part of every optimiser step.
+Layers with constrained weights are those of type `UnitLinear`; `project` scales their
+columns to length 1 and is part of every optimizer step.
 """
 
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from r2r2.agents.base import Array
-from r2r2.agents.networks.initializers import draw_kernels, orthogonal, with_kernel
-from r2r2.agents.networks.layers import Linear
-from r2r2.compute.fp16_matmul import fp16_matmul
-from r2r2.compute.fused import along_sphere, gated, inverse_length, scaled_to_sphere
-from r2r2.compute.matmul import column_sums, concat_and_pad, matmul, on_rows
+from r2r2.agents.base import Array, replaceable
+from r2r2.agents.networks.layers import (
+    Linear,
+    draw_kernels,
+    expand,
+    matmul,
+    orthogonal,
+    with_kernel,
+)
 
 Network = TypeVar("Network")
+MIN_LENGTH = 1e-8  # shorter vectors are divided by this
+
+
+@replaceable
+def normalize(x: Array, axis: int = -1) -> Array:
+    """Divide vectors by their lengths, or by `MIN_LENGTH` if they are shorter.
+
+    The minimum is taken under the root, so the gradient at a zero vector is finite.
+    """
+    squares = jnp.sum(x**2, axis=axis, keepdims=True)
+    length = jnp.sqrt(jnp.maximum(squares, MIN_LENGTH**2))
+    return x / jnp.broadcast_to(length, x.shape)
+
+
+@replaceable
+def scale_and_normalize(x: Array, gain: Array) -> Array:
+    """Return normalize(gain * x); x is [..., n] and gain [n]."""
+    return normalize(x * expand(gain, x.shape))
+
+
+@replaceable
+def scaled_relu(x: Array, gain: Array) -> Array:
+    """Return relu(gain * x); x is [..., n] and gain [n]."""
+    return jax.nn.relu(x * expand(gain, x.shape))
+
+
+@replaceable
+def lerp(x: Array, goal: Array, alpha: Array) -> Array:
+    """Move points x on the sphere towards the directions of `goal`, both [..., n].
+
+    Alpha [n] is the fraction of the way for each feature.
+    """
+    return normalize(x + expand(alpha, x.shape) * (normalize(goal) - x))
+
+
+@replaceable
+def log_softmax(logits: Array) -> Array:
+    """Return log-probabilities of logits [..., n]."""
+    return jax.nn.log_softmax(logits)
 
 
 class UnitLinear(eqx.Module):
-    """A linear map without bias whose columns have length 1, zero until drawn."""
+    """A linear map without bias whose columns have length 1, zero until initialized."""
 
     kernel: Array  # [in, out]
-    half: Array | None  # the kernel in 16 bits, or nothing: see `halves`
-    bounded: bool = eqx.field(static=True)  # inputs are far below 1,000
-    turned: ClassVar[bool] = True  # the loop of updates carries columns as rows
+    bounded: bool = eqx.field(static=True)  # inputs are made of points on spheres
 
     def __init__(self, n_in: int, n_out: int, bounded: bool = True):
         self.kernel = jnp.zeros((n_in, n_out))
-        self.half, self.bounded = None, bounded
+        self.bounded = bounded
 
-    def __call__(self, x: Array) -> Array:
-        """Maps [..., in] to [..., out]."""
-        if self.half is None:
-            return matmul((x,), self.kernel)
-        return fp16_matmul(concat_and_pad((x,), self.kernel), self.kernel, self.half)
+    def __call__(self, *parts: Array) -> Array:
+        """Map [..., in], which may be given in parts, to [..., out]."""
+        return matmul((jnp.concatenate(parts, axis=-1),), self.kernel)
 
 
-def project(tree: Network) -> Network:
-    """The tree with the columns of every `UnitLinear` at length 1, the rest as it is.
+def is_unit(node: object) -> bool:
+    """Return whether a part of a network is a `UnitLinear`."""
+    return isinstance(node, UnitLinear)
 
-    Kernels end in [in, out], whatever stands before: twins, members.
+
+def project(network: Network) -> Network:
+    """Scale the columns of every `UnitLinear` to length 1.
+
+    Kernels end in [in, out]; leading axes (twins, members) are allowed.
 
     Example:
         >>> layer = jax.tree.map(lambda x: x + 2.0, UnitLinear(4, 1))
@@ -51,16 +93,16 @@ def project(tree: Network) -> Network:
         [0.5, 0.5, 0.5, 0.5]
     """
 
-    def onto_sphere(layer: UnitLinear) -> UnitLinear:
-        squares = column_sums(layer.kernel**2)[..., None, :]
-        scale = jnp.broadcast_to(inverse_length(squares), layer.kernel.shape)
-        return cast(UnitLinear, with_kernel(layer, layer.kernel * scale))
+    def project_layer(node: Any) -> Any:
+        if is_unit(node):
+            return with_kernel(node, normalize(node.kernel, axis=-2))
+        return node
 
-    return map_units(onto_sphere, tree)
+    return cast(Network, jax.tree.map(project_layer, network, is_leaf=is_unit))
 
 
 class Scaler(eqx.Module):
-    """A learnt gain per feature; it starts at `scale` and acts as `init`.
+    """A learned gain per feature; it starts at `scale` and acts as `init`.
 
     The smaller `scale` is, the faster Adam's steps of fixed size change the gain.
     """
@@ -73,19 +115,19 @@ class Scaler(eqx.Module):
         self.factor = init / scale
 
     def __call__(self, x: Array) -> Array:
-        """Scales [..., features]."""
-        return x * on_rows(self.gains(), x.shape)
+        """Scale [..., features]."""
+        return x * expand(self.gains(), x.shape)
 
     def gains(self) -> Array:
-        """What the features are multiplied by, [features]."""
+        """Return the factors of the features, [features]."""
         return self.gain * self.factor
 
 
 class Embed(eqx.Module):
-    """Any vector as a point on the sphere: unit(scale * W [x, shift]).
+    """Maps any vector to a point on the sphere: normalize(scale * W [x, shift]).
 
-    The appended constant keeps the length of x. SimbaV2 takes [x, shift] to the sphere
-    before W as well, which changes nothing: unit() loses any factor that comes before.
+    The appended constant preserves the length of x. SimbaV2 normalizes [x, shift]
+    before W as well, which changes nothing: the outer normalization removes any factor.
 
     Args:
         n_in: features of x.
@@ -104,15 +146,13 @@ class Embed(eqx.Module):
         self.shift = shift
 
     def __call__(self, *parts: Array) -> Array:
-        """Maps [..., in], which may come in parts, to [..., width]."""
+        """Map [..., in], which may be given in parts, to [..., width]."""
         constant = jnp.full_like(parts[0][..., :1], self.shift)
-        # Joined here: the gradient of some parts alone would copy their kernel's rows.
-        x = concat_and_pad((*parts, constant), self.linear.kernel)
-        return scaled_to_sphere(self.linear(x), self.scale.gains())
+        return scale_and_normalize(self.linear(*parts, constant), self.scale.gains())
 
 
 class LerpBlock(eqx.Module):
-    """A residual step along the sphere: unit(x + alpha * (mlp(x) - x))."""
+    """A residual block: normalize(x + alpha * (normalize(mlp(x)) - x))."""
 
     up: UnitLinear
     scale: Scaler
@@ -127,14 +167,14 @@ class LerpBlock(eqx.Module):
         self.alpha = Scaler(width, init=1 / (blocks + 1), scale=width**-0.5)
 
     def __call__(self, x: Array) -> Array:
-        """Maps [..., width] to the same."""
-        # The floor keeps a row of dead units from becoming the zero vector.
-        hidden = gated(self.up(x), self.scale.gains()) + 1e-8
-        return along_sphere(x, self.down(hidden), self.alpha.gains())
+        """Map [..., width] to the same shape."""
+        # The constant keeps a row of dead units from becoming the zero vector.
+        hidden = scaled_relu(self.up(x), self.scale.gains()) + 1e-8
+        return lerp(x, self.down(hidden), self.alpha.gains())
 
 
 class Head(eqx.Module):
-    """Reads numbers off the sphere; without an activation."""
+    """Maps points on the sphere to outputs, without an activation."""
 
     inner: UnitLinear
     scale: Scaler
@@ -148,41 +188,27 @@ class Head(eqx.Module):
         self.bias = jnp.zeros(n_out)
 
     def __call__(self, x: Array) -> Array:
-        """Maps [..., width] to [..., out]."""
+        """Map [..., width] to [..., out]."""
         y = self.outer(self.scale(self.inner(x)))
-        return y + on_rows(self.bias, y.shape)
+        return y + expand(self.bias, y.shape)
 
 
-def draw_weights(network: Network, key: Array) -> Network:
-    """The network with random kernels; gains and biases stay as they were built.
+def sphere_weights(network: Network, key: Array) -> Network:
+    """Draw kernels; gains and biases stay as they were built.
 
-    Those of `UnitLinear` are orthogonal, then of unit columns; those of `Linear` are
-    LeCun-normal.
+    Those of `UnitLinear` are orthogonal, then scaled to unit columns; those of `Linear`
+    are LeCun-normal.
     """
-    k_unit, k_plain = jax.random.split(key)
-    units = draw_kernels(network, UnitLinear, jax.random.normal, orthogonal, k_unit)
-    plain = draw_kernels(units, Linear, _normal_cut_at_2, _lecun, k_plain)
-    return project(plain)
+    k_unit, k_linear = jax.random.split(key)
+    network = draw_kernels(network, UnitLinear, jax.random.normal, orthogonal, k_unit)
+    network = draw_kernels(network, Linear, _truncated_normal, _lecun, k_linear)
+    return project(network)
 
 
-def _normal_cut_at_2(key: Array, shape: tuple[int, ...]) -> Array:
-    # Cutting takes the deviation down to 0.8796.
+def _truncated_normal(key: Array, shape: tuple[int, ...]) -> Array:
+    # Truncation at 2 reduces the deviation to 0.8796.
     return jax.random.truncated_normal(key, -2, 2, shape) / 0.87962566103423978
 
 
 def _lecun(numbers: Array) -> Array:
     return numbers / jnp.sqrt(numbers.shape[-2])
-
-
-def map_units(function: Callable[..., UnitLinear], *trees: Network) -> Network:
-    """The first tree, every `UnitLinear` as the function makes it of those of all."""
-
-    def one(node: Any, *others: Any) -> Any:
-        return function(node, *others) if is_unit(node) else node
-
-    return cast(Network, jax.tree.map(one, *trees, is_leaf=is_unit))
-
-
-def is_unit(node: object) -> bool:
-    """Whether a part of a network is a layer whose weights are constrained."""
-    return isinstance(node, UnitLinear)

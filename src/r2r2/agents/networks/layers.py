@@ -1,26 +1,37 @@
-"""Layers shared by the networks; all act on the last axis."""
+"""Layers shared by the networks, which act on the last axis, and their initializers."""
 
 import itertools
 from collections.abc import Callable
-from typing import TypeVar, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from r2r2.agents.base import Array
-from r2r2.compute.matmul import matmul, on_rows
+from r2r2.agents.base import Array, replaceable
 
 Network = TypeVar("Network")
 
+# A singular value 1e-17 times the largest would need as many: none is as small.
+MAX_ITERATIONS = 100
+
+
+@replaceable
+def matmul(parts: tuple[Array, ...], kernel: Array) -> Array:
+    """Map [..., in], given in parts, to [..., out] by a kernel [in, out]."""
+    return jnp.concatenate(parts, axis=-1) @ kernel
+
+
+@replaceable
+def expand(features: Array, shape: tuple[int, ...]) -> Array:
+    """Return features [n] on all rows of a shape [..., n]."""
+    return jnp.broadcast_to(features, shape)
+
 
 class Linear(eqx.Module):
-    """y = x kernel + bias, zero until `random_weights` fills it.
-
-    Written here because Equinox's takes one vector at a time: the vmap it needs costs
-    transposes in the compiled gradient.
-    """
+    """y = x kernel + bias, zero until initialized."""
 
     kernel: Array  # [in, out]
     bias: Array  # [out]
@@ -30,13 +41,13 @@ class Linear(eqx.Module):
         self.bias = jnp.zeros(n_out)
 
     def __call__(self, *parts: Array) -> Array:
-        """Maps [..., in], which may come in parts, to [..., out]."""
+        """Map [..., in], which may be given in parts, to [..., out]."""
         y = matmul(parts, self.kernel)
-        return y + on_rows(self.bias, y.shape)
+        return y + expand(self.bias, y.shape)
 
 
 class LayerNorm(eqx.Module):
-    """Each row with mean 0 and variance 1 over its features, then scaled and moved."""
+    """Rows with mean 0 and variance 1 over their features, then scaled and shifted."""
 
     gain: Array  # [features]
     bias: Array  # [features]
@@ -47,17 +58,17 @@ class LayerNorm(eqx.Module):
         self.bias = jnp.zeros(size)
 
     def __call__(self, x: Array) -> Array:
-        """Maps [..., features] to the same; the variance is the biased one."""
+        """Map [..., features] to the same shape; the variance is the biased one."""
         mean = jnp.mean(x, axis=-1, keepdims=True)
-        centred = x - jnp.broadcast_to(mean, x.shape)
-        variance = jnp.mean(centred**2, axis=-1, keepdims=True)
+        centered = x - jnp.broadcast_to(mean, x.shape)
+        variance = jnp.mean(centered**2, axis=-1, keepdims=True)
         deviation = jnp.sqrt(variance + self.epsilon)
-        unit = centred / jnp.broadcast_to(deviation, x.shape)
-        return unit * on_rows(self.gain, x.shape) + on_rows(self.bias, x.shape)
+        unit = centered / jnp.broadcast_to(deviation, x.shape)
+        return unit * expand(self.gain, x.shape) + expand(self.bias, x.shape)
 
 
 class NormedLinear(Linear):
-    """A linear layer whose output passes LayerNorm."""
+    """A linear layer followed by LayerNorm."""
 
     norm: LayerNorm
 
@@ -66,12 +77,12 @@ class NormedLinear(Linear):
         self.norm = LayerNorm(n_out)
 
     def __call__(self, *parts: Array) -> Array:
-        """Maps [..., in], which may come in parts, to [..., out]."""
+        """Map [..., in], which may be given in parts, to [..., out]."""
         return self.norm(super().__call__(*parts))
 
 
 def linears(*sizes: int, normed: bool = False) -> tuple[Linear, ...]:
-    """A layer between each pair of neighbouring sizes; the last is never normed."""
+    """Return a layer between each pair of sizes; the last layer is never normed."""
     hidden = NormedLinear if normed else Linear
     *inner, last = itertools.pairwise(sizes)
     return *(hidden(*pair) for pair in inner), Linear(*last)
@@ -82,41 +93,54 @@ def mlp(
     *parts: Array,
     activation: Callable[[Array], Array] = jax.nn.elu,
 ) -> Array:
-    """The layers one after the other, with the activation between them."""
+    """Apply layers in turn, with the activation between them."""
     for layer in layers[:-1]:
         parts = (activation(layer(*parts)),)
     return layers[-1](*parts)
 
 
+@replaceable
 def twin_values(twins: Callable[..., Array], *inputs: Array) -> Array:
-    """Both critics' values of the same rows, [2, B]; twins are stacked on axis 0.
+    """Return every critic's output for the same rows, [2, B] for twins.
 
-    Also of one, or of critics with several outputs. Each gets inputs of its own: a
-    product of the shared ones with all kernels side by side would copy the kernels, and
-    give their gradients in an order that has to be undone.
+    Critics are stacked on axis 0; there may be one or several.
     """
-    count = len(jax.tree.leaves(twins)[0])
-    own = [jnp.broadcast_to(x, (count, *x.shape)) for x in inputs]
-    q: Array = jax.vmap(lambda critic, *rows: critic(*rows))(twins, *own)
+    q: Array = jax.vmap(lambda critic: critic(*inputs))(twins)
     return q
 
 
-def lesser_value(twins: Callable[..., Array], *inputs: Array) -> Array:
-    """The smaller of both, [B], as the targets of twins take it."""
+def min_value(twins: Callable[..., Array], *inputs: Array) -> Array:
+    """Return the smaller of the twins' values, [B]."""
     return jnp.min(twin_values(twins, *inputs), axis=0)
 
 
-def random_weights(network: Network, key: Array) -> Network:
-    """The network with every `Linear` at U(+-1/sqrt(n_in)), kernel and bias.
+def avg_l1_norm(x: Array, floor: float = 1e-8) -> Array:
+    """TD7's AvgL1Norm: x over its mean absolute feature, at least `floor`."""
+    mean = jnp.mean(jnp.abs(x), axis=-1, keepdims=True)
+    return x / jnp.broadcast_to(jnp.maximum(mean, floor), x.shape)
 
-    All numbers are one draw: compiling a draw per layer takes ten seconds for TD7.
+
+def uniform_weights(network: Network, key: Array) -> Network:
+    """Draw kernel and bias of every `Linear` from U(+-1/sqrt(n_in)).
+
+    All numbers come from one draw: compiling a draw per layer takes ten seconds.
 
     Example:
-        >>> layer = random_weights(Linear(4, 3), jax.random.key(0))
+        >>> layer = uniform_weights(Linear(4, 3), jax.random.key(0))
         >>> bool(jnp.abs(layer.kernel).max() <= 0.5)
         True
     """
-    layers = _linear_layers(network)
+
+    def linear_layers(network: object) -> list[Linear]:
+        leaves = jax.tree.leaves(network, is_leaf=lambda x: isinstance(x, Linear))
+        return [leaf for leaf in leaves if isinstance(leaf, Linear)]
+
+    def weights(network: object) -> list[Array]:
+        return [
+            x for layer in linear_layers(network) for x in (layer.kernel, layer.bias)
+        ]
+
+    layers = linear_layers(network)
     sizes = [layer.kernel.size + layer.bias.size for layer in layers]
     flat = jax.random.uniform(key, (sum(sizes),), minval=-1, maxval=1)
     new: list[Array] = []
@@ -124,23 +148,73 @@ def random_weights(network: Network, key: Array) -> Network:
         scaled = part * layer.kernel.shape[-2] ** -0.5
         bias, kernel = jnp.split(scaled, [layer.bias.size])
         new += [kernel.reshape(layer.kernel.shape), bias]
-    return cast(Network, eqx.tree_at(_linear_weights, network, new))
+    return cast(Network, eqx.tree_at(weights, network, new))
 
 
-def _linear_layers(network: object) -> list[Linear]:
-    def is_linear(node: object) -> bool:
-        return isinstance(node, Linear)
+def draw_kernels(
+    network: Network,
+    layer_type: type[Any],
+    draw: Callable[[Array, tuple[int, ...]], Array],
+    transform: Callable[[Array], Array],
+    key: Array,
+) -> Network:
+    """Draw the kernels of all layers of one type, all from one draw.
 
-    leaves = jax.tree.leaves(network, is_leaf=is_linear)
-    return [leaf for leaf in leaves if isinstance(leaf, Linear)]
+    Args:
+        network: a tree of layers.
+        layer_type: of the layers to fill, which have a field `kernel`, [in, out].
+        draw: as `jax.random.normal`, called with a key and a shape.
+        transform: maps a matrix of independent numbers to a kernel.
+        key: of the draw.
+
+    Example:
+        >>> layer, key = Linear(4, 3), jax.random.key(0)
+        >>> layer = draw_kernels(layer, Linear, jax.random.normal, orthogonal, key)
+        >>> bool(jnp.allclose(layer.kernel.T @ layer.kernel, jnp.eye(3), atol=1e-6))
+        True
+    """
+    nodes, structure = jax.tree.flatten(
+        network, is_leaf=lambda node: isinstance(node, layer_type)
+    )
+    places = [n for n, node in enumerate(nodes) if isinstance(node, layer_type)]
+    sizes = [nodes[place].kernel.size for place in places]
+    parts = jnp.split(draw(key, (sum(sizes),)), np.cumsum(sizes[:-1]))
+    for place, part in zip(places, parts, strict=bool(places)):
+        layer = nodes[place]
+        nodes[place] = with_kernel(layer, transform(part.reshape(layer.kernel.shape)))
+    return cast(Network, jax.tree.unflatten(structure, nodes))
 
 
-def _linear_weights(network: object) -> list[Array]:
-    pairs = ((layer.kernel, layer.bias) for layer in _linear_layers(network))
-    return [weights for pair in pairs for weights in pair]
+def with_kernel(layer: Any, kernel: Array) -> Any:
+    """Return the layer with another kernel."""
+    return eqx.tree_at(lambda node: node.kernel, layer, kernel)
 
 
-def avg_l1_norm(x: Array, floor: float = 1e-8) -> Array:
-    """TD7's AvgL1Norm: x over its mean absolute feature, at least `floor`."""
-    mean = jnp.mean(jnp.abs(x), axis=-1, keepdims=True)
-    return x / jnp.broadcast_to(jnp.maximum(mean, floor), x.shape)
+def orthogonal(numbers: Array) -> Array:
+    """Return orthonormal columns, or rows if those are fewer, from normal numbers.
+
+    This is the polar factor, uniformly distributed as QR's, by Newton-Schulz iteration.
+    QR itself is avoided: several of them mapped in one program make jaxlib wait forever
+    on machines with few threads (seen with 0.10.2 on two cores).
+    """
+    tall = numbers.shape[-2] >= numbers.shape[-1]
+    x = numbers if tall else numbers.T
+    rows, columns = x.shape
+    one, tolerance = jnp.eye(columns), float(np.finfo(x.dtype).eps) ** 0.5
+    exact = partial(jnp.matmul, precision="highest")
+
+    def unfinished(carry: tuple[Array, Array, Array]) -> Array:
+        _, square, iterations = carry
+        error = jnp.max(jnp.abs(square - one))
+        return jnp.logical_and(error > tolerance, iterations < MAX_ITERATIONS)
+
+    def iterate(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        x, square, iterations = carry
+        x = exact(x, 1.5 * one - 0.5 * square)
+        return x, exact(x.T, x), iterations + 1
+
+    # Scaled to about the largest singular value, which may be exceeded by sqrt(3).
+    x = x / (jnp.sqrt(rows) + jnp.sqrt(columns))
+    start = x, exact(x.T, x), jnp.zeros((), dtype=int)
+    x = iterate(jax.lax.while_loop(unfinished, iterate, start))[0]
+    return x if tall else x.T

@@ -7,8 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.agents.base import Array
-from r2r2.agents.networks.initializers import draw_kernels, orthogonal
-from r2r2.agents.networks.layers import Linear, NormedLinear, linears, mlp
+from r2r2.agents.networks.layers import (
+    Linear,
+    NormedLinear,
+    draw_kernels,
+    linears,
+    mlp,
+    orthogonal,
+)
 from r2r2.config.minphi import MinPhiConfig
 from r2r2.envs.spec import Spec
 
@@ -16,7 +22,7 @@ Network = TypeVar("Network")
 
 
 class Encoder(eqx.Module):
-    """phi, the latent of an observation; neither bounded nor normalised."""
+    """phi, the latent of an observation; neither bounded nor normalized."""
 
     layers: tuple[Linear, ...]
 
@@ -25,12 +31,12 @@ class Encoder(eqx.Module):
         self.layers = linears(spec.obs_dim, width, width, config.latent)
 
     def __call__(self, obs: Array) -> Array:
-        """Maps [..., obs] to [..., latent]."""
+        """Map [..., obs] to [..., latent]."""
         return mlp(self.layers, obs)
 
 
 class LatentModel(eqx.Module):
-    """g, the next latent itself, not its difference to the latent."""
+    """g, which predicts the next latent itself, not its difference to the latent."""
 
     layers: tuple[Linear, ...]
 
@@ -39,7 +45,7 @@ class LatentModel(eqx.Module):
         self.layers = linears(joined, width, width, config.latent)
 
     def __call__(self, z: Array, action: Array) -> Array:
-        """Maps latents and actions to [..., latent]."""
+        """Map latents and actions to [..., latent]."""
         return mlp(self.layers, z, action)
 
 
@@ -54,7 +60,7 @@ class Critic(eqx.Module):
         self.layers = linears(config.width, config.width, 1)
 
     def __call__(self, z: Array, action: Array) -> Array:
-        """The value of each row, [B]."""
+        """Return the value of each row, [B]."""
         embedded = jnp.tanh(self.embed(z, action))
         return mlp(self.layers, embedded)[..., 0]
 
@@ -69,41 +75,41 @@ class Actor(eqx.Module):
         self.layers = linears(config.latent, width, width, spec.action_dim)
 
     def __call__(self, z: Array) -> Array:
-        """Actions in [-1, 1], [..., action]."""
+        """Return actions in [-1, 1], [..., action]."""
         return jnp.tanh(mlp(self.layers, z))
 
 
 class Policy(NamedTuple):
-    """What acting needs; the updates made decide how much noise it adds."""
+    """An actor, its encoder and the updates made, which decide the noise it adds."""
 
     actor: Actor
     encoder: Encoder
     updates: Array
 
     def __call__(self, obs: Array) -> Array:
-        """The mean action, which evaluation takes as it is."""
+        """Return the mean action."""
         return self.actor(self.encoder(obs))
 
 
 def orthogonal_weights(network: Network, key: Array) -> Network:
-    """The network with orthogonal kernels of gain 1, down to the output layer."""
+    """Draw orthogonal kernels of gain 1, output layers included."""
     return draw_kernels(network, Linear, jax.random.normal, orthogonal, key)
 
 
 def noise_deviation(config: MinPhiConfig, decisions: Array) -> Array:
-    """The deviation of action noise, `decisions` after the end of warm-up."""
-    left = 1 - jnp.minimum(decisions / config.noise_steps, 1)
-    return config.last_noise + left * (config.first_noise - config.last_noise)
+    """Return the deviation of action noise, `decisions` after the end of warm-up."""
+    remaining = 1 - jnp.minimum(decisions / config.noise_steps, 1)
+    return config.last_noise + remaining * (config.first_noise - config.last_noise)
 
 
 def noisy_action(config: MinPhiConfig, actor: Actor, z: Array, noise: Array) -> Array:
-    """The actor's action as learning sees it; noise has its deviation already."""
+    """Return the actor's action with clipped noise, as losses see it."""
     noise = jnp.clip(noise, -config.noise_clip, config.noise_clip)
     return straight_through_clip(actor(z) + noise, 1 - config.action_margin)
 
 
 def straight_through_clip(x: Array, limit: float) -> Array:
-    """Clips to [-limit, limit] and lets the gradient pass as if it had not.
+    """Clip to [-limit, limit], with the gradient of the identity.
 
     Example:
         >>> float(jax.grad(lambda x: straight_through_clip(x, 0.5))(2.0))

@@ -12,7 +12,7 @@ from r2r2.envs.spec import Spec
 
 
 class Encoder(eqx.Module):
-    """State and state-action embeddings; the paper's TD7-LN norms the hidden layers."""
+    """State and state-action embeddings; TD7-LN normalizes the hidden layers."""
 
     state_layers: tuple[Linear, ...]
     action_layers: tuple[Linear, ...]
@@ -23,11 +23,11 @@ class Encoder(eqx.Module):
         self.action_layers = linears(joined, *inner, normed=normed)
 
     def zs(self, obs: Array) -> Array:
-        """Embeds observations, [..., obs] to [..., latent], with AvgL1Norm."""
+        """Embed observations, [..., obs] to [..., latent]."""
         return avg_l1_norm(mlp(self.state_layers, obs))
 
     def zsa(self, zs: Array, action: Array) -> Array:
-        """Predicts the next embedding from an embedding and an action."""
+        """Predict the next embedding from an embedding and an action."""
         return mlp(self.action_layers, zs, action)
 
 
@@ -42,7 +42,7 @@ class Critic(eqx.Module):
         self.layers = linears(width + 2 * latent, width, width, 1)
 
     def __call__(self, obs: Array, action: Array, zsa: Array, zs: Array) -> Array:
-        """The value of each row, [B]."""
+        """Return the value of each row, [B]."""
         embedded = avg_l1_norm(self.embed(obs, action))
         return mlp(self.layers, embedded, zsa, zs)[..., 0]
 
@@ -50,12 +50,12 @@ class Critic(eqx.Module):
 def both_values(
     critic: Critic, encoder: Encoder, obs: Array, action: Array, zs: Array
 ) -> Array:
-    """Both twins' values, [2, B], with the action embedded by `encoder`, as zs was."""
+    """Return both twins' values, [2, B]; `encoder`, which made zs, makes zsa."""
     return twin_values(critic, obs, action, encoder.zsa(zs, action), zs)
 
 
 def value(critic: Critic, encoder: Encoder, obs: Array, action: Array) -> Array:
-    """The lesser of the twins' values, [B], as their targets take it."""
+    """Return the smaller of the twins' values, [B]."""
     return jnp.min(both_values(critic, encoder, obs, action, encoder.zs(obs)), axis=0)
 
 
@@ -70,17 +70,17 @@ class Actor(eqx.Module):
         self.layers = linears(width + latent, width, width, spec.action_dim)
 
     def __call__(self, obs: Array, zs: Array) -> Array:
-        """Actions in [-1, 1], [..., action]."""
+        """Return actions in [-1, 1], [..., action]."""
         embedded = avg_l1_norm(self.embed(obs))
         return jnp.tanh(mlp(self.layers, embedded, zs, activation=jax.nn.relu))
 
 
 class Policy(NamedTuple):
-    """What acting needs: an actor and the encoder that feeds it."""
+    """An actor and the encoder that feeds it."""
 
     actor: Actor
     encoder: Encoder
 
     def __call__(self, obs: Array) -> Array:
-        """The policy's own action, without exploration."""
+        """Return the action without exploration noise."""
         return self.actor(obs, self.encoder.zs(obs))
