@@ -18,7 +18,7 @@ from r2r2.envs.make import Env, EnvBuilder, env_builder_of
 from r2r2.envs.spec import Member
 from r2r2.envs.vector.pool import EnvPool, worker_count
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
-from r2r2.report.learning_curve import draw_curve
+from r2r2.report.figures import draw_curve
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.files import storage_errors
 from r2r2.storage.run_folder import (

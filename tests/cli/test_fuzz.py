@@ -28,7 +28,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.fields import Interval
 from r2r2.config.toml_io import read_toml
 from r2r2.envs.make import make_env, spec_of
-from r2r2.report.learning_curve import learning_curves
+from r2r2.report.charts import learning_curves
 from r2r2.storage.arrays import load_weights, read_arrays, save_weights, write_arrays
 from r2r2.storage.checkpoints import latest_valid
 from r2r2.storage.disk_usage import removable_checkpoints, run_usage

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from r2r2.cli.watch_view import Size, render_curve
-from r2r2.report.learning_curve import learning_curves
+from r2r2.report.charts import learning_curves
 from r2r2.storage.evaluations import Row
 
 

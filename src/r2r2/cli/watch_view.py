@@ -15,7 +15,8 @@ from r2r2.cli.main import one_line, program_name
 from r2r2.cli.progress import format_duration, format_eta, format_returns
 from r2r2.cli.run_monitor import ACTIVE_STATES, RunMonitor, State
 from r2r2.envs.spec import Member
-from r2r2.report.learning_curve import METRIC, Curve, learning_curves
+from r2r2.report.charts import Curve, learning_curves
+from r2r2.stats.scores import METRIC
 
 MAX_WIDTH = 100  # columns of a curve or a bar
 MAX_MESSAGE_ROWS = 3

@@ -1,4 +1,4 @@
-"""Charts as plain data, independent of how they are drawn.
+"""Charts and learning curves as plain data, independent of how they are drawn.
 
 `figures.py` draws a chart for papers, `svg.py` draws it for the page with values on
 hover, and `chart_csv` writes its numbers. All three show the same values.
@@ -7,18 +7,18 @@ hover, and `chart_csv` writes its numbers. All three show the same values.
 import csv
 import enum
 import io
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from r2r2.stats.paper import BASES
 from r2r2.stats.samples import Floats
-from r2r2.stats.scores import Method
+from r2r2.stats.scores import METRIC, Method
+from r2r2.storage.evaluations import Row
 
 Dash = Literal["solid", "dashed", "dotted"]
 Marker = Literal["none", "filled", "hollow"]
-MAX_ITEMS = 12  # items listed in a note
 
 # For light and for dark backgrounds. Safe for color-blind readers; the first six are
 # Okabe and Ito's.
@@ -57,46 +57,28 @@ AGENT_STYLES = {
     "simbav2-spl": Style(3, "dashed"),
     "simbav2-spl+r2r2": Style(3),
 }
-OTHER_COLORS = (4, 6, 9, 7, 5, 8, 10)  # used by no agent, most distinct first
+_DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted")
+# In colors that no agent uses, most distinct first.
+OTHER_STYLES = [Style(n, dash) for dash in _DASHES for n in (4, 6, 9, 7, 5, 8, 10)]
 
 
-def agent_family(agent: str) -> str:
-    """Return the base agent, which is shared by the agents of one panel."""
-    return BASES.get(agent, agent)
-
-
-def method_styles(methods: Iterable[Method]) -> dict[Method, Style]:
+def method_styles(methods: Sequence[Method]) -> dict[Method, Style]:
     """Return a style for every method; the same for all UTDs.
 
     Among the variants of an agent, the one with the fewest overridden settings gets the
     agent's style; the others get colors that no agent uses.
-
-    Example:
-        >>> one, other = Method("td7", 1, file="a.csv"), Method("td7", 20)
-        >>> method_styles([one])[one]
-        Style(color=0, dash='dashed')
-        >>> method_styles([one, other])[one]
-        Style(color=4, dash='solid')
     """
-    methods = list(methods)
     variants: dict[str, list[Method]] = {}
     for variant in dict.fromkeys(method._replace(utd=None) for method in methods):
         variants.setdefault(variant.agent, []).append(variant)
     styles: dict[Method, Style] = {}
-    others = 0
+    others = itertools.cycle(OTHER_STYLES)
     for agent, of_agent in variants.items():
-        ranked = sorted(of_agent, key=lambda variant: variant.deviation_count)
-        for rank, variant in enumerate(ranked):
-            agent_style = AGENT_STYLES.get(agent) if rank == 0 else None
-            styles[variant] = agent_style or _other_style(others)
-            others += agent_style is None
+        agent_style = AGENT_STYLES.get(agent)
+        for variant in sorted(of_agent, key=lambda variant: variant.deviation_count):
+            styles[variant] = agent_style or next(others)
+            agent_style = None
     return {method: styles[method._replace(utd=None)] for method in methods}
-
-
-def _other_style(number: int) -> Style:
-    dashes: tuple[Dash, ...] = ("solid", "dashed", "dotted")
-    repeat, index = divmod(number, len(OTHER_COLORS))
-    return Style(OTHER_COLORS[index], dashes[repeat % len(dashes)])
 
 
 class Point(NamedTuple):
@@ -104,8 +86,7 @@ class Point(NamedTuple):
 
     x: float
     y: float
-    low: float | None  # None without an interval
-    high: float | None
+    interval: tuple[float, float] | None
     detail: str
 
 
@@ -114,8 +95,8 @@ class Line(NamedTuple):
 
     name: str
     style: Style
-    x: Floats  # [points]
-    y: Floats  # [points]
+    x: Floats = np.empty(0)  # [points]
+    y: Floats = np.empty(0)  # [points]
     low: Floats | None = None  # [points], NaN without an interval
     high: Floats | None = None
     seeds: tuple[tuple[Floats, Floats], ...] = ()  # x and y of every seed
@@ -137,23 +118,16 @@ class Line(NamedTuple):
 
     @property
     def points(self) -> list[Point]:
-        """The points with finite values, each with its interval if it has one.
-
-        Example:
-            >>> Line("td7", Style(0), np.arange(2.0), np.array([0.0, np.nan])).points
-            [Point(x=0.0, y=0.0, low=None, high=None, detail='')]
-        """
-        nan = np.full(len(self.x), np.nan)
-        lows, highs = (nan if b is None else b for b in (self.low, self.high))
-        one = isinstance(self.detail, str)
-        details = [str(self.detail)] * len(self.x) if one else self.detail
-        return [
-            Point(float(x), float(y), *_finite_bounds(low, high), detail)
-            for x, y, low, high, detail in zip(
-                self.x, self.y, lows, highs, details, strict=True
-            )
-            if np.isfinite(y)
-        ]
+        """The points with finite values, each with its interval if it has one."""
+        points = []
+        for n in np.flatnonzero(np.isfinite(self.y)):
+            interval = None
+            if self.low is not None and self.high is not None:
+                ends = float(self.low[n]), float(self.high[n])
+                interval = ends if np.isfinite(ends).all() else None
+            detail = self.detail if isinstance(self.detail, str) else self.detail[n]
+            points.append(Point(float(self.x[n]), float(self.y[n]), interval, detail))
+        return points
 
     @property
     def detail_text(self) -> str:
@@ -161,16 +135,11 @@ class Line(NamedTuple):
         return self.detail if isinstance(self.detail, str) else "; ".join(self.detail)
 
 
-def _finite_bounds(low: float, high: float) -> tuple[float | None, float | None]:
-    finite = np.isfinite(low) and np.isfinite(high)
-    return (float(low), float(high)) if finite else (None, None)
-
-
 class Panel(NamedTuple):
     """One pair of axes."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: Sequence[Line]
 
 
 class Axis(NamedTuple):
@@ -204,19 +173,11 @@ class Note(NamedTuple):
     @property
     def text(self) -> str:
         """The note as shown to readers, with the first items only."""
-        most = 4 if self.kind is NoteKind.PARTIAL else MAX_ITEMS
+        most = 4 if self.kind is NoteKind.PARTIAL else 12
         more = len(self.items) - most
         items = "; ".join(self.items[:most]) + (f" and {more} more" if more > 0 else "")
         suite = f" for {self.suite}" if self.suite else ""
         return f"{self.kind.value}{suite}: {items}"
-
-
-class Gap(NamedTuple):
-    """Why a chart does not show all of a method's results on a task."""
-
-    label: str
-    task: str
-    reason: str
 
 
 def make_notes(
@@ -227,11 +188,11 @@ def make_notes(
     return (Note(kind, unique, suite),) if unique else ()
 
 
-def gap_notes(kind: NoteKind, gaps: Iterable[Gap]) -> tuple[Note, ...]:
-    """Return a note on gaps, grouping tasks with the same method and reason.
+def gap_notes(kind: NoteKind, gaps: Iterable[tuple[str, str, str]]) -> tuple[Note, ...]:
+    """Return a note on gaps: the label of a method, a task, and why it is not shown.
 
     Example:
-        >>> gaps = [Gap("td7", task, "no seed") for task in "ab"]
+        >>> gaps = [("td7", task, "no seed") for task in "ab"]
         >>> [note.text for note in gap_notes(NoteKind.NO_MEAN, gaps)]
         ['No mean: td7 on a, b (no seed)']
     """
@@ -250,44 +211,80 @@ class Chart(NamedTuple):
     caption: str
     x: Axis
     y: Axis
-    panels: tuple[Panel, ...]
+    panels: Sequence[Panel] = ()
     rows: bool = False  # a horizontal bar for every line, with values along x
     notes: tuple[Note, ...] = ()
+
+    @property
+    def lines(self) -> list[Line]:
+        """The lines of all panels."""
+        return [line for panel in self.panels for line in panel.lines]
 
     @property
     def legend(self) -> list[Line]:
         """The first line of every name, in order of appearance."""
         lines: dict[str, Line] = {}
-        for panel in self.panels:
-            for line in panel.lines:
-                lines.setdefault(line.name, line)
+        for line in self.lines:
+            lines.setdefault(line.name, line)
         return list(lines.values())
 
 
 def chart_csv(chart: Chart) -> str:
-    """Return every value of a chart as a CSV file.
-
-    Example:
-        >>> line = Line("td7", Style(0), np.array([1.0]), np.array([3.5]))
-        >>> axes = Axis("UTD"), Axis("score")
-        >>> chart = Chart("a", "A", "", *axes, (Panel("p", (line,)),))
-        >>> print(chart_csv(chart))
-        panel,line,UTD,score,low,high,of
-        p,td7,1.0,3.5,,,
-        <BLANKLINE>
-    """
+    """Return every value of a chart as a CSV file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     x, y = (chart.y, chart.x) if chart.rows else (chart.x, chart.y)
     writer.writerow(["panel", "line", x.label, y.label, "low", "high", "of"])
     for panel in chart.panels:
         for line in panel.lines:
-            for *numbers, detail in line.points:
-                texts = ["" if number is None else repr(number) for number in numbers]
-                writer.writerow([panel.title, line.name, *texts, detail])
+            for point in line.points:
+                numbers = point.x, point.y, *(point.interval or ("", ""))
+                writer.writerow([panel.title, line.name, *numbers, point.detail])
     return text.getvalue()
 
 
 def count_text(number: int, noun: str) -> str:
     """Return a count with its noun, such as '1 seed' or '5 seeds'."""
     return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+class Curve(NamedTuple):
+    """The evaluations of one task: a line per seed, and values at common steps."""
+
+    name: str
+    seeds: tuple[tuple[Floats, Floats], ...]  # steps and returns, by step
+    steps: Floats  # of any seed, in the range that all seeds cover
+    returns: Floats  # [seeds, steps], interpolated linearly
+
+
+def learning_curves(rows: Sequence[Row]) -> list[Curve]:
+    """Return the returns among evaluations, in the order in which tasks first appear.
+
+    Seeds may be evaluated at different steps: they are interpolated linearly between
+    their points, and only in the range that all seeds cover, so that the mean does not
+    jump where a seed begins or ends.
+    """
+    points: dict[tuple[str, str], dict[int, dict[int, float]]] = {}
+    for row in rows:
+        if row.metric == METRIC:
+            task = points.setdefault((row.exp_name, row.env_name), {})
+            task.setdefault(row.seed, {})[row.env_step] = row.value
+    several = len({exp_name for exp_name, _ in points}) > 1
+    curves = []
+    for (exp_name, env_name), by_seed in points.items():
+        name = f"{env_name}, {exp_name}" if several else env_name
+        seeds: list[tuple[Floats, Floats]] = []
+        for _, by_step in sorted(by_seed.items()):
+            steps, values = np.array(sorted(by_step.items()), dtype=np.float64).T
+            seeds.append((steps, values))
+        curves.append(Curve(name, tuple(seeds), *align_seeds(seeds)))
+    return curves
+
+
+def align_seeds(seeds: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Interpolate seeds to common steps: return steps [n] and values [seeds, n]."""
+    begin = max(steps[0] for steps, _ in seeds)
+    end = min(steps[-1] for steps, _ in seeds)
+    all_steps = np.unique(np.concatenate([steps for steps, _ in seeds]))
+    common = all_steps[(all_steps >= begin) & (all_steps <= end)]
+    return common, np.stack([np.interp(common, *seed) for seed in seeds])

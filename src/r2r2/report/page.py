@@ -6,13 +6,12 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from string import Template
-from typing import NamedTuple
 
-from r2r2.report.charts import COLORS, DARK_COLORS, Chart, Line
+from r2r2.report.charts import COLORS, DARK_COLORS, Chart
 from r2r2.report.comparison_tables import paper_key
 from r2r2.report.figures import ChartSet
 from r2r2.report.study import Study
@@ -24,7 +23,6 @@ from r2r2.storage.files import atomic_write
 FILE = "index.html"
 WEB = Path(__file__).parent / "web"
 WRAP_LENGTH = 28  # letters; longer texts in tables are wrapped
-MAX_NAMES = 4  # agents or tasks in the title; of more, the number is given
 VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control")
 
 # Tables with a section of their own; all others share one.
@@ -46,15 +44,6 @@ THEME = {
 }
 
 
-class Section(NamedTuple):
-    """A section of the page, with its entries in the table of contents."""
-
-    id: str
-    title: str
-    content: str
-    entries: Sequence[tuple[str, str]] = ()  # id and title
-
-
 def write_page(
     study: Study, tables: Sequence[Table], chart_set: ChartSet, folder: Path
 ) -> Path:
@@ -66,25 +55,36 @@ def write_page(
 
 def page_html(study: Study, tables: Sequence[Table], chart_set: ChartSet) -> str:
     """Return the page of a study; names of runs and files never become markup."""
-    style = f"{_theme_css()}\n{_web_file('page.css')}"
-    script = _web_file("page.js")
-    sections = _sections(tables, chart_set)
-    return Template(_web_file("page.html")).substitute(
-        policy=_content_security_policy(style, script),
+    template, css, script = (
+        (WEB / name).read_text(encoding="utf-8")
+        for name in ("page.html", "page.css", "page.js")
+    )
+    style = f"{_theme_css()}\n{css}"
+    contents, sections = _sections(tables, chart_set)
+    agents = list(dict.fromkeys(method.agent for method in study.methods))
+    title = f"{_names(agents, 'agents')} on {_names(study.tasks, 'tasks')}"
+    return Template(template).substitute(
+        # Allow only the page's own style and script.
+        policy=(
+            f"default-src 'none'; style-src {_digest(style)}; "
+            f"script-src {_digest(script)}; img-src data:; base-uri 'none'; "
+            "form-action 'none'"
+        ),
         generator=f"r2r2 {metadata.version('r2r2')}",
-        title=escape(_title(study)),
+        title=escape(title),
         style=style,
         lede=escape(introduction(study)),
         banner=_banner(study),
         facts=_facts(study),
-        contents=_contents(sections),
-        sections="\n".join(
-            f'<section id="{section.id}"><h2>{escape(section.title)}</h2>'
-            f"{section.content}</section>"
-            for section in sections
-        ),
+        contents=contents,
+        sections=sections,
         script=script,
     )
+
+
+def _digest(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def escape(text: str) -> str:
@@ -92,9 +92,13 @@ def escape(text: str) -> str:
     return html.escape(printable(text))
 
 
-def _title(study: Study) -> str:
-    agents = list(dict.fromkeys(method.agent for method in study.methods))
-    return f"{_names(agents, 'agents')} on {_names(study.tasks, 'tasks')}"
+def _names(names: Sequence[str], noun: str) -> str:
+    return _join(names) if len(names) <= 4 else f"{len(names)} {noun}"
+
+
+def _join(names: Sequence[str], word: str = "and") -> str:
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def introduction(study: Study) -> str:
@@ -138,99 +142,87 @@ def _facts(study: Study) -> str:
         "tasks": str(len(study.tasks)),
         "seeds per cell": str(many) if few == many else f"{few} to {many}",
         "most environment steps": f"{max(steps, default=0):,}",
+        "most updates of a member": f"{max(updates):,}" if updates else "",
     }
-    if updates:
-        numbers["most updates of a member"] = f"{max(updates):,}"
     return "".join(
         f"<div{attribute}><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
         for attribute, group in (("", numbers), (' class="long"', _software(study)))
         for name, value in group.items()
+        if value
     )
 
 
 def _software(study: Study) -> dict[str, str]:
-    """Return the commits, devices and versions of the runs."""
+    """Return the commits, devices and versions of the runs, empty where unknown."""
     values: dict[str, dict[str, None]] = {}
     for run in study.runs:
         for name, value in run.versions.items():
             values.setdefault(name, {})[value] = None
     texts = {name: _join(list(of_name), "or") for name, of_name in values.items()}
     versions = [f"{name} {texts[name]}" for name in VERSIONS if name in texts]
-    if versions:
-        texts["versions"] = ", ".join(versions)
-    order = "commit", "device", "versions"
-    return {name: texts[name] for name in order if name in texts}
+    return {
+        "commit": texts.get("commit", ""),
+        "device": texts.get("device", ""),
+        "versions": ", ".join(versions),
+    }
 
 
-def _names(names: Sequence[str], noun: str) -> str:
-    return _join(names) if len(names) <= MAX_NAMES else f"{len(names)} {noun}"
-
-
-def _join(names: Sequence[str], word: str = "and") -> str:
-    *others, last = names
-    return f"{', '.join(others)} {word} {last}" if others else last
-
-
-def _sections(tables: Sequence[Table], chart_set: ChartSet) -> list[Section]:
+def _sections(tables: Sequence[Table], chart_set: ChartSet) -> tuple[str, str]:
+    """Return the table of contents and the sections that have content."""
     order = {MISSING_TABLE: 1, RUNS_TABLE: 2}  # numbered in the order of sections
     numbered = enumerate(sorted(tables, key=lambda t: order.get(t.name, 0)), start=1)
     shown = {table.name: _table_html(table, number) for number, table in numbered}
     special = SUMMARY_TABLE, RUNS_TABLE, MISSING_TABLE
     others = [table for table in tables if table.name not in special]
     charts = chart_set.charts
+    figures = "".join(_figure_html(chart, n) for n, chart in enumerate(charts, start=1))
+    figure_links = "".join(_link(f"figure-{c.name}", c.title) for c in charts)
+    table_links = "".join(_link(f"table-{t.name}", t.title) for t in others)
+    missing = _missing_html(shown.get(MISSING_TABLE, ""), chart_set)
     sections = [
-        Section("summary", "Summary", shown.get(SUMMARY_TABLE, "")),
-        Section(
-            "figures",
-            "Figures",
-            "".join(_figure_html(chart, n) for n, chart in enumerate(charts, start=1)),
-            [(f"figure-{chart.name}", chart.title) for chart in charts],
-        ),
-        Section(
+        ("summary", "Summary", shown.get(SUMMARY_TABLE, ""), ""),
+        ("figures", "Figures", figures, figure_links),
+        (
             "tables",
             "Tables",
             "".join(shown[table.name] for table in others),
-            [(f"table-{table.name}", table.title) for table in others],
+            table_links,
         ),
-        Section(
-            "missing",
-            "What is missing",
-            _missing_html(shown.get(MISSING_TABLE, ""), chart_set),
-        ),
-        Section("runs", "Runs and files", shown.get(RUNS_TABLE, "")),
+        ("missing", "What is missing", missing, ""),
+        ("runs", "Runs and files", shown.get(RUNS_TABLE, ""), ""),
     ]
-    return [section for section in sections if section.content]
+    contents = "".join(
+        _link(name, title, f"<ol>{links}</ol>" if links else "")
+        for name, title, content, links in sections
+        if content
+    )
+    html_sections = "\n".join(
+        f'<section id="{name}"><h2>{title}</h2>{content}</section>'
+        for name, title, content, _ in sections
+        if content
+    )
+    return f"<ol>{contents}</ol>", html_sections
+
+
+def _link(target: str, title: str, inner: str = "") -> str:
+    """Return an item of the table of contents."""
+    return f'<li><a href="#{escape(target)}">{escape(title)}</a>{inner}</li>'
 
 
 def _missing_html(table: str, chart_set: ChartSet) -> str:
     if not table and not chart_set.missing:
         return "<p>Nothing: every cell has the paper's settings, seeds and steps.</p>"
-    content = ""
     if table:
-        content = (
+        table = (
             "<p>These results differ from the paper's in settings, seeds or steps, and "
             f"are not a reproduction.</p>{table}"
         )
-    if chart_set.missing:
-        items = "".join(
-            f"<li>{escape(f'{title}: {reason}.')}</li>"
-            for title, reason in chart_set.missing
-        )
-        content += f'<h3>Missing figures</h3><ul class="lacks">{items}</ul>'
-    return content
-
-
-def _contents(sections: Iterable[Section]) -> str:
-    items = []
-    for section in sections:
-        entries = "".join(f"<li>{_link(*entry)}</li>" for entry in section.entries)
-        inner = f"<ol>{entries}</ol>" if entries else ""
-        items.append(f"<li>{_link(section.id, section.title)}{inner}</li>")
-    return f"<ol>{''.join(items)}</ol>"
-
-
-def _link(target: str, title: str) -> str:
-    return f'<a href="#{escape(target)}">{escape(title)}</a>'
+    items = "".join(
+        f"<li>{escape(f'{title}: {reason}.')}</li>"
+        for title, reason in chart_set.missing
+    )
+    heading = '<h3>Missing figures</h3><ul class="lacks">'
+    return f"{table}{heading}{items}</ul>" if items else table
 
 
 def _figure_html(chart: Chart, number: int) -> str:
@@ -241,29 +233,27 @@ def _figure_html(chart: Chart, number: int) -> str:
         f'{escape(panel.title or chart.title)}: arrow keys show values"></div></div>'
         for panel in chart.panels
     )
-    values = _script_json([hover_data(chart, panel) for panel in chart.panels])
+    data = [hover_data(chart, panel) for panel in chart.panels]
+    values = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":  # so that no value ends the script element
+        values = values.replace(character, f"\\u{ord(character):04x}")
     size = {1: " one", 2: " two"}.get(len(chart.panels), " rows" if chart.rows else "")
-    title = escape(chart.title)
-    if chart.notes:
-        title += ' <span class="tag">partial</span>'
+    tag = ' <span class="tag">partial</span>' if chart.notes else ""
+    title = escape(chart.title) + tag
     caption = " ".join([chart.caption, *(f"{note.text}." for note in chart.notes)])
     extensions = ("svg", "png", "pdf", "csv")
+    axes = ""
+    if len(chart.panels) > 1 and not chart.rows:
+        text = escape(f"{chart.y.label} by {chart.x.label}")
+        axes = f'<p class="axes">{text[:1].upper()}{text[1:]}</p>'
     return (
         f'<figure id="figure-{chart.name}">'
         f"{_heading(f'Figure {number}.', title, f'figures/{chart.name}', extensions)}"
-        f"{_legend(chart)}{_axis_labels(chart)}"
+        f"{_legend(chart)}{axes}"
         f'<div class="panels{size}">{panels}</div>'
         f"<figcaption>{escape(caption)}</figcaption>"
         f'<script type="application/json">{values}</script></figure>'
     )
-
-
-def _script_json(value: object) -> str:
-    """Return JSON that is safe within a script element."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def _heading(number: str, title: str, path: str, extensions: Sequence[str]) -> str:
@@ -281,49 +271,42 @@ def _legend(chart: Chart) -> str:
     """Return buttons that hide and show lines; nothing for bars, which have names."""
     if chart.rows:
         return ""
-    buttons = "".join(
-        f'<button type="button" class="button key" data-line="{number}" '
-        f'aria-pressed="true">{_line_sample(line)}{escape(line.name)}</button>'
-        for number, line in enumerate(chart.legend)
-    )
-    return f'<div class="legend" role="group" aria-label="Lines">{buttons}</div>'
-
-
-def _line_sample(line: Line) -> str:
-    stroke = '<path class="line" d="M0 6H30"/>' if line.connected else ""
-    kind = {"none": "", "filled": "dot", "hollow": "ring"}[line.marker]
-    marker = f'<circle class="{kind}" cx="15" cy="6" r="4"/>' if kind else ""
-    classes = style_classes(line)
-    return f'<svg class="{classes}" aria-hidden="true">{stroke}{marker}</svg>'
-
-
-def _axis_labels(chart: Chart) -> str:
-    if len(chart.panels) == 1 or chart.rows:
-        return ""
-    text = escape(f"{chart.y.label} by {chart.x.label}")
-    return f'<p class="axes">{text[:1].upper()}{text[1:]}</p>'
+    buttons = []
+    for number, line in enumerate(chart.legend):
+        stroke = '<path class="line" d="M0 6H30"/>' if line.connected else ""
+        kind = {"none": "", "filled": "dot", "hollow": "ring"}[line.marker]
+        marker = f'<circle class="{kind}" cx="15" cy="6" r="4"/>' if kind else ""
+        buttons.append(
+            f'<button type="button" class="button key" data-line="{number}" '
+            f'aria-pressed="true"><svg class="{style_classes(line)}" '
+            f'aria-hidden="true">{stroke}{marker}</svg>{escape(line.name)}</button>'
+        )
+    lines = "".join(buttons)
+    return f'<div class="legend" role="group" aria-label="Lines">{lines}</div>'
 
 
 def _table_html(table: Table, number: int) -> str:
     """Return a table that scrolls in its own box, with its notes below."""
-    marks = {note: mark for mark, note in enumerate(table.footnotes, start=1)}
-    numeric = [
-        _is_numeric([row[n] for row in table.rows]) for n in range(len(table.header))
-    ]
+    name, title = escape(table.name), escape(table.title)
+    ids = {note: f"note-{name}-{n}" for n, note in enumerate(table.footnotes, start=1)}
+    columns = [[row[n] for row in table.rows] for n in range(len(table.header))]
+    numeric = [_is_numeric(column) for column in columns]
     header = "".join(
-        f'<th scope="col"{_class(["num"] * right)}>{escape(name)}</th>'
+        f'<th scope="col"{_class(num=right)}>{escape(name)}</th>'
         for name, right in zip(table.header, numeric, strict=True)
     )
-    rows = "".join(
-        f"<tr>{_row_html(table.name, row, numeric, marks)}</tr>" for row in table.rows
-    )
-    title, extensions = escape(table.title), ("csv", "md", "tex")
+    rows = "".join(f"<tr>{_row_html(row, numeric, ids)}</tr>" for row in table.rows)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
+    if ids:
+        items = "".join(f'<li id="{i}">{escape(n)}</li>' for n, i in ids.items())
+        explanation = "Italic: settings, seeds or steps differ from the paper's."
+        notes = f"<p>{explanation}</p><ol>{items}</ol>{notes}"
+    heading = f"Table {number}.", title, f"tables/{table.name}", ("csv", "md", "tex")
     return (
-        f'<div class="sheet" id="table-{escape(table.name)}">'
-        f"{_heading(f'Table {number}.', title, f'tables/{table.name}', extensions)}"
+        f'<div class="sheet" id="table-{name}">{_heading(*heading)}'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>'
         f"<thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table></div>"
-        f"{_notes_html(table, marks)}</div>"
+        f'<div class="notes">{notes}</div></div>'
     )
 
 
@@ -334,39 +317,25 @@ def _is_numeric(column: Sequence[Entry]) -> bool:
 
 
 def _row_html(
-    table: str, row: Sequence[Entry], numeric: Sequence[bool], marks: dict[str, int]
+    row: Sequence[Entry], numeric: Sequence[bool], ids: Mapping[str, str]
 ) -> str:
     cells = []
     for index, (entry, right) in enumerate(zip(row, numeric, strict=True)):
         text = escape(entry.text)
         if entry.note:
-            target = f'href="#{_note_id(table, marks[entry.note])}"'
-            link = f'<a {target} title="{escape(entry.note)}">{marks[entry.note]}</a>'
+            target = ids[entry.note]
+            mark = target.rpartition("-")[2]
+            link = f'<a href="#{target}" title="{escape(entry.note)}">{mark}</a>'
             text += f"<sup>{link}</sup>"
         long = not right and len(entry.text) > WRAP_LENGTH
-        classes = ["num"] * right + ["long"] * long + ["partial"] * bool(entry.note)
+        classes = _class(num=right, long=long, partial=bool(entry.note))
         tag, scope = ("td", "") if index else ("th", ' scope="row"')
-        cells.append(f"<{tag}{scope}{_class(classes)}>{text}</{tag}>")
+        cells.append(f"<{tag}{scope}{classes}>{text}</{tag}>")
     return "".join(cells)
 
 
-def _notes_html(table: Table, marks: dict[str, int]) -> str:
-    notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
-    footnotes = "".join(
-        f'<li id="{_note_id(table.name, mark)}">{escape(note)}</li>'
-        for note, mark in marks.items()
-    )
-    if footnotes:
-        explanation = "Italic: settings, seeds or steps differ from the paper's."
-        notes = f"<p>{explanation}</p><ol>{footnotes}</ol>{notes}"
-    return f'<div class="notes">{notes}</div>'
-
-
-def _note_id(table: str, mark: int) -> str:
-    return escape(f"note-{table}-{mark}")
-
-
-def _class(names: Sequence[str]) -> str:
+def _class(**flags: bool) -> str:
+    names = [name for name, applies in flags.items() if applies]
     return f' class="{" ".join(names)}"' if names else ""
 
 
@@ -390,20 +359,3 @@ def _theme_css() -> str:
             f"@media print {{ :root:root:root {{ {light} }} }}",
         ]
     )
-
-
-def _content_security_policy(style: str, script: str) -> str:
-    """Return the policy that allows only the page's own style and script."""
-    return (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)};"
-        " img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _web_file(name: str) -> str:
-    return (WEB / name).read_text(encoding="utf-8")

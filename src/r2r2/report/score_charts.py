@@ -1,8 +1,7 @@
 """Charts of single numbers: scores against UTD, ablations and times."""
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,12 +9,10 @@ from r2r2.report.charts import (
     AGENT_STYLES,
     Axis,
     Chart,
-    Gap,
     Line,
     Note,
     NoteKind,
     Panel,
-    agent_family,
     count_text,
     gap_notes,
     make_notes,
@@ -33,98 +30,82 @@ from r2r2.stats.suites import bootstrap_interval, ordered_tasks
 PUBLISHED_SEEDS = count_text(paper.SEEDS, "seed")
 GROUP_WIDTH = 0.6  # share of the distance between ticks used for markers side by side
 MAX_SPACING = 0.14  # between neighbouring markers
-METHODS = Axis("method")
-
-
-class ScoreMarker(NamedTuple):
-    """One marker of a chart against UTD."""
-
-    panel: str
-    line: Line  # without points; markers with equal names form one line
-    utd: int
-    value: float
-    interval: Interval | None
-    detail: str
 
 
 def suites_by_utd(study: Study) -> Chart | None:
     """Return mean normalised scores over suites against UTD."""
-    markers = []
+    points: dict[str, list[Line]] = {}
     for result in study.suites:
         agent, utd, *_ = method = result.method
         if utd is None or not result.estimates:
             continue
         suite = suite_title(study, result.suite)
-        panel = f"{suite}, relative to {study.base_label(method)}"
+        panel = points.setdefault(
+            f"{suite}, relative to {study.base_label(method)}", []
+        )
         mean, runs = result.estimates["mean"], sum(map(len, result.scores.values()))
         values = mean.value, mean.pooled, count_text(runs, "run")
-        markers.append(ScoreMarker(panel, suite_line(study, result), utd, *values))
+        panel.append(_point(suite_line(study, result), *values, utd))
         published = paper.aggregate(result.suite, "mean", agent, utd)
         if published is not None:
             bounds = Interval(np.asarray(published.low), np.asarray(published.high))
             values = published.value, bounds, PUBLISHED_SEEDS
-            markers.append(ScoreMarker(panel, _published_line(agent), utd, *values))
-    chart = _utd_chart(
-        markers,
+            panel.append(_point(_published_line(agent), *values, utd))
+    suites = dict.fromkeys(result.suite for result in study.suites if result.estimates)
+    missing = [note for suite in suites for note in suite_notes(study, suite)]
+    template = Chart(
         "score-by-utd",
         "Score against UTD",
         "Mean of normalised scores, with 95 % bootstrap intervals over the pooled "
         f"scores, as the paper appears to compute them. {BASE_SCORE}",
+        Axis("UTD"),
         Axis("normalised score"),
+        notes=(*missing, *_unknown_utd_notes(study)),
     )
-    suites = dict.fromkeys(result.suite for result in study.suites if result.estimates)
-    missing = [note for suite in suites for note in suite_notes(study, suite)]
-    return chart and chart._replace(notes=(*missing, *unknown_utd_notes(study)))
+    return _utd_chart(points, template)
 
 
 def tasks_by_utd(study: Study) -> Chart | None:
     """Return raw scores on every task against UTD."""
-    markers = []
+    points: dict[str, list[Line]] = {}
     known = [cell for cell in study.cells if cell.method.utd is not None]
     for cell in known:
         agent, utd, *_ = cell.method
         if utd is None or not len(cell.scores):
             continue
-        line = method_line(study, cell.method, [cell.task])
-        markers.append(ScoreMarker(cell.task, line, utd, *_mean_score(cell)))
+        panel = points.setdefault(cell.task, [])
+        panel.append(_score_point(study, cell, utd))
         published = paper.raw_scores().get(paper.CellKey(cell.task, agent, utd))
         if published is not None:
             detail = f"{PUBLISHED_SEEDS}, standard deviation {published.std:,g}"
             values = published.mean, None, detail
-            markers.append(ScoreMarker(cell.task, _published_line(agent), utd, *values))
-    chart = _utd_chart(
-        markers,
+            panel.append(_point(_published_line(agent), *values, utd))
+    template = Chart(
         "score-by-utd-tasks",
         "Score against UTD, task by task",
         "Mean over seeds of the score, which is the mean return of a seed's last ten "
         "evaluations, with 95 % bootstrap intervals.",
+        Axis("UTD"),
         Axis("score"),
+        notes=(*_no_mean_notes(study, known), *_unknown_utd_notes(study)),
     )
-    notes = *no_mean_notes(study, known), *unknown_utd_notes(study)
-    return chart and chart._replace(notes=notes)
+    return _utd_chart(points, template)
 
 
-def unknown_utd_notes(study: Study) -> tuple[Note, ...]:
+def _unknown_utd_notes(study: Study) -> tuple[Note, ...]:
     """Return a note on methods whose UTD is unknown, which come from files."""
     unknown = [study.label(method) for method in study.methods if method.utd is None]
     return make_notes(NoteKind.UNKNOWN_UTD, unknown)
 
 
-def no_mean_notes(study: Study, cells: Iterable[Cell]) -> tuple[Note, ...]:
+def _no_mean_notes(study: Study, cells: Iterable[Cell]) -> tuple[Note, ...]:
     """Return a note on cells whose scores have no mean, with reasons."""
-    gaps = [Gap(study.label(c.method), c.task, no_mean_reason(c)) for c in cells]
-    return gap_notes(NoteKind.NO_MEAN, (gap for gap in gaps if gap.reason))
+    gaps = [(study.label(c.method), c.task, _no_mean_reason(c)) for c in cells]
+    return gap_notes(NoteKind.NO_MEAN, (gap for gap in gaps if gap[-1]))
 
 
-def no_mean_reason(cell: Cell) -> str:
-    """Return why the scores of a cell have no mean; empty if they have one.
-
-    Example:
-        >>> from r2r2.stats.scores import SeedScore
-        >>> seeds = [SeedScore(n, score, 1, 9) for n, score in enumerate([1.0, np.nan])]
-        >>> no_mean_reason(Cell(Method("td7"), "dog-run", tuple(seeds), ()))
-        '1 of 2 seeds; seed 1 is not finite'
-    """
+def _no_mean_reason(cell: Cell) -> str:
+    """Return why the scores of a cell have no mean; empty if they have one."""
     scored = [seed for seed in cell.seeds if seed.points]
     if not scored:
         return "no evaluation yet"
@@ -136,66 +117,72 @@ def no_mean_reason(cell: Cell) -> str:
     return f"{count}; {seeds} {format_seeds(bad)} {verb} not finite"
 
 
-def _mean_score(cell: Cell) -> tuple[float, Interval | None, str]:
-    """Return the mean score with its interval, and its number of seeds.
-
-    If there is no mean, return NaN and the reason.
-    """
-    reason = no_mean_reason(cell)
+def _score_point(study: Study, cell: Cell, utd: float = 0) -> Line:
+    """Return the mean score of a cell with its interval, or the reason for no mean."""
+    line = method_line(study, cell.method, [cell.task])
+    reason = _no_mean_reason(cell)
     if reason:
-        return np.nan, None, reason
+        return _point(line, np.nan, None, reason, utd)
     bounds = bootstrap_interval(mean_score, {cell.task: cell.scores})
-    return float(cell.scores.mean()), bounds, count_text(len(cell.scores), "seed")
+    detail = count_text(len(cell.scores), "seed")
+    return _point(line, float(cell.scores.mean()), bounds, detail, utd)
 
 
 def _published_line(agent: str, utd: str = "") -> Line:
-    name, nothing = f"{agent}{utd} (paper)", np.empty(0)
-    line = Line(name, AGENT_STYLES[agent], nothing, nothing)
+    line = Line(f"{agent}{utd} (paper)", AGENT_STYLES[agent])
     return line._replace(marker="hollow", connected=False)
 
 
-def _utd_chart(
-    markers: Sequence[ScoreMarker], name: str, title: str, caption: str, y: Axis
-) -> Chart | None:
-    """Return a chart of markers; None if all have the same UTD."""
-    utds = sorted({marker.utd for marker in markers})
+def _point(
+    line: Line, value: float, bounds: Interval | None, detail: str, x: float = 0
+) -> Line:
+    """Return a line with a marker or bar for one value."""
+    low, high = bounds or (np.nan, np.nan)
+    return line._replace(
+        x=np.array([float(x)]),
+        y=np.array([value]),
+        low=np.array([low]),
+        high=np.array([high]),
+        detail=detail,
+        marker="filled" if line.marker == "none" else line.marker,
+    )
+
+
+def _utd_chart(points: Mapping[str, Sequence[Line]], template: Chart) -> Chart | None:
+    """Return a chart of points by panel; None if all have the same UTD."""
+    lines = [line for panel in points.values() for line in panel]
+    utds = sorted({int(line.x[0]) for line in lines})
     if len(utds) < 2:
         return None
-    panels = tuple(
-        Panel(panel, _utd_lines([m for m in markers if m.panel == panel], utds))
-        for panel in dict.fromkeys(marker.panel for marker in markers)
-    )
-    if any(marker.line.marker == "hollow" for marker in markers):
+    caption = template.caption
+    if any(line.marker == "hollow" for line in lines):
         caption += " Hollow markers: the paper's numbers."
     ticks = tuple((float(place), str(utd)) for place, utd in enumerate(utds))
-    return Chart(name, title, caption, Axis("UTD", ticks=ticks), y, panels)
+    panels = [Panel(title, _utd_lines(panel, utds)) for title, panel in points.items()]
+    return template._replace(caption=caption, x=Axis("UTD", ticks=ticks), panels=panels)
 
 
-def _utd_lines(markers: Sequence[ScoreMarker], utds: Sequence[int]) -> tuple[Line, ...]:
-    """Return a line for each name, with markers of the same UTD side by side."""
-    names = list(dict.fromkeys(marker.line.name for marker in markers))
+def _utd_lines(points: Sequence[Line], utds: Sequence[int]) -> list[Line]:
+    """Join points with equal names to lines, with points of a UTD side by side."""
+    names = list(dict.fromkeys(point.name for point in points))
     spacing = min(MAX_SPACING, GROUP_WIDTH / len(names))
     lines = []
     for number, name in enumerate(names):
-        by_utd = {m.utd: m for m in markers if m.line.name == name}
-        line = _utd_line([by_utd[utd] for utd in sorted(by_utd)], utds)
-        offset = spacing * (number - (len(names) - 1) / 2)
-        lines.append(line._replace(offset=offset))
-    return tuple(lines)
-
-
-def _utd_line(markers: Sequence[ScoreMarker], utds: Sequence[int]) -> Line:
-    bounds = np.array([m.interval or (np.nan, np.nan) for m in markers])
-    line = markers[0].line
-    return line._replace(
-        x=np.array([float(utds.index(m.utd)) for m in markers]),
-        y=np.array([m.value for m in markers]),
-        low=bounds[:, 0],
-        high=bounds[:, 1],
-        detail=tuple(m.detail for m in markers),
-        marker="filled" if line.marker == "none" else line.marker,
-        partial=tuple(label for m in markers for label in m.line.partial),
-    )
+        by_utd = {int(point.x[0]): point for point in points if point.name == name}
+        places = [place for place, utd in enumerate(utds) if utd in by_utd]
+        joined = [by_utd[utds[place]] for place in places]
+        lines.append(
+            joined[0]._replace(
+                x=np.array(places, dtype=np.float64),
+                y=np.array([point.y for point in joined]).ravel(),
+                low=np.array([point.low for point in joined]).ravel(),
+                high=np.array([point.high for point in joined]).ravel(),
+                detail=tuple(point.detail_text for point in joined),
+                partial=tuple(label for point in joined for label in point.partial),
+                offset=spacing * (number - (len(names) - 1) / 2),
+            )
+        )
+    return lines
 
 
 def ablations(study: Study) -> list[Chart]:
@@ -207,12 +194,13 @@ def ablations(study: Study) -> list[Chart]:
     groups: dict[tuple[str, int | None], dict[str, list[Cell]]] = {}
     for cell in study.cells:
         if cell.method in study.run_methods:
-            key = agent_family(cell.method.agent), cell.method.utd
+            agent, utd, *_ = cell.method
+            key = paper.BASES.get(agent, agent), utd
             groups.setdefault(key, {}).setdefault(cell.task, []).append(cell)
     charts = []
     for (family, utd), by_task in groups.items():
         panels = tuple(
-            Panel(task, tuple(_score_bar(study, cell) for cell in cells))
+            Panel(task, [_score_point(study, cell) for cell in cells])
             for task, cells in by_task.items()
             if len({cell.method.settings for cell in cells}) > 1
         )
@@ -224,10 +212,10 @@ def ablations(study: Study) -> list[Chart]:
                     "Mean over seeds of the score, with 95 % bootstrap intervals, of "
                     "agents with the same base and their variants.",
                     Axis("score"),
-                    METHODS,
+                    Axis("method"),
                     panels,
                     rows=True,
-                    notes=no_mean_notes(study, itertools.chain(*by_task.values())),
+                    notes=_no_mean_notes(study, itertools.chain(*by_task.values())),
                 )
             )
     return charts
@@ -248,22 +236,25 @@ def timing(study: Study) -> Chart | None:
         runs = by_tasks[tasks]
         lines = [_time_bar(study, m, runs[m]) for m in study.methods if m in runs]
         settings = {(method.agent, method.utd) for method in runs}
-        published = [
-            _published_time(time)
-            for time in paper.training_times()
-            if time.task in tasks and (time.agent, time.utd) in settings
-        ]
-        panels.append(Panel(", ".join(tasks), (*lines, *published)))
-    if not any(np.isfinite(line.y).any() for panel in panels for line in panel.lines):
-        return None
-    caption = (
+        for time in paper.training_times():
+            if time.task in tasks and (time.agent, time.utd) in settings:
+                line = _published_line(time.agent, f", UTD {time.utd}")
+                detail = f"{time.task}, {time.hardware}"
+                lines.append(_point(line, time.seconds, None, detail))
+        panels.append(Panel(", ".join(tasks), lines))
+    chart = Chart(
+        "timing",
+        "Time",
         "Wall-clock time per decision step of one member, including updates. A run "
         "trains its members together: one step of the whole run takes this time "
         "multiplied by the number of members. Hollow markers: the paper's numbers, on "
-        "other hardware."
+        "other hardware.",
+        Axis("seconds per decision step"),
+        Axis("method"),
+        panels,
+        rows=True,
     )
-    x = Axis("seconds per decision step")
-    return Chart("timing", "Time", caption, x, METHODS, tuple(panels), rows=True)
+    return chart if any(line.points for line in chart.lines) else None
 
 
 def _time_bar(study: Study, method: Method, runs: Sequence[RunData]) -> Line:
@@ -275,20 +266,5 @@ def _time_bar(study: Study, method: Method, runs: Sequence[RunData]) -> Line:
     if len(known) < len(times):
         detail += f"; {len(times) - len(known)} too short to measure"
     mean = float(np.mean([t.seconds_per_step for t in known])) if known else np.nan
-    return _bar(method_line(study, method, runs[0].tasks, utd=True), mean, None, detail)
-
-
-def _published_time(time: paper.TrainingTime) -> Line:
-    line = _published_line(time.agent, f", UTD {time.utd}")
-    return _bar(line, time.seconds, None, f"{time.task}, {time.hardware}")
-
-
-def _score_bar(study: Study, cell: Cell) -> Line:
-    return _bar(method_line(study, cell.method, [cell.task]), *_mean_score(cell))
-
-
-def _bar(line: Line, value: float, bounds: Interval | None, detail: str) -> Line:
-    line = line._replace(x=np.zeros(1), y=np.array([value]), detail=detail)
-    if bounds is None:
-        return line
-    return line._replace(low=np.array([bounds.low]), high=np.array([bounds.high]))
+    line = method_line(study, method, runs[0].tasks, utd=True)
+    return _point(line, mean, None, detail)

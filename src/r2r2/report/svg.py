@@ -6,13 +6,13 @@ theme. `hover_data` gives the values of a drawing in its own coordinates.
 
 import html
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+import numpy as np
 
 from r2r2.report.charts import Axis, Chart, Line, Panel, Point
 from r2r2.report.tables import format_number
-
-TICK_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 class Scale(NamedTuple):
@@ -32,12 +32,7 @@ class Scale(NamedTuple):
 
 
 def make_scale(axis: Axis, low: float, high: float, max_ticks: int = 6) -> Scale:
-    """Return a scale from one round number to another that includes low and high.
-
-    Example:
-        >>> [text for _, text in make_scale(Axis("return"), 3.0, 97.0).ticks]
-        ['0', '20', '40', '60', '80', '100']
-    """
+    """Return a scale from one round number to another that includes low and high."""
     if axis.ticks:
         return Scale(low, high, axis.log, axis.ticks)
     if axis.log:
@@ -47,7 +42,8 @@ def make_scale(axis: Axis, low: float, high: float, max_ticks: int = 6) -> Scale
         low, high = low - margin, high + margin
     min_step = (high - low) / max(max_ticks - 1, 1)
     unit = 10.0 ** math.floor(math.log10(min_step))
-    step = next(s * unit for s in TICK_STEPS if s * unit >= min_step * (1 - 1e-9))
+    steps = (factor * unit for factor in (1.0, 2.0, 2.5, 5.0, 10.0))
+    step = next(step for step in steps if step >= min_step * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple((n * step, tick_text(n * step)) for n in range(first, last + 1))
     return Scale(ticks[0][0], ticks[-1][0], False, ticks)
@@ -65,37 +61,29 @@ def tight_scale(axis: Axis, low: float, high: float, max_ticks: int = 6) -> Scal
 
 
 def _log_scale(low: float, high: float, max_ticks: int) -> Scale:
+    superscripts = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     last = max(last, first + 1)
     powers = range(first, last + 1, max(1, math.ceil((last - first) / max_ticks)))
-    ticks = tuple((10.0**power, _power_text(power)) for power in powers)
+    texts = {0: "1", 1: "10"}
+    ticks = tuple(
+        (10.0**power, texts.get(power, f"10{str(power).translate(superscripts)}"))
+        for power in powers
+    )
     return Scale(10.0**first, 10.0**last, True, ticks)
-
-
-def _power_text(power: int) -> str:
-    if power in (0, 1):
-        return str(10**power)
-    return "10" + str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def tick_text(value: float) -> str:
     """Return a number as shown on an axis, such as '250k', '1.5M' or '0.25'."""
-    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= unit:
-            return _with_minus_sign(f"{value / unit:.6g}{letter}")
-    return _with_minus_sign(f"{value:.6g}")
+    units = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+    unit, letter = next((u for u in units if abs(value) >= u[0]), (1.0, ""))
+    return _with_minus_sign(f"{value / unit:.6g}{letter}")
 
 
 def value_text(value: float, *others: float) -> str:
     """Return a number as shown on hover: five digits, or all digits of an integer.
 
     Other numbers that are shown with it get the same number of decimals.
-
-    Example:
-        >>> value_text(12345.678), value_text(0.0123456), value_text(500_000.0)
-        ('12,346', '0.012346', '500,000')
-        >>> value_text(976.28, 1125.02)
-        '976.3'
     """
     numbers = [value, *others]
     largest = max(map(abs, numbers))
@@ -136,13 +124,9 @@ class PlotArea(NamedTuple):
         down = f.top + (1 - self.y.position(y)) * (f.height - f.top - f.bottom)
         return round(right, 1), round(down, 1)
 
-    def row_top(self, row: int) -> float:
-        """Return the upper end of a row in a chart of rows."""
-        return self.frame.top + ROW_HEIGHT * row
-
-    def row_center(self, row: int) -> float:
-        """Return the vertical center of the bar in a row."""
-        return self.row_top(row) + BAR_TOP + BAR_HEIGHT / 2
+    def bar_center(self, row: float) -> float:
+        """Return the vertical center of the bar in a row of a chart of rows."""
+        return self.frame.top + ROW_HEIGHT * row + BAR_TOP + BAR_HEIGHT / 2
 
 
 WIDE = Frame(680, 390, 64, 20, 34, 58)
@@ -161,14 +145,17 @@ def plot_area(chart: Chart, panel: Panel) -> PlotArea:
     single = len(chart.panels) == 1
     if chart.rows:
         return _rows_area(chart, panel, single)
-    panels = chart.panels if chart.y.shared else (panel,)
-    bounds = [end for p in panels for line in p.lines for end in line.y_range]
-    low, high = min(bounds, default=0.0), max(bounds, default=1.0)
-    y = make_scale(chart.y, low, high, 7 if single else 5)
-    left, right = _x_range(chart.panels if chart.x.ticks else (panel,))
-    if chart.x.ticks:
-        left, right = left - 0.5, right + 0.5
-    x = tight_scale(chart.x, left, right, 8 if single else 6)
+    lines = chart.lines if chart.y.shared else panel.lines
+    bounds = [end for line in lines for end in line.y_range]
+    ends = min(bounds, default=0.0), max(bounds, default=1.0)
+    y = make_scale(chart.y, *ends, 7 if single else 5)
+    lines = chart.lines if chart.x.ticks else panel.lines
+    parts = [x for line in lines for x in (line.x, *(steps for steps, _ in line.seeds))]
+    values = np.concatenate(parts)
+    left, right = (values.min(), values.max()) if len(values) else (0.0, 1.0)
+    margin = 0.5 if chart.x.ticks else 0.0
+    ends = float(left) - margin, float(right) + margin
+    x = tight_scale(chart.x, *ends, 8 if single else 6)
     return PlotArea(WIDE if single else SMALL, x, y)
 
 
@@ -180,17 +167,6 @@ def _rows_area(chart: Chart, panel: Panel, single: bool) -> PlotArea:
     width = ROWS.width if single else SMALL_ROWS_WIDTH
     frame = ROWS._replace(width=width, height=height, top=top)
     return PlotArea(frame, x, Scale(0.0, 1.0, False, ()))
-
-
-def _x_range(panels: Sequence[Panel]) -> tuple[float, float]:
-    values = [
-        float(x)
-        for panel in panels
-        for line in panel.lines
-        for part in (line.x, *(steps for steps, _ in line.seeds))
-        for x in part
-    ]
-    return (min(values), max(values)) if values else (0.0, 1.0)
 
 
 def draw_panel(chart: Chart, panel: Panel) -> str:
@@ -220,37 +196,37 @@ def hover_data(chart: Chart, panel: Panel) -> dict[str, object]:
     along the axis and its text.
     """
     area, numbers = plot_area(chart, panel), _line_numbers(chart)
-    lines = []
-    positions: dict[float, tuple[float, str]] = {}  # by x, or by row
-    names = dict(chart.x.ticks)
-    for row, line in enumerate(panel.lines):
-        values: list[tuple[float, list[object]]] = []
-        for point in line.points:
-            key = float(row) if chart.rows else point.x
-            if chart.rows:
-                center = area.to_pixels(point.y, 0)[0], area.row_center(row)
-                positions[key] = center[1], ""
-            else:
-                center = area.to_pixels(point.x + line.offset, point.y)
-                left = area.to_pixels(point.x, area.y.low)[0]
-                positions[key] = left, names.get(key, value_text(key))
-            values.append((key, [*center, *_point_texts(point)]))
-        lines.append((line, values))
-    index = {key: number for number, key in enumerate(sorted(positions))}
+    ticks = dict(chart.x.ticks)
+    lines = list(enumerate(panel.lines))
+    keys = {row if chart.rows else p.x for row, line in lines for p in line.points}
+    index = {key: number for number, key in enumerate(sorted(keys))}
+
+    def position(key: float) -> tuple[float, str]:
+        if chart.rows:
+            return area.bar_center(key), ""
+        return area.to_pixels(key, area.y.low)[0], ticks.get(key, value_text(key))
+
+    def value(row: int, line: Line, point: Point) -> list[object]:
+        key = row if chart.rows else point.x
+        center = area.to_pixels(point.x + line.offset, point.y)
+        if chart.rows:
+            center = area.to_pixels(point.y, 0)[0], area.bar_center(row)
+        return [index[key], *center, *_point_texts(point)]
+
     title = ", ".join(filter(None, [panel.title, chart.x.label]))
     return {
         "title": title if chart.rows else panel.title,
         "x": "" if chart.rows else chart.x.label,
-        "at": [positions[key] for key in index],
+        "at": [position(key) for key in index],
         "lines": [
             {
                 "line": numbers[line.name],
                 "name": line.name,
                 "style": style_classes(line),
                 "hollow": line.marker == "hollow",
-                "values": [[index[key], *rest] for key, rest in values],
+                "values": [value(row, line, point) for point in line.points],
             }
-            for line, values in lines
+            for row, line in lines
         ],
         "rows": chart.rows,
         "margins": [area.frame.top, area.frame.bottom],
@@ -273,11 +249,9 @@ def _line_numbers(chart: Chart) -> dict[str, int]:
 
 def _point_texts(point: Point) -> tuple[str, str, str]:
     """Return a value, its interval and its detail as texts."""
-    y, low, high, detail = point[1:]
-    if low is None or high is None:
-        return value_text(y), "", detail
-    value, *bounds = (value_text(number, y, low, high) for number in (y, low, high))
-    return value, " to ".join(bounds), detail
+    ends = point.interval or ()
+    value, *bounds = (value_text(number, point.y, *ends) for number in (point.y, *ends))
+    return value, " to ".join(bounds), point.detail
 
 
 def _description(chart: Chart, panel: Panel) -> str:
@@ -325,19 +299,26 @@ def _row_axes(chart: Chart, panel: Panel, area: PlotArea) -> Iterable[str]:
 
 
 def _draw_line(area: PlotArea, line: Line) -> str:
-    points = line.points
-    centers = [area.to_pixels(p.x + line.offset, p.y) for p in points]
-    parts = [_draw_seed(area, x, y) for x, y in line.seeds]
+    points = [(point.x + line.offset, point) for point in line.points]
+    centers = [area.to_pixels(x, point.y) for x, point in points]
     intervals = [
-        (area.to_pixels(x, low), area.to_pixels(x, high))
-        for x, low, high in ((p.x + line.offset, p.low, p.high) for p in points)
-        if low is not None and high is not None
+        [area.to_pixels(x, end) for end in point.interval]
+        for x, point in points
+        if point.interval
+    ]
+    parts = [
+        f'<path class="seed" d="{_path(map(area.to_pixels, *seed))}"/>'
+        for seed in line.seeds
+        if len(seed[0]) > 1
     ]
     if line.marker == "none" and len(intervals) > 1:
         lows, highs = zip(*intervals, strict=True)
         parts.insert(0, f'<path class="band" d="{_path([*lows, *highs[::-1]])}Z"/>')
     else:
-        parts += [_whisker(*ends) for ends in intervals]
+        for (x, bottom), (_, top) in intervals:
+            caps = "".join(f"M{x - 4:g} {y:g}h8" for y in (top, bottom))
+            outline = f"M{x:g} {bottom:g}V{top:g}{caps}"
+            parts.append(f'<path class="whisker" d="{outline}"/>')
     if line.connected and len(centers) > 1:
         parts.append(f'<path class="line" d="{_path(centers)}"/>')
     if line.marker != "none" or len(centers) == 1:
@@ -347,42 +328,30 @@ def _draw_line(area: PlotArea, line: Line) -> str:
     return "".join(parts)
 
 
-def _draw_seed(area: PlotArea, x: Iterable[float], y: Iterable[float]) -> str:
-    points = [
-        area.to_pixels(*p) for p in zip(x, y, strict=True) if not math.isnan(p[1])
-    ]
-    return f'<path class="seed" d="{_path(points)}"/>' if len(points) > 1 else ""
-
-
-def _whisker(low: tuple[float, float], high: tuple[float, float]) -> str:
-    (x, bottom), (_, top) = low, high
-    caps = "".join(f"M{x - 4:g} {y:g}h8" for y in (top, bottom))
-    return f'<path class="whisker" d="M{x:g} {bottom:g}V{top:g}{caps}"/>'
-
-
 def _draw_bar(area: PlotArea, line: Line, row: int) -> str:
     """Return one row: its name, and its bar with the interval and the value."""
-    top, middle = area.row_top(row), area.row_center(row)
-    zero = area.to_pixels(0.0, 0)[0]
+    middle = area.bar_center(row)
+    top = middle - BAR_HEIGHT / 2
+    zero, _ = area.to_pixels(0.0, 0)
     room = int((area.frame.width - zero) / MAX_LETTER_WIDTH)
-    parts = [_text(zero + 2, top + 17, truncate(line.name, room), "row")]
+    parts = [_text(zero + 2, top + 17 - BAR_TOP, truncate(line.name, room), "row")]
     if not line.points:
         parts.append(_text(zero + 7, middle, line.detail_text, "tick middle"))
-    for _, value, low, high, _ in line.points:
-        end = outer = area.to_pixels(value, 0)[0]
+    for point in line.points:
+        end, _ = area.to_pixels(point.y, 0)
         kind = "hollow" if line.marker == "hollow" else "bar"
         parts.append(
-            f'<rect class="{kind}" x="{min(zero, end):g}" y="{top + BAR_TOP:g}" '
+            f'<rect class="{kind}" x="{min(zero, end):g}" y="{top:g}" '
             f'width="{abs(end - zero):g}" height="{BAR_HEIGHT:g}" rx="1.5"/>'
         )
-        if low is not None and high is not None:
-            a, b = area.to_pixels(low, 0)[0], area.to_pixels(high, 0)[0]
-            caps = "".join(f"M{x:g} {middle - 4:g}v8" for x in (a, b))
-            outline = f"M{a:g} {middle:g}H{b:g}{caps}"
+        outer = max(end, zero)
+        if point.interval:
+            low, high = (area.to_pixels(bound, 0)[0] for bound in point.interval)
+            caps = "".join(f"M{x:g} {middle - 4:g}v8" for x in (low, high))
+            outline = f"M{low:g} {middle:g}H{high:g}{caps}"
             parts.append(f'<path class="whisker over" d="{outline}"/>')
-            outer = max(end, b)
-        x = max(outer, zero) + 7
-        parts.append(_text(x, middle, format_number(value), "tick middle"))
+            outer = max(outer, high)
+        parts.append(_text(outer + 7, middle, format_number(point.y), "tick middle"))
     return "".join(parts)
 
 
@@ -390,5 +359,5 @@ def _text(x: float, y: float, text: str, classes: str) -> str:
     return f'<text x="{x:g}" y="{y:g}" class="{classes}">{html.escape(text)}</text>'
 
 
-def _path(points: Sequence[tuple[float, float]]) -> str:
+def _path(points: Iterable[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)

@@ -10,7 +10,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from r2r2.config.errors import UserError
-from r2r2.report.learning_curve import curve_figure, draw_curve, learning_curves
+from r2r2.report.charts import learning_curves
+from r2r2.report.figures import curve_figure, draw_curve
 from r2r2.storage.evaluations import Row
 
 
@@ -176,7 +177,7 @@ def test_imports_are_lazy_and_drawing_needs_no_pyplot(tmp_path):
 import sys
 from pathlib import Path
 import r2r2.report.figures, r2r2.report.page
-from r2r2.report.learning_curve import draw_curve
+from r2r2.report.figures import draw_curve
 from r2r2.storage.evaluations import Row
 assert not {{"jax", "matplotlib"}} & set(sys.modules)
 draw_curve([Row("a", "b", 0, "return", 0, 1.0)], Path({str(tmp_path)!r}, "a.png"), "")
