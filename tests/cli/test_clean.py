@@ -311,7 +311,7 @@ def test_without_runs_there_is_nothing_to_show(cli, workdir):
             "--checkpoint runs",
             "--checkpoint: unknown option; did you mean '--checkpoints'?",
         ),
-        ("--checkpoints=maybe", "--checkpoints: ignored explicit argument 'maybe'"),
+        ("--checkpoints=maybe", "--checkpoints: expected no value, got 'maybe'"),
         ("--yes", "--yes: only used with --checkpoints or --unfinished"),
     ],
 )

@@ -126,6 +126,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise an error that argparse found, named by the option alone."""
+        message = message.replace("ignored explicit argument", "expected no value, got")
         raise UserError(re.sub(r"^argument ([^/:]*)[^:]*: ", r"\1: ", message))
 
     def _reject(self, unknown: Sequence[str]) -> NoReturn:

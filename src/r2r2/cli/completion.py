@@ -54,8 +54,8 @@ complete -o default -F _r2r2 r2r2
 
 ZSH = """\
 #compdef r2r2
-autoload -U +X compinit && compinit
-autoload -U +X bashcompinit && bashcompinit
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
+autoload -Uz bashcompinit && bashcompinit
 """
 
 
