@@ -1,4 +1,4 @@
-"""The notes on fidelity name only fields that there are, with values they take."""
+"""docs/fidelity.md names only existing fields, with valid values, and functions."""
 
 import importlib
 import re
@@ -11,37 +11,35 @@ from r2r2.config.errors import UserError
 from r2r2.config.fields import find_field, flatten_config, parse_value
 from r2r2.config.resolve import default_config
 
-NOTES = (Path(__file__).parents[1] / "docs" / "fidelity.md").read_text()
-FUNCTIONS = re.findall(r"`(\w+)/(\w+)\.py`, `(\w+)`(?: and `(\w+)`)?", NOTES)
-NAMED = sorted(set(re.findall(r"`--([^\s`]+)(?: ([^`]+))?`", NOTES)))
+TEXT = (Path(__file__).parents[1] / "docs" / "fidelity.md").read_text()
+FUNCTIONS = re.findall(r"`(\w+)/(\w+)\.py`, `(\w+)`(?: and `(\w+)`)?", TEXT)
+FIELDS = sorted(set(re.findall(r"`--([^\s`]+)(?: ([^`]+))?`", TEXT)))
 
 
-def takes(agent: str, name: str, value: str) -> bool:
+def accepts(agent: str, name: str, value: str) -> bool:
+    """Return whether an agent has a field and the field allows the value, if any."""
     try:
-        leaf = find_field(
-            flatten_config(default_config(agent)), name.removeprefix("no-")
-        )
+        table = flatten_config(default_config(agent))
+        field = find_field(table, name.removeprefix("no-"))
         if value:
-            parse_value(leaf, value)
+            parse_value(field, value)
     except UserError:
         return False
-    return leaf.kind is bool or not name.startswith("no-")
+    return field.kind is bool or not name.startswith("no-")
 
 
-@pytest.mark.parametrize(("name", "value"), NAMED)
-def test_a_field_in_the_notes_is_one_that_some_agent_takes(name, value):
-    assert any(takes(agent, name, value) for agent in AGENTS)
+@pytest.mark.parametrize(("name", "value"), FIELDS)
+def test_named_field_is_accepted_by_some_agent(name, value):
+    assert any(accepts(agent, name, value) for agent in AGENTS)
 
 
-def test_fields_are_found_in_the_notes():
-    assert ("assessment.count", "decisions") in NAMED
+@pytest.mark.parametrize(("package", "module", "first", "second"), FUNCTIONS)
+def test_named_function_exists(package, module, first, second):
+    imported = importlib.import_module(f"r2r2.{package}.{module}")
+    assert all(hasattr(imported, name) for name in (first, second) if name)
 
 
-@pytest.mark.parametrize(("stage", "module", "one", "other"), FUNCTIONS)
-def test_a_function_in_the_notes_is_where_they_say(stage, module, one, other):
-    found = importlib.import_module(f"r2r2.{stage}.{module}")
-    assert all(hasattr(found, name) for name in (one, other) if name)
-
-
-def test_functions_are_found_in_the_notes():
-    assert ("measure", "spectrum", "count_at", "numerical_rank") in FUNCTIONS
+def test_patterns_match_the_document():
+    assert ("assessment.count", "decisions") in FIELDS
+    functions = ("diagnostics", "representation", "count_at", "numerical_rank")
+    assert functions in FUNCTIONS
