@@ -28,14 +28,17 @@ if TYPE_CHECKING:
         variance_hinge,
     )
     from r2r2.api import evaluate_run, train
+    from r2r2.config.agent_configs import (
+        MinPhiConfig,
+        SimbaV2Config,
+        SimbaV2SPLConfig,
+        TD7Config,
+    )
     from r2r2.config.agents import AGENTS, AgentSpec, agent_config, register_agent
     from r2r2.config.common import R2R2, AgentConfig, Representation
     from r2r2.config.errors import UserError
-    from r2r2.config.minphi import MinPhiConfig
     from r2r2.config.resolve import resolve
     from r2r2.config.run import RunConfig
-    from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
-    from r2r2.config.td7 import TD7Config
     from r2r2.diagnostics.representation import (
         dead_coordinates,
         diagnose,
@@ -67,14 +70,17 @@ _EXPORTS = {
         "variance_hinge",
     ),
     "r2r2.api": ("evaluate_run", "train"),
+    "r2r2.config.agent_configs": (
+        "MinPhiConfig",
+        "SimbaV2Config",
+        "SimbaV2SPLConfig",
+        "TD7Config",
+    ),
     "r2r2.config.agents": ("AGENTS", "AgentSpec", "agent_config", "register_agent"),
     "r2r2.config.common": ("R2R2", "AgentConfig", "Representation"),
     "r2r2.config.errors": ("UserError",),
-    "r2r2.config.minphi": ("MinPhiConfig",),
     "r2r2.config.resolve": ("resolve",),
     "r2r2.config.run": ("RunConfig",),
-    "r2r2.config.simbav2": ("SimbaV2Config", "SimbaV2SPLConfig"),
-    "r2r2.config.td7": ("TD7Config",),
     "r2r2.diagnostics.representation": (
         "dead_coordinates",
         "diagnose",

@@ -14,8 +14,8 @@ from r2r2.agents.base import Batch
 from r2r2.agents.minphi import init, minphi, phase_a, phase_b, phase_c, value_target
 from r2r2.agents.networks.minphi import noise_deviation, straight_through_clip
 from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.config.agent_configs import MinPhiConfig
 from r2r2.config.common import Representation
-from r2r2.config.minphi import MinPhiConfig
 from r2r2.envs.spec import Spec
 
 SPEC = Spec(obs_dim=5, action_dim=2)

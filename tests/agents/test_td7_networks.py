@@ -7,7 +7,7 @@ import pytest
 
 from r2r2.agents.networks.layers import Linear, uniform_weights
 from r2r2.agents.td7 import init
-from r2r2.config.td7 import TD7Config
+from r2r2.config.agent_configs import TD7Config
 from r2r2.envs.spec import Spec
 
 SPEC = Spec(obs_dim=11, action_dim=3)

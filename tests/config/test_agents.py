@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from r2r2.config.agent_configs import TD7Config
 from r2r2.config.agents import (
     AGENTS,
     AgentSpec,
@@ -13,7 +14,6 @@ from r2r2.config.agents import (
 from r2r2.config.common import AgentConfig, TaskInfo
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import default_config
-from r2r2.config.td7 import TD7Config
 
 
 def error_of(name):

@@ -2,11 +2,11 @@ import dataclasses
 
 import pytest
 
+from r2r2.config.agent_configs import MinPhiConfig, TD7Config
 from r2r2.config.agents import AGENTS, agent_config
 from r2r2.config.common import R2R2, Representation
 from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config
-from r2r2.config.minphi import MinPhiConfig
 from r2r2.config.resolve import (
     default_config,
     quick_config,
@@ -16,7 +16,6 @@ from r2r2.config.resolve import (
     validate,
 )
 from r2r2.config.run import RunConfig
-from r2r2.config.td7 import TD7Config
 from r2r2.config.toml_io import changed_fields, experiment_name, run_name, to_toml
 
 ENV = {"env": "Hopper-v5"}

@@ -15,8 +15,8 @@ import numpy as np
 
 from r2r2.agents.td7 import TD7State, init
 from r2r2.compute.update import learn, sample
+from r2r2.config.agent_configs import TD7Config
 from r2r2.config.common import Adam, Representation
-from r2r2.config.td7 import TD7Config
 from r2r2.envs.spec import Spec
 from r2r2.replay import buffer as ring
 

@@ -10,8 +10,8 @@ from fixtures import closed_form, golden, hyper, recordings
 from r2r2.agents.base import Batch
 from r2r2.agents.simbav2 import SimbaV2State, simbav2
 from r2r2.agents.simbav2_spl import simbav2_spl
+from r2r2.config.agent_configs import SimbaV2Config, SimbaV2SPLConfig
 from r2r2.config.common import Representation
-from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
 from r2r2.envs.spec import Spec
 
 FILES = recordings(

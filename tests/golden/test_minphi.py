@@ -22,7 +22,7 @@ from fixtures import (
 
 from r2r2.agents.minphi import minphi
 from r2r2.compute import update as updates
-from r2r2.config.minphi import MinPhiConfig
+from r2r2.config.agent_configs import MinPhiConfig
 from r2r2.replay.buffer import Transition
 
 FILES = recordings("minimalist_phi", "minimalist_phi_phantom", "minimalist_phi_wide")

@@ -232,9 +232,7 @@ def test_no_more_is_decompressed_than_needed(path, monkeypatch):
         return data
 
     monkeypatch.setattr(zipfile.ZipExtFile, "read", watched)
-    assert (
-        load_error(path, {"a": np.zeros(3)}) == "array 'a': expected 24 bytes, got 25"
-    )
+    assert load_error(path, {"a": np.zeros(3)}) == "damaged or not an npz file"
     assert max(most) < 1000
 
 

@@ -36,8 +36,8 @@ from r2r2.agents.optimizer import (
     clip_by_global_norm,
     polyak,
 )
+from r2r2.config.agent_configs import MinPhiConfig
 from r2r2.config.common import Representation
-from r2r2.config.minphi import MinPhiConfig
 from r2r2.envs.spec import Spec
 
 

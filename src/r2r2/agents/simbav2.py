@@ -32,8 +32,8 @@ from r2r2.agents.losses.policy import (
 from r2r2.agents.networks.hypersphere import sphere_weights
 from r2r2.agents.networks.simbav2 import Actor, Critic, Gaussian, View, Views
 from r2r2.agents.optimizer import Optimizer, OptState, linear_schedule, minimize
+from r2r2.config.agent_configs import SimbaV2Config
 from r2r2.config.errors import UserError
-from r2r2.config.simbav2 import SimbaV2Config
 from r2r2.envs.spec import Spec
 
 Policy = Callable[[Array], Gaussian]

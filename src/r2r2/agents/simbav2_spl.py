@@ -23,7 +23,7 @@ from r2r2.agents.optimizer import (
     polyak,
 )
 from r2r2.agents.simbav2 import SimbaV2State
-from r2r2.config.simbav2 import SimbaV2SPLConfig
+from r2r2.config.agent_configs import SimbaV2SPLConfig
 from r2r2.envs.spec import Spec
 
 

@@ -18,7 +18,7 @@ from r2r2.agents.losses.value import lap_huber, lap_priority, td_target
 from r2r2.agents.networks.layers import twin_values, uniform_weights
 from r2r2.agents.networks.td7 import Actor, Critic, Encoder, Policy, both_values, value
 from r2r2.agents.optimizer import Optimizer, OptState, minimize
-from r2r2.config.td7 import TD7Config
+from r2r2.config.agent_configs import TD7Config
 from r2r2.envs.spec import Spec
 
 

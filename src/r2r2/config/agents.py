@@ -9,11 +9,14 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from r2r2.config.agent_configs import (
+    MinPhiConfig,
+    SimbaV2Config,
+    SimbaV2SPLConfig,
+    TD7Config,
+)
 from r2r2.config.common import R2R2, AgentConfig
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
-from r2r2.config.minphi import MinPhiConfig
-from r2r2.config.simbav2 import SimbaV2Config, SimbaV2SPLConfig
-from r2r2.config.td7 import TD7Config
 
 DEFAULT_AGENT = "td7+r2r2"
 
@@ -70,11 +73,7 @@ def register_agent(spec: AgentSpec, replace: bool = False) -> AgentSpec:
 
 
 def agent_spec(name: str) -> AgentSpec:
-    """Return the agent of that name, or the `AgentSpec` at `module:NAME`.
-
-    Raises:
-        UserError: There is no such agent.
-    """
+    """Return the agent of that name, or the `AgentSpec` at `module:NAME`."""
     if ":" in name:
         return _imported(name)
     if name == "simbav2+r2r2":
@@ -127,40 +126,22 @@ def _named(spec: AgentSpec, name: str) -> AgentSpec:
     return dataclasses.replace(spec, name=name, config=config)
 
 
-# Small networks learn faster with larger learning rates, more exploration and a
-# shorter horizon; `benchmarks/quick.py` measures what these settings reach.
-_SMALL_BATCH = {"agent.batch_size": 128, "agent.discount": 0.98}
-_RATES = dict.fromkeys(
-    ("agent.encoder_rate", "agent.critic_rate", "agent.actor_rate"), 1e-3
-)
-_TD7_PRESET = {
-    "agent.width": 64,
-    "agent.latent": 64,
-    **_SMALL_BATCH,
-    **_RATES,
-    "agent.exploration_noise": 0.3,
-    "agent.target_period": 100,
-}
-_MINPHI_PRESET = {
-    "agent.width": 64,
-    "agent.model_width": 64,
-    **_SMALL_BATCH,
-    **_RATES,
-    "agent.noise_steps": 5_000,
-}
-_SIMBAV2_PRESET = {
-    "agent.actor_width": 64,
-    "agent.critic_width": 64,
-    **_SMALL_BATCH,
-    "agent.first_rate": 1e-3,
-    "agent.last_rate": 5e-4,
-}
-_SPL_PRESET = {
-    **_SIMBAV2_PRESET,
-    "agent.latent": 64,
-    "agent.model_width": 64,
-    "agent.encoder_first_rate": 1e-3,
-    "agent.encoder_last_rate": 5e-4,
+def _preset(**fields: float) -> dict[str, float]:
+    """Return the fields of a small agent, by dotted name.
+
+    Small networks learn faster with larger learning rates, more exploration and a
+    shorter horizon; `benchmarks/quick.py` measures what these settings reach.
+    """
+    fields |= {"batch_size": 128, "discount": 0.98}
+    return {f"agent.{name}": value for name, value in fields.items()}
+
+
+_RATES = dict.fromkeys(("encoder_rate", "critic_rate", "actor_rate"), 1e-3)
+_SIMBAV2_SMALL: dict[str, float] = {
+    "actor_width": 64,
+    "critic_width": 64,
+    "first_rate": 1e-3,
+    "last_rate": 5e-4,
 }
 
 _TD7 = AgentSpec(
@@ -168,35 +149,46 @@ _TD7 = AgentSpec(
     TD7Config(),
     "r2r2.agents.td7:td7",
     warmup=25_000,
-    preset=_TD7_PRESET,
+    preset=_preset(
+        width=64, latent=64, exploration_noise=0.3, target_period=100, **_RATES
+    ),
     description="TD7: state-action embeddings, LAP, policy checkpoints",
 )
-_TD7_LN = dataclasses.replace(
+_BASES = (
     _TD7,
-    name="td7-ln",
-    config=TD7Config(layer_norm=True),
-    description="TD7 with LayerNorm in its encoder",
-)
-_MINPHI = AgentSpec(
-    "minphi",
-    MinPhiConfig(),
-    "r2r2.agents.minphi:minphi",
-    preset=_MINPHI_PRESET,
-    description="Minimalist phi: actor and critic on self-predictive latents",
-)
-_SIMBAV2 = AgentSpec(
-    "simbav2",
-    SimbaV2Config(),
-    "r2r2.agents.simbav2:simbav2",
-    preset=_SIMBAV2_PRESET,
-    description="SimbaV2: SAC with hyperspherical weights and categorical critics",
-)
-_SIMBAV2_SPL = AgentSpec(
-    "simbav2-spl",
-    SimbaV2SPLConfig(),
-    "r2r2.agents.simbav2_spl:simbav2_spl",
-    preset=_SPL_PRESET,
-    description="SimbaV2 with a self-predictive encoder",
+    dataclasses.replace(
+        _TD7,
+        name="td7-ln",
+        config=TD7Config(layer_norm=True),
+        description="TD7 with LayerNorm in its encoder",
+    ),
+    AgentSpec(
+        "minphi",
+        MinPhiConfig(),
+        "r2r2.agents.minphi:minphi",
+        preset=_preset(width=64, model_width=64, noise_steps=5_000, **_RATES),
+        description="Minimalist phi: actor and critic on self-predictive latents",
+    ),
+    AgentSpec(
+        "simbav2",
+        SimbaV2Config(),
+        "r2r2.agents.simbav2:simbav2",
+        preset=_preset(**_SIMBAV2_SMALL),
+        description="SimbaV2: SAC with hyperspherical weights and categorical critics",
+    ),
+    AgentSpec(
+        "simbav2-spl",
+        SimbaV2SPLConfig(),
+        "r2r2.agents.simbav2_spl:simbav2_spl",
+        preset=_preset(
+            latent=64,
+            model_width=64,
+            encoder_first_rate=1e-3,
+            encoder_last_rate=5e-4,
+            **_SIMBAV2_SMALL,
+        ),
+        description="SimbaV2 with a self-predictive encoder",
+    ),
 )
 
 
@@ -212,7 +204,7 @@ def _with_r2r2(base: AgentSpec) -> AgentSpec:
     )
 
 
-for _base in (_TD7, _TD7_LN, _MINPHI, _SIMBAV2, _SIMBAV2_SPL):
+for _base in _BASES:
     register_agent(_base)
     if _base.config.representation is not None:
         register_agent(_with_r2r2(_base))

@@ -12,24 +12,13 @@ class UserError(ValueError):
     `r2r2: error: ` before it.
 
     Example:
-        >>> str(UserError("runs/a: not a run folder"))
-        'runs/a: not a run folder'
+        >>> str(invalid_value("--steps", "an integer >= 1", "0"))
+        "--steps: expected an integer >= 1, got '0'"
     """
 
 
 def invalid_value(field: str, expected: str, got: object, near: str = "") -> UserError:
-    """Return the error for a field whose value is not allowed.
-
-    Args:
-        field: name of the field, option or file.
-        expected: description of the allowed values.
-        got: the value.
-        near: the result of `did_you_mean`.
-
-    Example:
-        >>> str(invalid_value("--steps", "an integer >= 1", "0"))
-        "--steps: expected an integer >= 1, got '0'"
-    """
+    """Return the error for a value that a field, option or file does not allow."""
     return UserError(f"{field}: expected {expected}, got {got!r}{near}")
 
 
@@ -41,7 +30,6 @@ def did_you_mean(value: str, options: Iterable[str], most: int = 3) -> str:
         "; did you mean 'Hopper-v5'?"
     """
     lowered = {option.lower(): option for option in options}
-    near = difflib.get_close_matches(value.lower(), lowered, n=most, cutoff=0.6)
-    if not near:
-        return ""
-    return "; did you mean " + " or ".join(repr(lowered[n]) for n in near) + "?"
+    near = difflib.get_close_matches(value.lower(), lowered, n=most)
+    names = " or ".join(repr(lowered[name]) for name in near)
+    return f"; did you mean {names}?" if near else ""

@@ -67,18 +67,9 @@ ANY = Range("any value", lambda _: True)
 
 
 def option(default: T, text: str, allowed: Range = ANY) -> T:
-    """Return a dataclass field with its help text and its allowed values.
-
-    Example:
-        >>> @dataclasses.dataclass(frozen=True)
-        ... class Example:
-        ...     utd: int = option(1, "updates per decision step", at_least(1))
-        >>> Example().utd
-        1
-    """
-    return dataclasses.field(
-        default=default, metadata={"help": text, "allowed": allowed}
-    )
+    """Return a dataclass field with its help text and its allowed values."""
+    metadata = {"help": text, "allowed": allowed}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 KINDS = {
@@ -89,10 +80,7 @@ KINDS = {
     tuple[int, ...]: "a count or a list of integers",
     tuple[str, ...]: "a name or a list of names",
 }
-TRUTH_VALUES = {
-    **dict.fromkeys(("true", "on", "yes"), True),
-    **dict.fromkeys(("false", "off", "no"), False),
-}
+TRUE, FALSE = ("true", "on", "yes"), ("false", "off", "no")
 
 
 class FieldSpec(NamedTuple):
@@ -106,13 +94,7 @@ class FieldSpec(NamedTuple):
 
 
 def flatten_config(config: Any, prefix: str = "") -> dict[str, FieldSpec]:
-    """Return every field of a config, nested ones included, by dotted name.
-
-    Example:
-        >>> from r2r2.config.run import RunConfig
-        >>> flatten_config(RunConfig())["agent.width"].value
-        256
-    """
+    """Return every field of a config, nested ones included, by dotted name."""
     kinds = typing.get_type_hints(type(config))
     table: dict[str, FieldSpec] = {}
     for field in dataclasses.fields(config):
@@ -142,16 +124,7 @@ def replace_fields(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def find_field(table: Mapping[str, FieldSpec], name: str) -> FieldSpec:
-    """Return a field by its dotted name or by a suffix of it that is unique.
-
-    Raises:
-        UserError: No field has that name, or several have that suffix.
-
-    Example:
-        >>> from r2r2.config.run import RunConfig
-        >>> find_field(flatten_config(RunConfig()), "lambda-rr").path
-        'agent.representation.lambda_rr'
-    """
+    """Return a field by its dotted name or by a unique suffix, such as `lambda-rr`."""
     path = name.replace("-", "_")
     if path in table:
         return table[path]
@@ -166,26 +139,19 @@ def find_field(table: Mapping[str, FieldSpec], name: str) -> FieldSpec:
 
 
 def parse_value(field: FieldSpec, value: Any) -> Any:
-    """Return a value, given as text or as a TOML type, as the field's type.
-
-    Raises:
-        UserError: The value is not allowed.
-    """
+    """Return a value, given as text or as a TOML type, as the field's type."""
     try:
         typed = _convert(field.kind, value)
     except (TypeError, ValueError, OverflowError):
         typed = None
-    if typed is None or not field.allowed.is_valid(typed):
-        raise invalid_value(field.path, _expected(field, typed), value)
-    return typed
-
-
-def _expected(field: FieldSpec, typed: Any) -> str:
+    if typed is not None and field.allowed.is_valid(typed):
+        return typed
+    expected = field.allowed.description
     if field.allowed is ANY:
-        return KINDS[field.kind]
-    if field.kind is int and typed is not None and typed > MAX_INT:
-        return f"an integer <= {MAX_INT}"
-    return field.allowed.description
+        expected = KINDS[field.kind]
+    elif field.kind is int and typed is not None and typed > MAX_INT:
+        expected = f"an integer <= {MAX_INT}"
+    raise invalid_value(field.path, expected, value)
 
 
 def _convert(kind: Any, value: Any) -> Any:
@@ -195,7 +161,8 @@ def _convert(kind: Any, value: Any) -> Any:
         parts = value.split(",") if isinstance(value, str) else list(value)
         return tuple(_convert(str, part).strip() for part in parts)
     if kind is bool:
-        return TRUTH_VALUES.get(str(value).lower())
+        text = str(value).lower()
+        return text in TRUE if text in TRUE + FALSE else None
     if isinstance(value, bool) or (kind is str and not isinstance(value, str)):
         raise TypeError
     if kind is int and isinstance(value, float):
@@ -223,15 +190,7 @@ class Interval(NamedTuple):
 
 
 def parse_interval(text: str) -> Interval:
-    """Return the interval that a text describes.
-
-    Raises:
-        UserError: The text describes none.
-
-    Example:
-        >>> parse_interval("0.5min"), parse_interval("5000")
-        (Interval(minutes=0.5, steps=None), Interval(minutes=None, steps=5000))
-    """
+    """Return the interval that a text such as `0.5min`, `5000` or `never` describes."""
     interval = _parse_interval(text)
     if interval is None:
         raise invalid_value("checkpoint_every", INTERVAL.description, text)

@@ -53,8 +53,8 @@ def resolve(*layers: Mapping[str, Any]) -> RunConfig:
     """Return the validated config that layers of named values describe.
 
     Args:
-        *layers: values by dotted name, as text or as TOML types, of which later ones
-            take precedence; `agent` or `agent.name` selects the agent.
+        *layers: values by dotted name, as text or as TOML types; later layers take
+            precedence, and `agent` or `agent.name` selects the agent.
 
     Raises:
         UserError: A field is unknown, or a value is not allowed.
@@ -72,9 +72,6 @@ def resolve_toml(text: str) -> RunConfig:
 
     The agent's settings are then as in the file, which is enough to read results;
     `make_agent` reports the missing module.
-
-    Raises:
-        ValueError: The text is not TOML, or not a valid config (`UserError`).
     """
     values = parse_toml(text)
     name = agent_name(values)
@@ -83,7 +80,10 @@ def resolve_toml(text: str) -> RunConfig:
     except UserError:
         if ":" not in name:
             raise
-        default = RunConfig(agent=_saved_agent(name, tomllib.loads(text)["agent"]))
+        settings = tomllib.loads(text)["agent"]
+        table = settings if isinstance(settings, dict) else {}
+        agent = _as_dataclass(table | {"name": name}, (SavedAgentConfig,))
+        default = RunConfig(agent=agent)
     return _check_fields(_with_values(default, (values,)))
 
 
@@ -96,11 +96,7 @@ def run_defaults(config: RunConfig) -> RunConfig:
 
 
 def validate(config: RunConfig) -> RunConfig:
-    """Return the config with typed values.
-
-    Raises:
-        UserError: A value is not allowed, or fields contradict each other.
-    """
+    """Return the config with typed values, or raise a `UserError`."""
     expected = type(agent_spec(config.agent.name).config)
     if type(config.agent) is not expected:
         got = type(config.agent).__name__
@@ -153,14 +149,8 @@ def _check_fields(config: RunConfig) -> RunConfig:
     return config
 
 
-def _saved_agent(name: str, settings: Any) -> AgentConfig:
-    """Return an agent's settings from its TOML table alone."""
-    table = settings if isinstance(settings, dict) else {}
-    config: AgentConfig = _as_dataclass(table | {"name": name}, (SavedAgentConfig,))
-    return config
-
-
 def _as_dataclass(table: Mapping[str, Any], bases: tuple[type, ...] = ()) -> Any:
+    """Return an object whose fields have the values of a TOML table."""
     fields: list[tuple[str, Any, Any]] = []
     for name, value in table.items():
         if isinstance(value, dict):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from r2r2.config.agent_configs import TD7Config
 from r2r2.config.common import AgentConfig
 from r2r2.config.fields import (
     EPISODES,
@@ -14,7 +15,6 @@ from r2r2.config.fields import (
     one_of,
     option,
 )
-from r2r2.config.td7 import TD7Config
 
 
 def _unique(values: tuple[object, ...]) -> bool:

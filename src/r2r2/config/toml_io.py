@@ -4,6 +4,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,21 +23,12 @@ ADDED_FIELDS = {"precision": "mixed", "compute.fast": True}
 
 
 def safe_name(name: str) -> str:
-    """Return a name of a task or an agent as a part of a file name.
-
-    Example:
-        >>> safe_name("my.package:Arm-v0")
-        'my.package.Arm-v0'
-    """
+    """Return a name of a task or an agent as a part of a file name."""
     return name.replace(":", ".").replace("/", ".").replace("\\", ".")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the values of a TOML file by dotted name.
-
-    Raises:
-        UserError: The file cannot be read.
-    """
+    """Return the values of a TOML file by dotted name."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_TOML_BYTES + 1)
@@ -49,12 +41,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the values of TOML text by dotted name.
-
-    Example:
-        >>> parse_toml('utd = 20' + chr(10) + '[agent]' + chr(10) + 'width = 64')
-        {'utd': 20, 'agent.width': 64}
-    """
+    """Return the values of TOML text by dotted name."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.count(".") > MAX_DOTS:
             raise ValueError(f"more than {MAX_DOTS} dots in line {number}")
@@ -73,18 +60,12 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def to_toml(config: Any) -> str:
     """Return a config as TOML, from which `resolve` restores it."""
-    lines, table = [], ""
-    for path, field in sorted(flatten_config(config).items(), key=_table_of):
-        head, _, key = path.rpartition(".")
-        if head != table:
-            table = head
-            lines.append(f"\n[{table}]")
+    tables: dict[str, list[str]] = {"": []}
+    for path, field in flatten_config(config).items():
+        table, _, key = path.rpartition(".")
+        lines = tables.setdefault(table, [f"\n[{table}]"])
         lines.append(f"{key} = {_toml_value(field.value)}")
-    return "\n".join(lines) + "\n"
-
-
-def _table_of(item: tuple[str, object]) -> str:
-    return item[0].rpartition(".")[0]
+    return "\n".join(chain(*(tables[table] for table in sorted(tables)))) + "\n"
 
 
 def _toml_value(value: Any) -> str:
@@ -115,17 +96,9 @@ def digest(config: Any) -> str:
 
 
 def experiment_name(config: Any, default: Any) -> str:
-    """Return the name of a curve in a CSV: agent, changed fields and UTD.
-
-    Example:
-        >>> from r2r2.config.run import RunConfig
-        >>> experiment_name(RunConfig(utd=20, warmup=5), RunConfig())
-        'td7_warmup=5_utd20'
-    """
-    ignored = (
-        *("env", "seeds", "steps", "utd", "agent.name", "log_every"),
-        *NON_RESULT_FIELDS,
-    )
+    """Return the name of a curve in a CSV, such as `td7_warmup=5_utd20`."""
+    ignored = ["env", "seeds", "steps", "utd", "agent.name", "log_every"]
+    ignored += NON_RESULT_FIELDS
     changed = [
         f"_{path.rpartition('.')[2]}={value}"
         for path, value in changed_fields(config, default).items()

@@ -5,10 +5,10 @@ import importlib
 import io
 import math
 import zipfile
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import numpy as np
 from numpy.lib import format as npy
@@ -17,7 +17,6 @@ from r2r2.config.errors import UserError
 from r2r2.storage.files import atomic_open, open_regular
 
 NumPyArray = np.ndarray[Any, np.dtype[Any]]
-Header = tuple[tuple[int, ...], bool, np.dtype[Any]]  # shape, Fortran order, dtype
 Tree = TypeVar("Tree")
 
 SUFFIX = ".npy"
@@ -50,17 +49,17 @@ def read_arrays(path: Path) -> dict[str, NumPyArray]:
     Never executes content of the file or allocates more memory than its length. Raises
     UserError if it is missing, damaged, or not a regular npz file.
     """
-    with _npz_errors(path), open_regular(path) as file:
-        length = file.seek(0, 2)
-        with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-            names = [member.filename.removesuffix(SUFFIX) for member in members]
-            # Several names may share bytes, and compressed bytes expand.
-            if sum(member.file_size for member in members) > length:
-                raise UserError(f"{path}: the arrays are longer than the file")
-            if len(set(names)) < len(names):
-                raise UserError(f"{path}: two arrays have the same name")
-            arrays = [_read_stored(archive, member) for member in members]
+    with _open_npz(path) as archive:
+        members = archive.infolist()
+        names = [member.filename.removesuffix(SUFFIX) for member in members]
+        # Several names may share bytes, and compressed bytes expand.
+        if sum(member.file_size for member in members) > path.stat().st_size:
+            raise UserError("the arrays are longer than the file")
+        if len(set(names)) < len(names):
+            raise UserError("two arrays have the same name")
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise ValueError("write_arrays does not compress")
+        arrays = [_read_array(archive, member) for member in members]
     return dict(zip(names, arrays, strict=True))
 
 
@@ -76,21 +75,20 @@ def save_weights(path: Path, tree: object) -> None:
 
 
 def load_weights(path: Path, like: Tree) -> Tree:
-    """Return the tree that `save_weights` wrote.
+    """Return the tree that `save_weights` wrote, or raise UserError as `read_arrays`.
 
-    `like` is a tree of the same names, shapes and dtypes, of arrays or the result of
-    `jax.eval_shape`; its NumPy arrays stay NumPy arrays. A missing or damaged file, or
-    one with another tree, is a UserError; none of its content is executed.
+    The file must hold the names, shapes and dtypes of `like`, a tree of arrays or the
+    result of `jax.eval_shape`. Its NumPy arrays are NumPy arrays in the result, too.
     """
     names, leaves = flatten_tree(like)
-    with (
-        _npz_errors(path),
-        open_regular(path) as file,
-        zipfile.ZipFile(file) as archive,
-    ):
-        _check_names(path, archive.namelist(), names)
+    with _open_npz(path) as archive:
+        members = {info.filename.removesuffix(SUFFIX) for info in archive.infolist()}
+        if missing := [name for name in names if name not in members]:
+            raise UserError(f"missing array '{missing[0]}'")
+        if unknown := sorted(members - set(names)):
+            raise UserError(f"unexpected array '{unknown[0]}'")
         arrays = [
-            _read_like(path, archive, name, leaf)
+            _read_array(archive, archive.getinfo(name + SUFFIX), leaf)
             for name, leaf in zip(names, leaves, strict=True)
         ]
     jax = _import_jax()
@@ -119,32 +117,36 @@ def _import_jax() -> Any:
 
 
 @contextlib.contextmanager
-def _npz_errors(path: Path) -> Generator[None]:
-    """Convert any error from reading a file into a UserError."""
+def _open_npz(path: Path) -> Generator[zipfile.ZipFile]:
+    """Open an npz file; any error of the block becomes a UserError that names it."""
     try:
-        yield
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            yield archive
     except FileNotFoundError as error:
         raise UserError(f"{path}: does not exist") from error
-    except UserError:
-        raise
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
     # A malicious file can make zipfile, zlib and NumPy's parser raise almost anything.
     except Exception as error:
         raise UserError(f"{path}: damaged or not an npz file") from error
 
 
-def _read_header(member: IO[bytes] | io.BufferedIOBase) -> Header:
-    if npy.read_magic(member) != (1, 0):
-        raise ValueError("unsupported version of the npy format")
-    return npy.read_array_header_1_0(member)
-
-
-def _read_stored(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NumPyArray:
-    """Read an uncompressed array; allocate only what the file really contains."""
+def _read_array(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, like: Any = None
+) -> NumPyArray:
+    """Read an array, like another one if given; check its header before allocating."""
+    if info.compress_type not in COMPRESSIONS:
+        raise ValueError("unsupported compression")
     with cast("io.BufferedIOBase", archive.open(info)) as member:
-        shape, fortran_order, dtype = _read_header(member)
+        if npy.read_magic(member) != (1, 0):
+            raise ValueError("unsupported version of the npy format")
+        shape, fortran_order, dtype = npy.read_array_header_1_0(member)
+        if like is not None and (shape != like.shape or dtype != like.dtype):
+            name = info.filename.removesuffix(SUFFIX)
+            expected, got = f"{like.dtype}{list(like.shape)}", f"{dtype}{list(shape)}"
+            raise UserError(f"array '{name}': expected {expected}, got {got}")
         size, rest = math.prod(shape), info.file_size - member.tell()
-        stored = info.compress_type == zipfile.ZIP_STORED
-        if not stored or dtype.kind not in DTYPE_KINDS or size * dtype.itemsize != rest:
+        if dtype.kind not in DTYPE_KINDS or size * dtype.itemsize != rest:
             raise ValueError("not an array that write_arrays wrote")
         array: NumPyArray = np.empty(size, dtype)
         content = array.view(np.uint8)
@@ -155,33 +157,3 @@ def _read_stored(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NumPyArray:
         if member.read(1):
             raise ValueError("longer than its header says")
     return array.reshape(shape, order="F" if fortran_order else "C")
-
-
-def _check_names(path: Path, members: Iterable[str], expected: Sequence[str]) -> None:
-    names = {member.removesuffix(SUFFIX) for member in members}
-    if missing := [name for name in expected if name not in names]:
-        raise UserError(f"{path}: missing array '{missing[0]}'")
-    if unknown := sorted(names - set(expected)):
-        raise UserError(f"{path}: unexpected array '{unknown[0]}'")
-
-
-def _read_like(
-    path: Path, archive: zipfile.ZipFile, name: str, like: Any
-) -> NumPyArray:
-    """Read an array; decompress no more of it than `like` needs."""
-    info = archive.getinfo(name + SUFFIX)
-    if info.compress_type not in COMPRESSIONS:
-        raise UserError(f"{path}: array '{name}': unsupported compression")
-    with archive.open(info) as member:
-        shape, fortran_order, dtype = _read_header(member)
-        if shape != like.shape or dtype != like.dtype:
-            expected = f"expected {like.dtype}{list(like.shape)}"
-            got = f"got {dtype}{list(shape)}"
-            raise UserError(f"{path}: array '{name}': {expected}, {got}")
-        size = math.prod(shape) * dtype.itemsize
-        data = member.read(size + 1)
-    if len(data) != size:
-        got = f"got {len(data)}"
-        raise UserError(f"{path}: array '{name}': expected {size} bytes, {got}")
-    array: NumPyArray = np.frombuffer(data, dtype)
-    return array.reshape(shape, order="F" if fortran_order else "C").copy()

@@ -15,7 +15,7 @@ from r2r2.agents.networks.layers import (
     mlp,
     orthogonal,
 )
-from r2r2.config.minphi import MinPhiConfig
+from r2r2.config.agent_configs import MinPhiConfig
 from r2r2.envs.spec import Spec
 
 Network = TypeVar("Network")

@@ -19,7 +19,7 @@ from r2r2.agents.networks.hypersphere import (
     normalize,
 )
 from r2r2.agents.networks.layers import Linear, linears, mlp, twin_values
-from r2r2.config.simbav2 import NetworkSizes
+from r2r2.config.agent_configs import NetworkSizes
 from r2r2.envs.spec import Spec
 
 

@@ -1,13 +1,15 @@
-"""Settings of SimbaV2 and SimbaV2-SPL; defaults are those of the releases."""
+"""Settings of the built-in agents; defaults are those of the releases."""
 
 import dataclasses
 from typing import NamedTuple, Self
 
 from r2r2.config.common import (
     ADAM,
+    ASSESSMENT,
     SPL,
     Adam,
     AgentConfig,
+    AssessmentConfig,
     Normalization,
     Representation,
     TaskInfo,
@@ -18,11 +20,97 @@ from r2r2.config.fields import (
     NON_NEGATIVE,
     POSITIVE,
     Range,
+    at_least,
     between,
     integer_between,
     option,
     size,
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class TD7Config(AgentConfig):
+    """TD7 (Fujimoto et al., 2023), optionally with LayerNorm or R2R2 on its encoder.
+
+    Example:
+        >>> TD7Config(width=64).representation.lambda_rr
+        0.0
+    """
+
+    name: str = "td7"
+    width: int = option(256, "units per hidden layer", size(1))
+    latent: int = option(256, "features of the embeddings zs and zsa", size(2))
+    layer_norm: bool = option(False, "LayerNorm in the encoder, before each ELU")
+    batch_size: int = option(256, "transitions per update", size(2))
+    discount: float = option(0.99, "discount factor", between(0, 1))
+    encoder_rate: float = option(3e-4, "learning rate of the encoder", POSITIVE)
+    critic_rate: float = option(3e-4, "learning rate of the critics", POSITIVE)
+    actor_rate: float = option(3e-4, "learning rate of the actor", POSITIVE)
+    policy_delay: int = option(2, "critic updates per actor update", at_least(1))
+    target_period: int = option(250, "updates between target copies", at_least(1))
+    target_noise: float = option(0.2, "std of target policy noise", NON_NEGATIVE)
+    noise_clip: float = option(0.5, "clip range of target policy noise", NON_NEGATIVE)
+    exploration_noise: float = option(0.1, "std of exploration noise", NON_NEGATIVE)
+    priority_exponent: float = option(0.4, "exponent alpha of LAP", between(0, 1))
+    min_priority: float = option(
+        1.0, "smallest priority of LAP; its Huber loss is linear above it", POSITIVE
+    )
+    representation: Representation = SPL
+    adam: Adam = ADAM
+    policy_checkpoints: bool = option(
+        True,
+        "assess each policy over full episodes and train in between; if off, train "
+        "after every step",
+    )
+    assessment: AssessmentConfig = ASSESSMENT
+
+    @property
+    def warmup_ends_with_episode(self) -> bool:
+        """Finish the episode in progress before training starts, as released."""
+        return True
+
+
+@dataclasses.dataclass(frozen=True)
+class MinPhiConfig(AgentConfig):
+    """Minimalist phi (Ni et al., 2024), optionally with R2R2 on its encoder.
+
+    Example:
+        >>> MinPhiConfig(width=64).prediction_weight
+        10.0
+    """
+
+    name: str = "minphi"
+    width: int = option(512, "units per hidden layer, except latent model", size(1))
+    model_width: int = option(1024, "units per layer of the latent model", size(1))
+    latent: int = option(50, "features of the encoder output", size(2))
+    batch_size: int = option(512, "transitions in each of two batches", size(2))
+    discount: float = option(0.99, "discount factor", between(0, 1))
+    encoder_rate: float = option(1e-4, "learning rate of the encoder", POSITIVE)
+    critic_rate: float = option(1e-4, "learning rate of the critics", POSITIVE)
+    actor_rate: float = option(1e-4, "learning rate of the actor", POSITIVE)
+    target_rate: float = option(0.005, "Polyak coefficient of targets", between(0, 1))
+    gradient_clip: float = option(100.0, "maximum gradient norm", POSITIVE)
+    prediction_weight: float = option(10.0, "factor on lambda_spl", NON_NEGATIVE)
+    actor_weight: float = option(1.0, "weight in the encoder loss", NON_NEGATIVE)
+    first_noise: float = option(1.0, "initial std of exploration noise", NON_NEGATIVE)
+    last_noise: float = option(0.1, "final std of exploration noise", NON_NEGATIVE)
+    noise_steps: int = option(100_000, "decision steps of noise decay", at_least(1))
+    noise_clip: float = option(0.3, "clip range of the noise in updates", NON_NEGATIVE)
+    action_margin: float = option(1e-6, "actions stay within 1 - margin", between(0, 1))
+    phantom_model_step: bool = option(
+        False,
+        "step the latent model again with zero gradients after the critic loss, as "
+        "PyTorch before 2.0 did",
+    )
+    representation: Representation = SPL
+    adam: Adam = ADAM
+
+
+# Larger networks take impractically long to compile.
+BLOCKS, EXPANSION = integer_between(1, 100), integer_between(1, 64)
+
+# Two critics where an episode can end early and badly.
+SUITE_CRITICS = {"gymnasium": 2, "dmc": 1}
 
 
 class NetworkSizes(NamedTuple):
@@ -34,21 +122,13 @@ class NetworkSizes(NamedTuple):
     shift: float
 
 
-CRITICS = Range("0, 1 or 2", lambda x: x in (0, 1, 2))
-# Larger networks take impractically long to compile.
-BLOCKS, EXPANSION = integer_between(1, 100), integer_between(1, 64)
-
-# Two critics where an episode can end early and badly.
-SUITE_CRITICS = {"gymnasium": 2, "dmc": 1}
-
-
 @dataclasses.dataclass(frozen=True)
 class SimbaV2Config(AgentConfig):
     """SimbaV2 (Lee et al., 2025): SAC on the hypersphere, categorical critics.
 
     Example:
-        >>> SimbaV2Config(critic_width=64).critic_tower
-        NetworkSizes(width=64, blocks=2, expansion=4, shift=3.0)
+        >>> SimbaV2Config(critic_width=64).critic_blocks
+        2
     """
 
     name: str = "simbav2"
@@ -59,7 +139,9 @@ class SimbaV2Config(AgentConfig):
     expansion: int = option(4, "expansion factor of a block", EXPANSION)
     shift: float = option(3.0, "c_shift, a constant appended to inputs", POSITIVE)
     critics: int = option(
-        0, "number of critics; 0: two on Gymnasium, one on DMC", CRITICS
+        0,
+        "number of critics; 0: two on Gymnasium, one on DMC",
+        Range("0, 1 or 2", lambda x: x in (0, 1, 2)),
     )
     bins: int = option(101, "atoms of the return distribution", size(2))
     lowest_value: float = option(-5.0, "value of the first atom", FINITE)
@@ -86,14 +168,14 @@ class SimbaV2Config(AgentConfig):
     @property
     def actor_tower(self) -> NetworkSizes:
         """Sizes of the actor."""
-        sizes = self.actor_width, self.actor_blocks
-        return NetworkSizes(*sizes, self.expansion, self.shift)
+        width, blocks = self.actor_width, self.actor_blocks
+        return NetworkSizes(width, blocks, self.expansion, self.shift)
 
     @property
     def critic_tower(self) -> NetworkSizes:
         """Sizes of a critic."""
-        sizes = self.critic_width, self.critic_blocks
-        return NetworkSizes(*sizes, self.expansion, self.shift)
+        width, blocks = self.critic_width, self.critic_blocks
+        return NetworkSizes(width, blocks, self.expansion, self.shift)
 
     @property
     def normalization(self) -> Normalization:
