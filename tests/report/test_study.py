@@ -8,9 +8,8 @@ from study_helpers import Method, Override, run, study
 
 from r2r2.config.errors import UserError
 from r2r2.report.comparison_tables import method_pairs
-from r2r2.report.completeness import describe
 from r2r2.report.score_tables import ablation_table
-from r2r2.report.study import RunData, make_study
+from r2r2.report.study import RunData, describe, make_study
 from r2r2.stats import paper
 from r2r2.stats.scores import Results
 from r2r2.stats.suites import SAMPLES, suites_for

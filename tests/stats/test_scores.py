@@ -8,7 +8,7 @@ import pytest
 
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import default_config, resolve
-from r2r2.report.completeness import describe
+from r2r2.report.study import describe
 from r2r2.stats.scores import Method, Override, Results, make_cells, run_results
 from r2r2.storage.evaluations import Row
 

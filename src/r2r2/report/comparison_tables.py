@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from r2r2.report.completeness import describe, describe_suite, without_shared
 from r2r2.report.score_tables import (
     NORMALIZED,
     SUITE_TITLES,
@@ -23,7 +22,14 @@ from r2r2.report.score_tables import (
     shortfalls_table,
     table_notes,
 )
-from r2r2.report.study import RunData, RunTiming, Study
+from r2r2.report.study import (
+    RunData,
+    RunTiming,
+    Study,
+    describe,
+    describe_suite,
+    without_shared,
+)
 from r2r2.report.tables import (
     EMPTY,
     Entry,

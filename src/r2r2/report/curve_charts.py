@@ -18,9 +18,8 @@ from r2r2.report.charts import (
     make_notes,
     method_styles,
 )
-from r2r2.report.completeness import describe_suite, format_seeds
 from r2r2.report.score_tables import suite_title
-from r2r2.report.study import Series, Study
+from r2r2.report.study import Series, Study, describe_suite, format_seeds
 from r2r2.stats.aggregates import iqm, mean_score, performance_profile
 from r2r2.stats.bootstrap import interval
 from r2r2.stats.samples import Floats, Sample, as_sample

@@ -17,10 +17,9 @@ from r2r2.report.charts import (
     gap_notes,
     make_notes,
 )
-from r2r2.report.completeness import format_seeds
 from r2r2.report.curve_charts import BASE_SCORE, method_line, suite_line, suite_notes
 from r2r2.report.score_tables import suite_title
-from r2r2.report.study import RunData, Study
+from r2r2.report.study import RunData, Study, format_seeds
 from r2r2.stats import paper
 from r2r2.stats.aggregates import mean_score
 from r2r2.stats.bootstrap import Interval

@@ -5,14 +5,16 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from r2r2.report.completeness import (
+from r2r2.report.study import (
+    NO_BASE,
+    MemberData,
+    RunData,
+    Study,
     describe,
     describe_suite,
     format_seeds,
-    shortfall_text,
     without_shared,
 )
-from r2r2.report.study import NO_BASE, MemberData, RunData, Study
 from r2r2.report.tables import (
     DEVIATIONS,
     EMPTY,
@@ -306,7 +308,7 @@ def _remarks(run: RunData) -> Iterable[str]:
             first = f"{member.collapses[0]:,}"
             yield f"{member.name} first collapsed at environment step {first}"
         if shortfall := run.results.truncated_logs.get((member.task, member.seed)):
-            yield f"{member.name} has {shortfall_text(shortfall)}"
+            yield f"{member.name} has {shortfall}"
 
 
 def _last_diagnostic(members: Iterable[MemberData], name: str) -> Entry:

@@ -5,8 +5,7 @@ Tables, figures and the page are functions of a `Study` alone.
 """
 
 import functools
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -21,6 +20,8 @@ from r2r2.stats.scores import (
     Method,
     Override,
     Results,
+    Shortfall,
+    ShortfallKind,
     make_cells,
     same_value,
 )
@@ -36,9 +37,16 @@ from r2r2.stats.suites import (
 # Prefix of the fields that the paper's ablations change.
 ABLATED = "representation."
 NO_BASE = "-"
+# Shortfalls that leave a task without scores to compute a statistic with.
+PREVENTING = {
+    ShortfallKind.MISSING,
+    ShortfallKind.NO_BASE,
+    ShortfallKind.UNUSABLE_BASE,
+    ShortfallKind.NO_EVALUATION,
+    ShortfallKind.NOT_FINITE,
+}
 
 Status = Literal["finished", "unfinished", "file"]
-Points = Mapping[tuple[str, int, int], float]  # returns by task, seed and step
 
 
 class Series(NamedTuple):
@@ -149,27 +157,22 @@ class Study(NamedTuple):
     @property
     def shared_overrides(self) -> tuple[Override, ...]:
         """The overrides that all runs have in common."""
-        methods = [r.results.method for r in self.runs if r.status != "file"]
-        if not methods:
-            return ()
-        first = methods[0].overrides
-        return tuple(o for o in first if all(o in m.overrides for m in methods))
+        runs = [run for run in self.runs if run.status != "file"]
+        overrides = [run.results.method.overrides for run in runs]
+        first = overrides[0] if overrides else ()
+        return tuple(o for o in first if all(o in others for others in overrides))
 
     def label(self, method: Method, utd: bool = True) -> str:
-        """Return a short name of a method, without `shared_overrides`; it is unique.
-
-        Args:
-            method: one of `methods`.
-            utd: whether to include its UTD.
-        """
-        settings = _labels(self.methods, self.shared_overrides)[_variant(method)]
+        """Return a short, unique name of one of `methods`, without shared overrides."""
+        labels = _labels(self.methods, self.shared_overrides)
+        settings = labels[method._replace(utd=None)]
         rate = [f"UTD {method.utd}"] if utd and method.utd is not None else []
         return ", ".join([method.agent, *rate, *settings])
 
     def cell(self, method: Method, task: str) -> Cell | None:
         """Return the cell of a method on a task, if there is one."""
-        key = method, task
-        return next((c for c in self.cells if (c.method, c.task) == key), None)
+        cells = (c for c in self.cells if (c.method, c.task) == (method, task))
+        return next(cells, None)
 
     def base(self, method: Method) -> Method | None:
         """Return the base that a method's scores are relative to, if it was run."""
@@ -231,14 +234,18 @@ def disambiguate(runs: Sequence[RunData]) -> list[RunData]:
     Runs before and after a change of the program have the same settings and seeds but
     different returns: their seeds must not be combined, and both should be shown.
     """
-    points: dict[Method, list[Points]] = {}
+    points: dict[tuple[Method, str, int, int], float] = {}
+    ambiguous: set[Method] = set()
     for run in runs:
-        points.setdefault(run.results.method, []).append(_points(run.results))
-    ambiguous = {
-        method
-        for method, by_run in points.items()
-        if any(_disagree(*pair) for pair in itertools.combinations(by_run, 2))
-    }
+        method = run.results.method
+        latest = {
+            (method, row.env_name, row.seed, row.env_step): row.value
+            for row in run.results.rows
+            if row.metric == METRIC
+        }
+        if any(not same_value(x, points.get(key, x)) for key, x in latest.items()):
+            ambiguous.add(method)
+        points |= latest
     return [
         run._replace(results=run.results._replace(method=method._replace(run=run.name)))
         if (method := run.results.method) in ambiguous
@@ -247,41 +254,23 @@ def disambiguate(runs: Sequence[RunData]) -> list[RunData]:
     ]
 
 
-def _points(results: Results) -> Points:
-    rows = [row for row in results.rows if row.metric == METRIC]
-    return {(row.env_name, row.seed, row.env_step): row.value for row in rows}
-
-
-def _disagree(one: Points, other: Points) -> bool:
-    shared = one.keys() & other.keys()
-    return any(not same_value(one[key], other[key]) for key in shared)
-
-
-def _variant(method: Method) -> Method:
-    return method._replace(utd=None)
-
-
 @functools.cache
 def _labels(
     methods: tuple[Method, ...], shared: tuple[Override, ...]
 ) -> Mapping[Method, Sequence[str]]:
-    """Return for each variant the words that follow its agent's name.
+    """Return for each method without its UTD the words that follow its agent's name.
 
     Defaults of overrides are named only where labels would be equal without them.
     """
-    variants = dict.fromkeys(map(_variant, methods))
+    variants = dict.fromkeys(method._replace(utd=None) for method in methods)
     several = len({v.precision for v in variants} - {""}) > 1
-
-    def words(variant: Method, brief: bool) -> list[str]:
-        overrides = [o for o in variant.overrides if o not in shared]
-        texts = [o.brief if brief else str(o) for o in overrides]
-        texts += [f"precision={variant.precision}"] * bool(several * variant.precision)
-        texts += [f"from {variant.file}"] if variant.file else []
-        return texts + ([f"run {variant.run}"] if variant.run else [])
-
-    brief = {v: ", ".join([v.agent, *words(v, brief=True)]) for v in variants}
-    texts = list(brief.values())
-    return {v: words(v, brief=texts.count(brief[v]) == 1) for v in variants}
+    full, brief = (
+        {v: v.setting_texts(shared, short, several) for v in variants}
+        for short in (False, True)
+    )
+    labels = [(v.agent, *texts) for v, texts in brief.items()]
+    unique = {v for v in variants if labels.count((v.agent, *brief[v])) == 1}
+    return {v: brief[v] if v in unique else full[v] for v in variants}
 
 
 def _sort_cells(cells: Sequence[Cell]) -> list[Cell]:
@@ -334,3 +323,75 @@ def _make_curve(runs: Sequence[RunData], cell: Cell) -> TaskCurve:
                     points[row.seed][row.env_step] = row.value
     seeds = {seed: make_series(by_step) for seed, by_step in points.items() if by_step}
     return TaskCurve(cell.method, cell.task, seeds, repeat)
+
+
+def describe(shortfalls: Iterable[Shortfall]) -> str:
+    """Return shortfalls as one text, with equal ones of several seeds combined.
+
+    Example:
+        >>> few = Shortfall(ShortfallKind.FEW_SEEDS, 2, 5)
+        >>> short = [Shortfall(ShortfallKind.POINTS, 5, 50, seed) for seed in (0, 3)]
+        >>> describe([few, *short])
+        '2 of 5 seeds; seeds 0, 3 have 5 points instead of 50'
+        >>> describe([few, few._replace(of_base=True)])
+        '2 of 5 seeds; the same for its base'
+    """
+    unique = list(dict.fromkeys(shortfalls))
+    direct = [s for s in unique if not s.of_base]
+    inherited = [s._replace(of_base=False) for s in unique if s.of_base]
+    clauses = _clauses(direct)
+    if inherited and set(inherited) == set(direct):
+        clauses.append("the same for its base")
+    elif inherited:
+        clauses.append(f"its base: {', '.join(_clauses(inherited))}")
+    return "; ".join(clauses)
+
+
+def describe_suite(result: SuiteResult, shared: Collection[Override] = ()) -> str:
+    """Return the shortfalls of a method on a suite as one text, grouped by task.
+
+    Where there is no statistic, only the reasons for that are given, else everything
+    but `shared` overrides.
+    """
+    tasks_by_text: dict[str, list[str]] = {}
+    for task in result.tasks:
+        shortfalls = without_shared(result.shortfalls.get(task, ()), shared)
+        if not result.estimates:
+            shortfalls = [s for s in shortfalls if s.kind in PREVENTING]
+        if text := describe(shortfalls):
+            tasks_by_text.setdefault(text, []).append(task)
+    return "; ".join(
+        f"{'all tasks' if len(tasks) == len(result.tasks) > 1 else ', '.join(tasks)}: "
+        f"{text}"
+        for text, tasks in tasks_by_text.items()
+    )
+
+
+def without_shared(
+    shortfalls: Iterable[Shortfall], shared: Collection[Override]
+) -> list[Shortfall]:
+    """Return shortfalls without the overrides that all runs share."""
+    return [s for s in shortfalls if s.got not in shared]
+
+
+def format_seeds(seeds: Sequence[int]) -> str:
+    """Return sorted seeds as a range or a list."""
+    if len(seeds) > 2 and list(seeds) == [*range(seeds[0], seeds[-1] + 1)]:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def _clauses(shortfalls: Sequence[Shortfall]) -> list[str]:
+    """Return the text of each shortfall, those of seeds last and grouped by text."""
+    clauses = [str(shortfall) for shortfall in shortfalls if shortfall.seed is None]
+    by_seed: dict[int, list[str]] = {}
+    for shortfall in shortfalls:
+        if shortfall.seed is not None:
+            by_seed.setdefault(shortfall.seed, []).append(str(shortfall))
+    seeds_by_text: dict[str, list[int]] = {}
+    for seed, texts in by_seed.items():
+        seeds_by_text.setdefault(" and ".join(texts), []).append(seed)
+    for text, seeds in seeds_by_text.items():
+        verb = "seeds {} have {}" if len(seeds) > 1 else "seed {} has {}"
+        clauses.append(verb.format(format_seeds(seeds), text))
+    return clauses

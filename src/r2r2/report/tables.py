@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from r2r2.report.completeness import describe
+from r2r2.report.study import describe
 from r2r2.stats.aggregates import mean_score
 from r2r2.stats.bootstrap import Interval
 from r2r2.stats.samples import Floats

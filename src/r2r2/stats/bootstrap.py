@@ -15,13 +15,13 @@ interval of a mean has sqrt((N - 1) / N) of the correct width. On 11 tasks, a 95
 interval then covers the true mean in 91 % of cases with five runs, in 80 % with two.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from r2r2.config.errors import UserError, invalid_value
-from r2r2.stats.samples import Floats, Ints, Sample, ScoresLike, as_sample
+from r2r2.stats.samples import Floats, Sample, ScoresLike, as_sample
 
 Resampling = Literal["stratified", "pooled"]
 
@@ -69,12 +69,7 @@ def interval(
         >>> round(float(low), 1), round(float(high), 1)
         (1.9, 3.1)
     """
-    sample = as_sample(scores)
-    draws = [
-        statistic(_resample(sample, rng, count, resampling))
-        for count in _chunk_sizes([sample], samples)
-    ]
-    return _quantiles(draws, level)
+    return _bootstrap(statistic, [scores], rng, resampling, samples, level)
 
 
 def comparison_interval(
@@ -99,57 +94,52 @@ def comparison_interval(
         >>> round(float(low), 2), float(high)
         (0.56, 1.0)
     """
-    first, second = as_sample(ours), as_sample(theirs)
-    draws = [
-        statistic(
-            _resample(first, rng, count, "stratified"),
-            _resample(second, rng, count, "stratified"),
-        )
-        for count in _chunk_sizes([first, second], samples)
-    ]
-    return _quantiles(draws, level)
+    return _bootstrap(statistic, [ours, theirs], rng, "stratified", samples, level)
 
 
-def _chunk_sizes(drawn: Sequence[Sample], samples: int) -> Iterator[int]:
-    """Yield how many resamples to draw at a time, `samples` in all."""
+def _bootstrap(
+    statistic: Callable[..., Floats],
+    scores: Sequence[ScoresLike],
+    rng: np.random.Generator,
+    resampling: Resampling,
+    samples: int,
+    level: float,
+) -> Interval:
     if samples < 1:
         raise invalid_value("samples", "an integer >= 1", samples)
-    chunk = max(1, CHUNK_SCORES // sum(sample.values.size for sample in drawn))
+    if not 0 < level < 1:
+        raise invalid_value("level", "a number between 0 and 1", level)
+    originals = [as_sample(one) for one in scores]
+    chunk = max(1, CHUNK_SCORES // sum(sample.values.size for sample in originals))
+    draws: list[Floats] = []
     for start in range(0, samples, chunk):
-        yield min(chunk, samples - start)
+        count = min(chunk, samples - start)
+        drawn = [_resample(sample, rng, count, resampling) for sample in originals]
+        draws.append(statistic(*drawn))
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    return Interval(*np.quantile(np.concatenate(draws), ends, axis=0))
 
 
 def _resample(
     sample: Sample, rng: np.random.Generator, count: int, resampling: Resampling
 ) -> Sample:
+    """Return resamples of a sample, with their count as leading axis."""
     counts, starts = np.array(sample.counts), sample.starts
     size = (count, sample.values.shape[-1])
     if resampling == "pooled":
         task = rng.integers(len(counts), size=size)
         indices = starts[task] + rng.integers(counts[task])
-        return Sample((), (size[1],), _take(sample, indices))
-    if resampling != "stratified":
+        sample = Sample((), (size[1],), sample.values)
+    elif resampling != "stratified":
         raise invalid_value("resampling", "'stratified' or 'pooled'", resampling)
-    single = [t for t, n in zip(sample.tasks, sample.counts, strict=True) if n < 2]
-    if single:
+    elif counts.min() < 2:
+        single = [t for t, n in zip(sample.tasks, counts, strict=True) if n < 2]
         raise UserError(
             f"scores of {', '.join(single)}: expected at least two runs per task for "
             "stratified resampling, got 1; use resampling='pooled'"
         )
-    indices = np.repeat(starts, counts) + rng.integers(
-        np.repeat(counts, counts), size=size
-    )
-    return sample._replace(values=_take(sample, indices))
-
-
-def _take(sample: Sample, indices: Ints) -> Floats:
-    """Return the scores at indices [count, runs], with the count as leading axis."""
-    return np.moveaxis(sample.values[..., indices], -2, 0)
-
-
-def _quantiles(draws: Sequence[Floats], level: float) -> Interval:
-    if not 0 < level < 1:
-        raise invalid_value("level", "a number between 0 and 1", level)
-    ends = [(1 - level) / 2, (1 + level) / 2]
-    low, high = np.quantile(np.concatenate(draws), ends, axis=0)
-    return Interval(low, high)
+    else:
+        indices = np.repeat(starts, counts) + rng.integers(
+            np.repeat(counts, counts), size=size
+        )
+    return sample._replace(values=np.moveaxis(sample.values[..., indices], -2, 0))

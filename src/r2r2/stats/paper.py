@@ -129,16 +129,13 @@ def aggregate(suite: str, statistic: str, agent: str, utd: int) -> Aggregate | N
 @functools.cache
 def training_times() -> tuple[TrainingTime, ...]:
     """Return the paper's training times."""
-    return tuple(
-        TrainingTime(
-            row["agent"],
-            row["env"],
-            int(row["utd"]),
-            float(row["seconds_per_step"]),
-            row["hardware"],
+    times: list[TrainingTime] = []
+    for row in _read_rows("training_time.csv"):
+        utd, seconds = int(row["utd"]), float(row["seconds_per_step"])
+        times.append(
+            TrainingTime(row["agent"], row["env"], utd, seconds, row["hardware"])
         )
-        for row in _read_rows("training_time.csv")
-    )
+    return tuple(times)
 
 
 @functools.cache
@@ -168,12 +165,11 @@ def synthetic_seeds(score: MeanStd, seeds: int = SEEDS) -> Floats:
 
 
 def _read_scores(name: str) -> dict[CellKey, MeanStd]:
-    return {
-        CellKey(row["env"], row["agent"], int(row["utd"])): MeanStd(
-            float(row["mean"]), float(row["std"])
-        )
-        for row in _read_rows(name)
-    }
+    scores: dict[CellKey, MeanStd] = {}
+    for row in _read_rows(name):
+        key = CellKey(row["env"], row["agent"], int(row["utd"]))
+        scores[key] = MeanStd(float(row["mean"]), float(row["std"]))
+    return scores
 
 
 def _read_rows(name: str) -> Sequence[dict[str, str]]:

@@ -30,10 +30,7 @@ class Sample(NamedTuple):
 
     @property
     def weights(self) -> Floats:
-        """Weight of each score, [runs of all tasks]; they sum to 1.
-
-        Every task has the same weight, however many runs it has.
-        """
+        """Weight of each score, [runs of all tasks]: equal for tasks, 1 in all."""
         counts = np.array(self.counts)
         return np.repeat(1 / (counts * len(counts)), counts)
 
@@ -89,9 +86,7 @@ def _as_task_scores(task: str, scores: ArrayLike) -> Floats:
     return array
 
 
-def to_rliable(
-    scores: Mapping[str, Mapping[str, ArrayLike]],
-) -> dict[str, Floats]:
+def to_rliable(scores: Mapping[str, Mapping[str, ArrayLike]]) -> dict[str, Floats]:
     """Convert scores by algorithm and task to rliable's arrays [runs, tasks].
 
     Tasks are in the first algorithm's order. rliable itself is not required.
@@ -144,20 +139,16 @@ def from_rliable(
                 f"scores of {algorithm!r}: expected one column for each of the "
                 f"{len(tasks)} tasks, got {len(sample.counts)}"
             )
-        by_algorithm[algorithm] = {
-            task: sample.task_scores(index) for index, task in enumerate(tasks)
-        }
+        columns = map(sample.task_scores, range(len(tasks)))
+        by_algorithm[algorithm] = dict(zip(tasks, columns, strict=True))
     return by_algorithm
 
 
 def check_same_tasks(ours: Sequence[str], theirs: Sequence[str], name: str) -> None:
     """Raise a `UserError` unless two sets of scores, the second `name`'s, match."""
-    differences = {
-        "missing": set(ours) - set(theirs),
-        "unexpected": set(theirs) - set(ours),
-    }
-    texts = [f"{x} {', '.join(sorted(y))}" for x, y in differences.items() if y]
+    missing, unexpected = set(ours) - set(theirs), set(theirs) - set(ours)
+    texts = [f"missing {', '.join(sorted(missing))}"] if missing else []
+    texts += [f"unexpected {', '.join(sorted(unexpected))}"] if unexpected else []
     if texts:
-        raise UserError(
-            f"scores of {name}: expected the same tasks, got {' and '.join(texts)}"
-        )
+        got = " and ".join(texts)
+        raise UserError(f"scores of {name}: expected the same tasks, got {got}")

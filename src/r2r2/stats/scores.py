@@ -7,7 +7,8 @@ the cell, which keeps its scores but is not `complete`. No seed is ever dropped.
 """
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,12 +61,7 @@ class Override(NamedTuple):
 
 
 class Method(NamedTuple):
-    """The unit of comparison: an agent with its UTD and settings.
-
-    Example:
-        >>> str(Method("td7", 20, (Override("warmup", "5", "25000"),)))
-        'td7, UTD 20, warmup=5 (default 25000)'
-    """
+    """The unit of comparison: an agent with its UTD and settings."""
 
     agent: str  # any name for results of a file
     utd: int | None = None  # None: unknown
@@ -76,11 +72,7 @@ class Method(NamedTuple):
 
     def __str__(self) -> str:
         utd = [] if self.utd is None else [f"UTD {self.utd}"]
-        settings = [*map(str, self.overrides)]
-        settings += [f"precision={self.precision}"] if self.precision else []
-        settings += [f"from {self.file}"] if self.file else []
-        settings += [f"run {self.run}"] if self.run else []
-        return ", ".join([self.agent, *utd, *settings])
+        return ", ".join([self.agent, *utd, *self.setting_texts()])
 
     @property
     def settings(self) -> tuple[object, ...]:
@@ -92,37 +84,54 @@ class Method(NamedTuple):
         """Number of known ways in which it differs from its agent's defaults."""
         return len(self.overrides) + bool(self.file) + bool(self.run)
 
+    def setting_texts(
+        self,
+        omitted: Collection[Override] = (),
+        brief: bool = False,
+        precision: bool = True,
+    ) -> list[str]:
+        """Return each setting as text, except for omitted overrides."""
+        overrides = [o for o in self.overrides if o not in omitted]
+        texts = [o.brief if brief else str(o) for o in overrides]
+        texts += [f"precision={self.precision}"] if precision and self.precision else []
+        texts += [f"from {self.file}"] if self.file else []
+        return texts + ([f"run {self.run}"] if self.run else [])
+
 
 class ShortfallKind(enum.Enum):
-    """Ways in which scores fail to reproduce the paper's."""
+    """Ways in which scores fail to reproduce the paper's: text for a `Shortfall`."""
 
-    UNKNOWN_SETTINGS = enum.auto()  # of results from `got`
-    NOT_IN_PAPER = enum.auto()  # cell `got`, a `paper.CellKey`
-    OVERRIDE = enum.auto()  # `got`
-    SEPARATE_RUN = enum.auto()  # run `got` disagrees with another of its settings
-    FEW_SEEDS = enum.auto()
-    MISSING = enum.auto()  # the method was not run on the task
-    NO_BASE = enum.auto()  # method `got`
-    UNUSABLE_BASE = enum.auto()  # its mean score is `got`
+    UNKNOWN_SETTINGS = "settings unknown (from {0.got})"
+    NOT_IN_PAPER = "not in the paper: {0.got.agent} at UTD {0.got.utd} on {0.got.task}"
+    OVERRIDE = "{0.got}"
+    SEPARATE_RUN = (
+        "run {0.got} (another run with the same settings has different returns)"
+    )
+    FEW_SEEDS = "{0.got} of {0.expected} seeds"
+    MISSING = "missing"
+    NO_BASE = (
+        "its base, {0.got.agent} at UTD {0.got.utd} with the same settings, is missing"
+    )
+    UNUSABLE_BASE = "its base has no usable mean score ({0.got})"
     # Of one seed:
-    NO_EVALUATION = enum.auto()
-    ENV_STEPS = enum.auto()
-    POINTS = enum.auto()
-    NOT_FINITE = enum.auto()  # its score is `got`
-    TRUNCATED_LOG = enum.auto()  # ends at environment step `got` of `expected`
+    NO_EVALUATION = "no evaluation"
+    ENV_STEPS = "{0.got:,} environment steps instead of {0.expected:,}"
+    POINTS = "{0.got} points instead of {0.expected}"
+    NOT_FINITE = "a score of {0.got}"
+    TRUNCATED_LOG = "a log that ends at environment step {0.got:,} of {0.expected:,}"
 
 
 class Shortfall(NamedTuple):
-    """One way in which scores fail to reproduce the paper's.
-
-    `report/completeness.py` turns it into text.
-    """
+    """One way in which scores fail to reproduce the paper's."""
 
     kind: ShortfallKind
     got: object = None
     expected: int | None = None
     seed: int | None = None  # None: of all seeds
     of_base: bool = False  # whether the base agent has it
+
+    def __str__(self) -> str:
+        return self.kind.value.format(self)
 
 
 class Results(NamedTuple):
@@ -173,11 +182,6 @@ def run_results(
         default: the default config of its agent on the same task.
         rows: evaluations of the run.
         precision: effective precision of the run; empty if unknown.
-
-    Example:
-        >>> config = RunConfig(env=("Hopper-v5",), utd=20, warmup=5)
-        >>> str(run_results(config, RunConfig(), []).method)
-        'td7, UTD 20, warmup=5 (default 25000)'
     """
     defaults = changed_fields(default, config)
     overrides = tuple(
@@ -234,22 +238,17 @@ def _make_cell(
     by_seed: Mapping[int, Mapping[int, float]],
     logs: Mapping[int, Shortfall],
 ) -> Cell:
-    seeds = tuple(_seed_score(*item) for item in sorted(by_seed.items()))
     shortfalls = [*_method_shortfalls(method, task)]
-    if len(seeds) < paper.SEEDS:
-        shortfalls.append(Shortfall(ShortfallKind.FEW_SEEDS, len(seeds), paper.SEEDS))
-    for seed in seeds:
-        shortfalls += _seed_shortfalls(seed, task)
-        shortfalls += [logs[seed.seed]] if seed.seed in logs else []
-    return Cell(method, task, seeds, tuple(shortfalls))
-
-
-def _seed_score(seed: int, points: Mapping[int, float]) -> SeedScore:
-    if not points:
-        return SeedScore(seed, float("nan"), 0, 0)
-    values = [points[step] for step in sorted(points)]
-    score = float(np.mean(values[-SCORE_POINTS:]))
-    return SeedScore(seed, score, len(points), max(points))
+    if len(by_seed) < paper.SEEDS:
+        shortfalls.append(Shortfall(ShortfallKind.FEW_SEEDS, len(by_seed), paper.SEEDS))
+    seeds: list[SeedScore] = []
+    for seed, points in sorted(by_seed.items()):
+        last = [points[step] for step in sorted(points)][-SCORE_POINTS:]
+        score = float(np.mean(last)) if last else math.nan
+        seeds.append(SeedScore(seed, score, len(points), max(points, default=0)))
+        shortfalls += _seed_shortfalls(seeds[-1], task)
+        shortfalls += [logs[seed]] if seed in logs else []
+    return Cell(method, task, tuple(seeds), tuple(shortfalls))
 
 
 def _method_shortfalls(method: Method, task: str) -> Iterable[Shortfall]:

@@ -21,13 +21,13 @@ SEED = 0  # of every generator of a report: the same runs give the same report
 SAMPLES = 10_000  # per interval: its ends are accurate to 1 % of its width
 THIS_REPORT = "this report"  # the suite of all tasks of a study
 
+MISSING = (Shortfall(ShortfallKind.MISSING),)
 STATISTICS: dict[str, Callable[[ScoresLike], Floats]] = {
     "mean": mean_score,
     "iqm": iqm,
     "median": median_score,
     "optimality gap": optimality_gap,
 }
-POOLED_STATISTICS = ("mean", "iqm", "optimality gap")  # defined for mixed tasks
 
 
 class NormalizedCell(NamedTuple):
@@ -70,8 +70,7 @@ class SuiteResult(NamedTuple):
     @property
     def missing_tasks(self) -> tuple[str, ...]:
         """The tasks that the method was not run on."""
-        missing = (Shortfall(ShortfallKind.MISSING),)
-        return tuple(t for t in self.tasks if self.shortfalls.get(t) == missing)
+        return tuple(t for t in self.tasks if self.shortfalls.get(t) == MISSING)
 
 
 def normalise_scores(scores: ArrayLike, base: ArrayLike) -> Floats:
@@ -105,19 +104,13 @@ def default_base(method: Method) -> Method:
 
     An agent that is not in the paper is its own base.
     """
-    base = paper.BASES.get(method.agent, method.agent)
-    return method._replace(agent=base, utd=1)
+    return method._replace(agent=paper.BASES.get(method.agent, method.agent), utd=1)
 
 
 def normalize_cells(
     cells: Sequence[Cell], base_of: Callable[[Method], Method] = default_base
 ) -> list[NormalizedCell]:
-    """Return every cell relative to its base among the cells, in their order.
-
-    Args:
-        cells: methods and their bases; a missing base becomes a shortfall.
-        base_of: returns the base of a method.
-    """
+    """Return every cell relative to its base among the cells, in their order."""
     by_key = {(cell.method, cell.task): cell for cell in cells}
     return [_normalize(cell, base_of(cell.method), by_key) for cell in cells]
 
@@ -149,14 +142,7 @@ def ordered_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def suites_for(tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the suites to show for some tasks, each with all of its tasks.
-
-    Example:
-        >>> list(suites_for(["Hopper-v5"]))
-        ['gym-mujoco', 'this report']
-        >>> list(suites_for(["Hopper-v5", "dog-run", "cartpole-swingup"]))
-        ['gym-mujoco', 'dmc-hard', 'all11', 'this report']
-    """
+    """Return the suites to show for some tasks, each with all of its tasks."""
     names = [s for s in paper.SUITES if set(paper.tasks(s)) & set(tasks)]
     if len(names) == len(paper.SUITES):
         names.append(paper.ALL)
@@ -192,14 +178,6 @@ def bootstrap_interval(
     return interval(statistic, scores, rng, resampling, SAMPLES)
 
 
-def _estimate(name: str, scores: Mapping[str, Floats]) -> Estimate:
-    statistic, pooled = STATISTICS[name], None
-    if name in POOLED_STATISTICS:
-        pooled = bootstrap_interval(statistic, scores, "pooled")
-    value = float(statistic(scores))
-    return Estimate(value, bootstrap_interval(statistic, scores), pooled)
-
-
 def _suite_result(
     suite: str,
     tasks: tuple[str, ...],
@@ -207,16 +185,23 @@ def _suite_result(
     cells: Sequence[NormalizedCell],
 ) -> SuiteResult:
     by_task = {one.cell.task: one for one in cells if one.cell.method == method}
-    scores = {t: by_task[t].scores for t in tasks if t in by_task}
-    scores = {task: of_task for task, of_task in scores.items() if len(of_task)}
-    missing = (Shortfall(ShortfallKind.MISSING),)
-    shortfalls = {
-        task: by_task[task].shortfalls if task in by_task else missing
-        for task in tasks
-        if task not in by_task or by_task[task].shortfalls
-    }
+    scores: dict[str, Floats] = {}
+    shortfalls: dict[str, tuple[Shortfall, ...]] = {}
+    for task in tasks:
+        one = by_task.get(task)
+        if one is None:
+            shortfalls[task] = MISSING
+            continue
+        if len(one.scores):
+            scores[task] = one.scores
+        if one.shortfalls:
+            shortfalls[task] = one.shortfalls
     estimates: dict[str, Estimate] = {}
     finite = all(np.isfinite(of_task).all() for of_task in scores.values())
     if len(scores) == len(tasks) and finite:
-        estimates = {name: _estimate(name, scores) for name in STATISTICS}
+        for name, statistic in STATISTICS.items():
+            stratified, pooled = bootstrap_interval(statistic, scores), None
+            if name != "median":  # it is over tasks, which pooling mixes
+                pooled = bootstrap_interval(statistic, scores, "pooled")
+            estimates[name] = Estimate(float(statistic(scores)), stratified, pooled)
     return SuiteResult(suite, tasks, method, scores, estimates, shortfalls)
