@@ -26,7 +26,7 @@ import jax
 import numpy as np
 
 from r2r2 import resolve
-from r2r2.api import RunOptions, ignore_progress, make_pool
+from r2r2.api import RunOptions, make_pool
 from r2r2.config.agents import AGENTS
 from r2r2.config.run import RunConfig
 from r2r2.envs.suites import PAPER_TASKS
@@ -141,7 +141,7 @@ def run(job: Job) -> Row:
             training = Training(config, pool, log)
             training.begin()
             old = state_fields(training.state.fleet.states)
-            training.run(ignore_progress)
+            training.run(lambda _: None)
         events = read_events(folder.events)
     updates = int(training.state.schedule.done[0])
     copied = (

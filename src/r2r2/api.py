@@ -51,16 +51,11 @@ from r2r2.training.run_config import (
     task_default_config,
 )
 from r2r2.training.run_log import RunLog
-from r2r2.training.state import OnMessage, ignore_message
+from r2r2.training.state import OnMessage, ignore
 
 
 class RunOptions(NamedTuple):
-    """How a run is carried out; its result does not depend on these options.
-
-    Example:
-        >>> RunOptions(workers=0).overwrite
-        False
-    """
+    """How a run is carried out; its result does not depend on these options."""
 
     overwrite: bool = False  # delete a run that is already in the folder
     tensorboard: bool = False  # write TensorBoard event files as well
@@ -95,18 +90,14 @@ def is_finished(config: RunConfig, out: Path | None = None) -> bool:
     return finished and find_config(path) == config
 
 
-def ignore_progress(_: Progress) -> None:
-    """Ignore the progress of a run."""
-
-
 def train(
     config: RunConfig,
     out: Path | None = None,
     *,
     env: EnvBuilder | Env | None = None,
-    on_progress: OnProgress = ignore_progress,
+    on_progress: OnProgress = ignore,
     options: RunOptions = DEFAULT_OPTIONS,
-    on_message: OnMessage = ignore_message,
+    on_message: OnMessage = ignore,
 ) -> Result:
     """Train a fleet and write its run folder; resume the run if it is there already.
 
@@ -179,13 +170,15 @@ def _no_progress(members: int) -> Progress:
 def _prepare_folder(
     path: Path, config: RunConfig, options: RunOptions, plan: ResumePlan
 ) -> RunFolder:
-    """Create or reopen the run folder."""
-    text = to_toml(config)
+    """Create or reopen the run folder, and record the versions in use."""
+    text, used = to_toml(config), versions() | {"precision": config.precision}
     if plan.checkpoint:
-        return reopen_run(path, text)
+        folder = reopen_run(path, text)
+        folder.add_versions(plan.checkpoint.step, used)
+        return folder
     names = [member.name for member in fleet_members(config)]
     folder = create_run(path, text, names, options.overwrite or plan.restart)
-    folder.write_versions(versions() | {"precision": config.precision})
+    folder.write_versions(used)
     return folder
 
 

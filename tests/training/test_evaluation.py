@@ -110,9 +110,9 @@ def test_running_evaluation_keeps_its_policy(player):
     expected = player.returns(jnp.array([[0.0], [0.5]]), [0, 1], first=0)
     evaluator.begin(pool, [0], EvalPolicies(jnp.array([[0.0], [9.0]])), [0])
     for _ in range(7):
-        assert not evaluator.record(pool.step(evaluator.request()))
+        assert not evaluator.episodes.record(pool.step(evaluator.request()))
     evaluator.begin(pool, [1], EvalPolicies(jnp.array([[9.0], [0.5]])), [0])
-    assert evaluator.busy == [0, 1]
+    assert evaluator.episodes.busy == [0, 1]
     found = play_to_end(evaluator, pool)
     np.testing.assert_array_equal(np.stack([found[0], found[1]]), expected)
 

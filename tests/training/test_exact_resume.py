@@ -1,5 +1,6 @@
 """Interrupted runs resume to the bit."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -93,6 +94,10 @@ def test_resume_is_bit_exact_after_kill(whole, tmp_path, number):
     arrays, _ = checkpoint(whole.folder.path, number)
     step = int(arrays["rollout/steps"].min())
     assert messages == [f"{path}: resuming from step {step}"]
+    versions = json.loads((path / "versions.json").read_text())
+    (entry,) = versions.pop("resumed")
+    assert entry == {"step": step, **versions}
+    assert {"precision", "device", "jax"} < versions.keys()
     (resumed,) = select(logged(path, without=()), "resumed")
     assert (resumed["checkpoint"], resumed["decision_step"]) == (number, step)
 
@@ -262,3 +267,9 @@ def test_run_that_cannot_resume_is_refused(tmp_path, agent, steps, text, finishe
     with pytest.raises(UserError) as error:
         train(tiny(agent, steps=steps), tmp_path / "run")
     assert str(error.value).startswith(text.format(tmp_path / "run", agent))
+
+
+def test_resume_with_another_precision_is_refused(tmp_path):
+    make_folder(tmp_path / "run", tiny())
+    with pytest.raises(UserError, match="precision"):
+        train(tiny(precision="tf32"), tmp_path / "run")

@@ -38,10 +38,6 @@ def existing_rows(rows: NDArray[np.int_], count: int) -> NDArray[np.int_]:
     """Return the rows, with those beyond the first `count` replaced by earlier ones.
 
     The batch is spread evenly over the rows that exist, with repetitions if necessary.
-
-    Example:
-        >>> existing_rows(np.array([2, 7, 9]), count=6).tolist()
-        [2, 1, 3]
     """
     return rows % count
 
@@ -78,11 +74,8 @@ class LatentProbe:
     ) -> tuple[Diagnosis, dict[str, Number]]:
         """Return a member's diagnosis, and all its numbers by name.
 
-        Args:
-            member: index of the member.
-            data: of the whole fleet.
-            states: agent states, [S, ...].
-            opened: number of the member's newest row, from 0.
+        Data and states are those of the whole fleet; `opened` is the number of the
+        member's newest row, from 0.
         """
         count = min(opened + 1, data.rows.reward.shape[1])
         rows = jnp.asarray(existing_rows(self._rows[member], count))
@@ -95,13 +88,7 @@ class LatentProbe:
     def values(
         self, member: int, states: Any, obs: NDArray[np.floating]
     ) -> NDArray[np.floating]:
-        """Return the critics' values of a member's evaluated policy, [E].
-
-        Args:
-            member: index of the member.
-            states: agent states, [S, ...].
-            obs: normalized observations, [E, obs].
-        """
+        """Return the values of a member's policy for normalized obs [E, obs], [E]."""
         return np.asarray(self._values(states, jnp.asarray(member), obs))
 
 

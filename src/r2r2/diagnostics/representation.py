@@ -2,13 +2,6 @@
 
 Everything here is float64 on the host. Z is not centred, as in R2R2's redundancy term:
 its mean direction is one of the directions that count.
-
-    >>> healthy = np.random.default_rng(0).normal(size=(512, 8))
-    >>> diagnosis = diagnose(healthy, inputs=8)
-    >>> diagnosis.rank_99, diagnosis.dead, diagnosis.collapsed
-    (8, 0, False)
-    >>> diagnose(healthy[:, :1] * np.ones((1, 8)), inputs=8).collapsed
-    True
 """
 
 from typing import NamedTuple
@@ -126,10 +119,6 @@ def spread(latents: ArrayLike) -> float:
     The effective rank alone detects a complete collapse late, because the remains of
     the other directions count by their root: it is still 1.7 where the spread is 0.06.
     0 for Z = 0.
-
-    Example:
-        >>> spread([[1.0, 2.0], [1.0, -2.0]]), spread([[3.0, 4.0], [3.0, 4.0]])
-        (0.8944271909999159, 0.0)
     """
     z = _check_latents(latents)
     size = float(np.mean(z**2))
@@ -144,10 +133,6 @@ def collapsed(rank: float, spread: float, dead: float, directions: int) -> bool:
         spread: its spread; healthy from 0.1 on.
         dead: fraction of its coordinates that are dead; healthy up to one half.
         directions: the smaller of its own and the observation's number of coordinates.
-
-    Example:
-        >>> [collapsed(rank, 0.9, 0.0, directions=67) for rank in (76.5, 4.36, 4.34)]
-        [False, False, True]
     """
     healthy = rank >= 1 + LEAST_RANK * directions and spread >= LEAST_SPREAD
     return not (healthy and dead <= MOST_DEAD)
@@ -195,10 +180,6 @@ def entropy_rank(spectrum: Floats) -> float:
     $$\exp\Big(-\sum_i p_i \ln p_i\Big), \qquad p_i = \sigma_i / \sum_j \sigma_j$$
 
     This is the definition of Roy and Vetterli (2007); 0 for Z = 0.
-
-    Example:
-        >>> round(entropy_rank(np.array([2.0, 2.0, 2.0, 0.0])), 6)
-        3.0
     """
     total = spectrum.sum()
     if total == 0:
@@ -211,10 +192,6 @@ def count_at(spectrum: Floats, share: float) -> int:
     """Return the number of largest singular values that make up `share` of their sum.
 
     The values count themselves, not their squares; 0 for Z = 0.
-
-    Example:
-        >>> count_at(np.array([90.0, 9.0, 0.9, 0.1]), 0.99)
-        2
     """
     sums = np.cumsum(spectrum)
     if not sums[-1] > 0:
@@ -227,9 +204,5 @@ def numerical_rank(spectrum: Floats, tolerance: float = TOLERANCE) -> int:
     r"""Return the number of singular values above max(tol, tol \sigma_max).
 
     This is the matrix rank of Minimalist phi's paper, there of 512 latents.
-
-    Example:
-        >>> numerical_rank(np.array([50.0, 1.0, 0.4]))
-        2
     """
     return int(np.sum(spectrum > tolerance * max(1.0, float(spectrum[0]))))

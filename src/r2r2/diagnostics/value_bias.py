@@ -18,10 +18,6 @@ def value_bias(values: NDArray[Any], returns: NDArray[Any]) -> float:
         values: estimates for the first states of the episodes, [E].
         returns: discounted returns of these episodes, [E]; rewards after a time limit
             are missing, a fraction of gamma^T.
-
-    Example:
-        >>> value_bias(np.array([5.0, 7.0]), np.array([4.0, 4.0]))
-        2.0
     """
     return float(np.mean(values - returns))
 
@@ -39,17 +35,6 @@ class ValueBiasTracker:
 
     Only the first episode in each slot counts: the critics have learned more by the
     time later ones start.
-
-    Args:
-        discount: the critics' discount.
-
-    Example:
-        >>> tracker = ValueBiasTracker(discount=0.5)
-        >>> tracker.begin(member=0, expected=np.array([4.0, 2.0]))
-        >>> for number, reward in ((0, 1.0), (0, 2.0), (1, 1.0)):
-        ...     tracker.record(0, number, reward)
-        >>> tracker.finish(0)
-        {'expected': 3.0, 'discounted_return': 1.5, 'bias': 1.5, 'episodes': 2}
     """
 
     def __init__(self, discount: float):

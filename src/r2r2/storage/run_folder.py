@@ -87,10 +87,18 @@ class RunFolder(NamedTuple):
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: cannot read: not valid UTF-8") from error
 
-    def write_versions(self, versions: Mapping[str, str]) -> None:
+    def write_versions(self, versions: Mapping[str, object]) -> None:
         """Write the versions that the run uses."""
         content = json.dumps(dict(versions), indent=2) + "\n"
         atomic_write(self.path / "versions.json", content)
+
+    def add_versions(self, step: int, versions: Mapping[str, str]) -> None:
+        """Add the versions that resume the run at a step, as an item of `resumed`."""
+        record = read_json_object(self.path / "versions.json") or {}
+        resumed = record.get("resumed")
+        earlier = cast("list[object]", resumed) if isinstance(resumed, list) else []
+        entry = {"step": step, **versions}
+        self.write_versions({**record, "resumed": [*earlier, entry]})
 
     def finish(self) -> None:
         """Mark the run as finished."""

@@ -1,9 +1,8 @@
 """Checkpoints of a run: when they are written, how they are saved and resumed."""
 
-import contextlib
 import re
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +26,6 @@ from r2r2.storage.checkpoints import (
     latest_valid,
     write_checkpoint,
 )
-from r2r2.storage.events import FieldValue
 from r2r2.training.eval_scheduler import SavedEvals
 from r2r2.training.fleet import Fleet
 from r2r2.training.state import (
@@ -52,15 +50,7 @@ class Segment(NamedTuple):
 
 
 class CheckpointWriter:
-    """Writes a run's checkpoints in a thread, one at a time.
-
-    Args:
-        folder: where to write.
-        interval: time or steps between checkpoints; the run's result does not depend
-            on it.
-        keep: number of checkpoints to keep.
-        clock: returns seconds.
-    """
+    """Writes a run's checkpoints in a thread, one at a time; the newest are kept."""
 
     def __init__(
         self,
@@ -220,25 +210,15 @@ def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
 
 
 def resume(
-    state: TrainState,
-    writer: CheckpointWriter,
-    checkpoint: Checkpoint,
-    details: Mapping[str, FieldValue],
+    state: TrainState, writer: CheckpointWriter, checkpoint: Checkpoint
 ) -> list[Fault]:
     """Put a fresh run where a checkpoint was taken; return the slots to recover.
-
-    Args:
-        state: the run, before its first step.
-        writer: continues after the checkpoint.
-        checkpoint: validated by `plan_resume`.
-        details: more fields of the `resumed` event.
 
     Raises:
         UserError: The checkpoint's arrays belong to another run.
     """
     notes = checkpoint.metadata
-    with _naming(checkpoint.arrays):
-        snapshot = read_snapshot(state, checkpoint)
+    snapshot = read_snapshot(state, checkpoint)
     env_states = _env_states(checkpoint.env_states)
     restore_snapshot(state, snapshot)
     writer.resume(checkpoint, state.fleet)
@@ -248,8 +228,7 @@ def resume(
     state.collapsed.update(notes.get("collapsed", []))
     state.log.restore(notes["journal"], set(state.stopped))
     counts = checkpoint.step, int(state.schedule.done.min())
-    fields = {"checkpoint": checkpoint.number, **details}
-    state.log.event("resumed", None, counts, fields)
+    state.log.event("resumed", None, counts, {"checkpoint": checkpoint.number})
     saved = SavedEvals(snapshot.evaluated, snapshot.obs, notes["points"])
     faults = list(state.evals.restore(saved))
     return faults + _restore_envs(state, notes["points"]["width"], env_states)
@@ -265,21 +244,19 @@ def _still_stopped(state: TrainState, stopped: dict[int, str]) -> dict[int, str]
     }
 
 
-@contextlib.contextmanager
-def _naming(path: Path) -> Generator[None]:
-    """Put the file's name before the text of an error."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
 def read_snapshot(state: TrainState, checkpoint: Checkpoint) -> Snapshot:
     """Return a checkpoint's arrays in the form of this run's.
 
     Raises:
         UserError: The arrays belong to another run.
     """
+    try:
+        return _read_snapshot(state, checkpoint)
+    except UserError as error:
+        raise UserError(f"{checkpoint.arrays}: {error}") from None
+
+
+def _read_snapshot(state: TrainState, checkpoint: Checkpoint) -> Snapshot:
     arrays, notes = read_arrays(checkpoint.arrays), checkpoint.metadata
     rows, evals = notes["rows"], notes["points"]
     if rows < state.fleet.replay_rows:

@@ -1,7 +1,6 @@
 """Diagnosis of every member's representation and values at each evaluation."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,24 +16,12 @@ from r2r2.training.state import TrainState
 DIGITS = 6  # of a singular value in the log
 
 
-class MemberDiagnosis(NamedTuple):
-    """The diagnosis of a member whose evaluation begins."""
-
-    diagnosis: Diagnosis
-    numbers: Mapping[str, Number]
-    expected: NDArray[np.floating] | None  # values of its episodes [E], unnormalized
-
-
 class Diagnoser:
     """Logs a diagnosis of every member at every evaluation.
 
     The events of an evaluation are `diagnostics` (numbers), `spectrum` (singular
     values, largest first), `value` when its episodes are over, and `collapse` if the
     representation has collapsed, which also causes a message when it first happens.
-
-    Args:
-        state: the run.
-        probe: diagnoses its members.
     """
 
     def __init__(self, state: TrainState, probe: LatentProbe):
@@ -45,35 +32,36 @@ class Diagnoser:
         """Diagnose members whose evaluations just began; no updates may be in flight.
 
         An error is logged and costs the member this diagnosis, nothing else.
-
-        Args:
-            due: the members and their counts.
-            scales: of all members.
         """
         for member, counts in due.items():
             if member in self._state.stopped:  # its environments failed to start
                 continue
             try:
-                result = self._diagnose(member, scales)
+                diagnosis, numbers, values = self._diagnose(member, scales)
             except Exception as error:  # libraries and devices may raise anything
                 self._log_failure(member, counts, error)
                 continue
-            self._log(member, counts, result)
-            if result.expected is not None:
-                self._state.evals.value_bias.begin(member, result.expected)
+            self._log(member, counts, diagnosis, numbers)
+            if len(values):
+                self._state.evals.value_bias.begin(member, values)
 
-    def _diagnose(self, member: int, scales: Scales | None) -> MemberDiagnosis:
+    def _diagnose(
+        self, member: int, scales: Scales | None
+    ) -> tuple[Diagnosis, Mapping[str, Number], NDArray[np.floating]]:
+        """Return a member's diagnosis, and the values of its evaluation episodes.
+
+        There are none if the evaluation waits for the shared environment.
+        """
         fleet = self._state.fleet
         states, data = fleet.states, fleet.data(scales)
         opened = int(fleet.opened[member])
-        diagnosis, numbers = self._probe.diagnose(member, data, states, opened)
+        result = self._probe.diagnose(member, data, states, opened)
         obs = self._state.evals.first_obs(member)
-        if not len(obs):  # the evaluation waits for the shared environment
-            return MemberDiagnosis(diagnosis, numbers, None)
-        obs = obs_normalizer(scales, member)(obs)
-        values = self._probe.values(member, states, obs)
+        if not len(obs):
+            return *result, obs
+        values = self._probe.values(member, states, obs_normalizer(scales, member)(obs))
         unit = 1.0 if scales is None else float(scales.reward[member])
-        return MemberDiagnosis(diagnosis, numbers, unit * values)
+        return *result, unit * values
 
     def _log_failure(self, member: int, counts: Counts, error: Exception) -> None:
         state, name = self._state, self._state.members[member].name
@@ -85,9 +73,15 @@ class Diagnoser:
             )
         self._warned = True
 
-    def _log(self, member: int, counts: Counts, result: MemberDiagnosis) -> None:
-        state, diagnosis = self._state, result.diagnosis
-        state.log.event("diagnostics", member, counts, result.numbers)
+    def _log(
+        self,
+        member: int,
+        counts: Counts,
+        diagnosis: Diagnosis,
+        numbers: Mapping[str, Number],
+    ) -> None:
+        state = self._state
+        state.log.event("diagnostics", member, counts, numbers)
         values = [float(f"{x:.{DIGITS}g}") for x in diagnosis.singular_values]
         state.log.event("spectrum", member, counts, {"singular_values": values})
         if not diagnosis.collapsed:

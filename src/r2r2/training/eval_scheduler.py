@@ -15,10 +15,8 @@ from r2r2.envs.spec import Member
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import StepRequest, StepResult
 from r2r2.training.evaluation import (
-    EvalEpisode,
     EvalEpisodes,
     EvalPolicies,
-    EvalProgress,
     Evaluator,
     play_to_end,
 )
@@ -80,7 +78,7 @@ class EvalScheduler:
     @property
     def busy(self) -> bool:
         """Whether episodes are running."""
-        return bool(self._evaluator.busy)
+        return bool(self._evaluator.episodes.busy)
 
     @property
     def pending(self) -> bool:
@@ -90,7 +88,7 @@ class EvalScheduler:
     @property
     def startable(self) -> dict[int, Counts]:
         """The members whose evaluation can start now."""
-        members = sorted(set(self.due) - set(self._evaluator.busy))
+        members = sorted(set(self.due) - set(self._evaluator.episodes.busy))
         return {member: self.due[member] for member in members}
 
     def record_step(self, member: int, counts: Counts) -> None:
@@ -127,7 +125,7 @@ class EvalScheduler:
             self._evaluator.episodes.running, step.reward, strict=True
         ):
             self.value_bias.record(episode.member, episode.number, float(reward))
-        for member, returns in self._evaluator.record(step):
+        for member, returns in self._evaluator.episodes.record(step):
             counts = self._counts.pop(member)
             self._log.evaluation(member, counts, returns)
             if summary := self.value_bias.finish(member):
@@ -174,23 +172,17 @@ class EvalScheduler:
     def saved(self) -> SavedEvals:
         """Return everything that a checkpoint must hold."""
         episodes = self._evaluator.episodes
-        obs, running, returns, first, failures = episodes.progress()
-        notes = {
-            "width": episodes.width,
+        notes = episodes.notes() | {
             "begun": self._started.tolist(),
             "due": [[member, *counts] for member, counts in self.due.items()],
             "counts": [[member, *counts] for member, counts in self._counts.items()],
             "held": [list(deferred.counts) for deferred in self._deferred],
-            "playing": [list(episode) for episode in running],
-            "returns": [[member, *x] for member, x in returns.items()],
-            "first": list(map(list, first.items())),
-            "failed": [[*which, times] for which, times in failures.items()],
             "biases": list(map(list, self.value_bias.rows())),
         }
         policies = [self._evaluator.policies()] if self.busy else []
         policies += [jax.device_get(deferred.policies) for deferred in self._deferred]
-        rows = np.array(list(obs.values())).reshape(-1, self._pool.spec.obs_dim)
-        return SavedEvals(policies, rows, notes)
+        obs = np.array([episodes.obs[episode.slot] for episode in episodes.running])
+        return SavedEvals(policies, obs.reshape(-1, self._pool.spec.obs_dim), notes)
 
     def restore(self, saved: SavedEvals) -> tuple[Fault, ...]:
         """Continue saved evaluations; return the slots that failed.
@@ -202,21 +194,16 @@ class EvalScheduler:
         self._started[:] = notes["begun"]
         self.due = {member: (d, u) for member, d, u in notes["due"]}
         self._counts = {member: (d, u) for member, d, u in notes["counts"]}
-        running = [EvalEpisode(*row) for row in notes["playing"]]
-        policies = list(saved.policies)
-        again = bool(running) and notes["width"] != self.width
+        running, policies = bool(notes["playing"]), list(saved.policies)
+        again = running and notes["width"] != self.width
         self.value_bias.restore(notes.get("biases", []), again)
         if again:
-            members = sorted({episode.member for episode in running})
+            members = sorted({member for member, *_ in notes["playing"]})
             self._started[members] -= 1
             faults = self._begin(members, policies.pop(0))
         elif running:
-            obs = {x.slot: row for x, row in zip(running, saved.obs, strict=True)}
-            returns = {member: x for member, *x in notes["returns"]}
-            failures = {(m, number): n for m, number, n in notes.get("failed", [])}
-            first = dict(notes["first"])
-            progress = EvalProgress(obs, running, returns, first, failures)
-            self._evaluator.restore(policies.pop(0), progress)
+            self._evaluator.episodes.restore(notes, saved.obs)
+            self._evaluator.restore(policies.pop(0))
         counts = [(decisions, updates) for decisions, updates in notes["held"]]
         self._deferred = [
             DeferredEval(*pair) for pair in zip(counts, policies, strict=True)

@@ -1,7 +1,7 @@
 """Evaluation of policies on whole episodes without exploration, many at once."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,27 +45,12 @@ class EvalEpisode(NamedTuple):
     number: int  # index within the evaluation, from 0
 
 
-class EvalProgress(NamedTuple):
-    """All running evaluations, to be saved in a checkpoint."""
-
-    obs: dict[int, NDArray[np.float64]]  # by slot
-    running: list[EvalEpisode]
-    returns: dict[int, list[float]]  # by member
-    first: dict[int, int]  # by member, the index of its first episode
-    failures: dict[tuple[int, int], int]  # by member and number
-
-
 class EvalEpisodes:
     """Tracks running evaluations through their episodes.
 
     Episode `index` of a purpose is seeded by (seed, purpose, index) alone, so that an
-    evaluation does not depend on the other members or on how many run at once.
-
-    Args:
-        members: the members that may be evaluated.
-        slots: the pool's evaluation slots, in the order of `eval_slots`.
-        episodes: episodes per evaluation.
-        purpose: see `episode_seed`.
+    evaluation does not depend on the other members or on how many run at once. The
+    slots are in the order of `eval_slots`.
     """
 
     def __init__(
@@ -162,25 +147,28 @@ class EvalEpisodes:
         self.running = [x for x in self.running if x.member != member]
         self._returns.pop(member, None)
 
-    def progress(self) -> EvalProgress:
-        """Return all running evaluations."""
+    def notes(self) -> dict[str, Any]:
+        """Return the running evaluations as JSON values for a checkpoint."""
         failures = self._failures.items()
-        return EvalProgress(
-            obs={episode.slot: self.obs[episode.slot] for episode in self.running},
-            running=list(self.running),
-            returns={member: x.tolist() for member, x in self._returns.items()},
-            first={member: self._first[member] for member in self._returns},
-            failures={key: n for key, n in failures if key[0] in self._returns},
-        )
+        return {
+            "width": self.width,
+            "playing": [list(episode) for episode in self.running],
+            "returns": [[m, *returns.tolist()] for m, returns in self._returns.items()],
+            "first": [[member, self._first[member]] for member in self._returns],
+            "failed": [[*key, n] for key, n in failures if key[0] in self._returns],
+        }
 
-    def restore(self, progress: EvalProgress) -> None:
-        """Continue the evaluations that `progress` returned."""
-        self.running, self.obs = list(progress.running), dict(progress.obs)
-        for member, returns in progress.returns.items():
+    def restore(self, notes: Mapping[str, Any], obs: NDArray[np.float64]) -> None:
+        """Continue saved evaluations; obs has a row for each running episode."""
+        self.running = [EvalEpisode(*row) for row in notes["playing"]]
+        rows = zip(self.running, obs, strict=True)
+        self.obs = {episode.slot: row for episode, row in rows}
+        first = dict(notes["first"])
+        for member, *returns in notes["returns"]:
             self._returns[member] = np.array(returns)
-            self._set_seeds(member, progress.first[member])
-        self._failures |= progress.failures
-        for (member, number), times in progress.failures.items():
+            self._set_seeds(member, first[member])
+        for member, number, times in notes.get("failed", []):
+            self._failures[member, number] = times
             self._reseed(member, number, times)
 
     def _set_seeds(self, member: int, first: int) -> None:
@@ -213,13 +201,7 @@ def eval_slots(
 
 
 class Evaluator:
-    """Runs evaluation episodes, one step of all of them at a time.
-
-    Args:
-        agent: the algorithm.
-        episodes: the episodes to run.
-        size: the fleet size.
-    """
+    """Runs the episodes of a fleet of `size`, one step of all of them at a time."""
 
     def __init__(self, agent: Agent, episodes: EvalEpisodes, size: int):
         self.episodes, self._size = episodes, size
@@ -230,11 +212,6 @@ class Evaluator:
         self._policies: Any = None  # [S, ...], as of each member's evaluation
         self._scales: dict[int, Scales | None] = {}
 
-    @property
-    def busy(self) -> list[int]:
-        """The members under evaluation."""
-        return self.episodes.busy
-
     def begin(
         self,
         pool: EnvPool,
@@ -242,16 +219,13 @@ class Evaluator:
         policies: EvalPolicies,
         first: Sequence[int],
     ) -> tuple[Fault, ...]:
-        """Start evaluating `members`, none of whom may be busy.
+        """Start evaluating `members`, none of whom may be busy; return failed slots.
 
         Args:
             pool: its slots are reset.
             members: whom to evaluate.
             policies: of all members.
             first: the index of each member's first episode within the purpose.
-
-        Returns:
-            The slots that failed, whose episodes must be restarted.
         """
         self._set_policies(members, policies)
         new: list[EvalEpisode] = []
@@ -292,13 +266,9 @@ class Evaluator:
         seeds = list(map(episodes.next_seed, running))
         return StepRequest(slots, actions[tuple(where.T)], seeds)
 
-    def record(self, step: StepResult) -> list[tuple[int, NDArray[np.float64]]]:
-        """Record a step; return the finished members with their returns."""
-        return self.episodes.record(step)
-
     def policies(self) -> EvalPolicies:
         """Return the policies of the running evaluations, on the host."""
-        busy = {m: scales for m in self.busy if (scales := self._scales[m])}
+        busy = {m: scales for m in self.episodes.busy if (scales := self._scales[m])}
         policies = jax.device_get(self._policies)
         if not busy:
             return EvalPolicies(policies)
@@ -308,10 +278,9 @@ class Evaluator:
                 target[member] = source[member]
         return EvalPolicies(policies, Scales(*merged))
 
-    def restore(self, policies: EvalPolicies, progress: EvalProgress) -> None:
-        """Continue saved evaluations; the pool's slots must be restored as well."""
-        self.episodes.restore(progress)
-        self._set_policies(self.busy, policies)
+    def restore(self, policies: EvalPolicies) -> None:
+        """Set the policies of saved evaluations, after their episodes are restored."""
+        self._set_policies(self.episodes.busy, policies)
 
 
 def obs_normalizer(scales: Scales | None, member: int) -> ObsNormalizer:
@@ -333,15 +302,12 @@ def play_to_end(
 ) -> dict[int, NDArray[np.float64]]:
     """Play every running episode to its end and return the returns by member.
 
-    Args:
-        evaluator: has the episodes.
-        pool: has their environments.
-        recover: called with every slot that failed; by default, a failure is raised.
+    `recover` is called with every slot that failed; by default, a failure is raised.
     """
     returns: dict[int, NDArray[np.float64]] = {}
-    while evaluator.busy:
+    while evaluator.episodes.busy:
         step = pool.step(evaluator.request())
-        returns.update(evaluator.record(step))
+        returns.update(evaluator.episodes.record(step))
         for fault in step.faults:
             if recover is None:
                 raise pool.to_error(fault)

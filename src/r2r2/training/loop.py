@@ -6,7 +6,7 @@ of those that have some pending. `TrainState` holds everything that changes; `Co
 steps environments, `Recovery` handles failures, `Diagnoser` looks into encoders.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,14 +16,13 @@ from r2r2.compute.update_loop import next_update_call
 from r2r2.config.run import RunConfig
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.storage.checkpoints import Checkpoint
-from r2r2.storage.events import FieldValue
 from r2r2.training.checkpointing import CheckpointWriter, resume, save_checkpoint
 from r2r2.training.collector import Collector
 from r2r2.training.diagnosis import make_diagnoser
 from r2r2.training.evaluation import EvalPolicies
 from r2r2.training.recovery import Recovery
 from r2r2.training.run_log import RunLog
-from r2r2.training.state import OnMessage, ignore_message, make_state
+from r2r2.training.state import OnMessage, ignore, make_state
 
 # Updates per compiled call. A call cannot be interrupted, and a progress display
 # should move.
@@ -69,7 +68,7 @@ class Training:
         log: RunLog,
         writer: CheckpointWriter | None = None,
         shared_env: bool = False,
-        on_message: OnMessage = ignore_message,
+        on_message: OnMessage = ignore,
     ):
         self.state = make_state(config, pool, log, shared_env, on_message)
         self._writer = writer
@@ -81,18 +80,11 @@ class Training:
         """Begin every member's first episode."""
         self._collector.begin()
 
-    def resume(
-        self, checkpoint: Checkpoint, details: Mapping[str, FieldValue] | None = None
-    ) -> None:
-        """Continue from a checkpoint, in place of `begin`.
-
-        Args:
-            checkpoint: validated by `plan_resume`.
-            details: more fields of the `resumed` event.
-        """
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint, in place of `begin`."""
         if self._writer is None:
             raise ValueError("resume() requires a CheckpointWriter")
-        for fault in resume(self.state, self._writer, checkpoint, details or {}):
+        for fault in resume(self.state, self._writer, checkpoint):
             self._recovery.recover(fault)
 
     def run(self, on_progress: OnProgress) -> None:

@@ -13,18 +13,14 @@ from r2r2.replay.normalizer import make_normalizer
 from r2r2.storage.events import FieldValue
 from r2r2.training.checkpointing import CheckpointWriter, read_snapshot
 from r2r2.training.evaluation import MemberWeights
-from r2r2.training.state import TrainState, member_of
+from r2r2.training.run_log import member_of
+from r2r2.training.state import TrainState
 
 NOT_FINITE = "a loss was not finite"
 
 
 class Recovery:
-    """Handles failed environments and non-finite losses.
-
-    Args:
-        state: the run.
-        writer: has the checkpoints with a member's last good weights, if any.
-    """
+    """Handles failed environments and non-finite losses."""
 
     def __init__(self, state: TrainState, writer: CheckpointWriter | None):
         self._state, self._writer = state, writer
@@ -147,12 +143,7 @@ class Recovery:
 
 
 def statistics(values: NDArray[Any]) -> dict[str, float | int | None]:
-    """Return mean, std, min and max of the finite numbers, and a count of the others.
-
-    Example:
-        >>> statistics(np.array([1.0, 3.0, np.nan]))
-        {'mean': 2.0, 'std': 1.0, 'min': 1.0, 'max': 3.0, 'not_finite': 1}
-    """
+    """Return mean, std, min and max of finite numbers, and a count of the others."""
     numbers = np.asarray(values, dtype=np.float64)
     finite = numbers[np.isfinite(numbers)]
     summary: dict[str, float | int | None] = {}

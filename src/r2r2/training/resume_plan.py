@@ -6,7 +6,7 @@ whose notes do not fit is refused before anything is changed.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
@@ -36,12 +36,7 @@ class ResumePlan(NamedTuple):
 
 
 def plan_resume(path: Path, config: RunConfig, on_message: OnMessage) -> ResumePlan:
-    """Return how to start a run in a folder that may hold an earlier part of it.
-
-    Args:
-        path: the run folder.
-        config: the run, finalized.
-        on_message: called with messages for the user.
+    """Return how to start a finalized run in a folder that may hold a part of it.
 
     Raises:
         UserError: The folder holds this run, but it cannot be resumed.
@@ -92,11 +87,6 @@ def _check_steps(path: Path, config: RunConfig, before: int) -> None:
 
 def check_notes(run: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
     """Check that a checkpoint's notes and the run's logs fit together.
-
-    Args:
-        run: the run folder.
-        checkpoint: has files with the right checksums.
-        config: the run, finalized.
 
     Raises:
         UserError: Something is missing or impossible.
@@ -191,29 +181,24 @@ def _contradiction(points: Mapping[str, Any], episodes: int) -> str | None:
     return None if all(started[member] > 0 for member in busy) else "points.begun"
 
 
+def _is_list(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list)
+
+
 def _below(end: int) -> Test:
     return lambda value: is_count(value, end)
 
 
 def _each(test: Test, length: int | None = None) -> Test:
-    def is_valid(value: object) -> bool:
-        if not isinstance(value, list):
-            return False
-        items = cast("list[object]", value)
-        return length in (None, len(items)) and all(map(test, items))
-
-    return is_valid
+    return lambda x: _is_list(x) and length in (None, len(x)) and all(map(test, x))
 
 
 def _row(*tests: Test) -> Test:
-    def is_valid(value: object) -> bool:
-        if not isinstance(value, list):
-            return False
-        items = cast("list[object]", value)
-        pairs = zip(tests, items, strict=False)
-        return len(items) == len(tests) and all(test(item) for test, item in pairs)
-
-    return is_valid
+    return lambda x: (
+        _is_list(x)
+        and len(x) == len(tests)
+        and all(test(item) for test, item in zip(tests, x, strict=True))
+    )
 
 
 def _is_table(value: object, names: tuple[str, ...], test: Test) -> bool:

@@ -36,19 +36,6 @@ class Rollout:
     """Tracks each member through its training episodes; member m uses pool slot m.
 
     The reset of episode `index` is seeded by (seed, index) alone.
-
-    Example:
-        >>> from r2r2.envs.vector.pool import EnvPool
-        >>> from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
-        >>> member = Member("Pendulum-v1", 0)
-        >>> slots = [EnvSlot(member, EnvFactory("Pendulum-v1", 1), "training")]
-        >>> with EnvPool(slots, workers=0) as pool:
-        ...     rollout = Rollout([member], pool.spec)
-        ...     rollout.obs = pool.reset([0], [rollout.seed(0)])
-        ...     request = rollout.request([0], np.zeros((1, 1)))
-        ...     transition, episodes = rollout.record([0], request, pool.step(request))
-        >>> rollout.steps.tolist(), episodes
-        ([1], [])
     """
 
     def __init__(self, members: Sequence[Member], spec: Spec):

@@ -3,7 +3,7 @@
 import json
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import jax
 import numpy as np
@@ -28,6 +28,13 @@ from r2r2.training.evaluation import MemberWeights, deviation
 from r2r2.training.rollout import Episode
 
 Counts = tuple[int, int]  # decision steps, updates
+Tree = TypeVar("Tree")
+
+
+def member_of(tree: Tree, member: int) -> Tree:
+    """Return one member's part of a tree of arrays [S, ...]."""
+    part: Tree = jax.tree.map(operator.itemgetter(member), tree)
+    return part
 
 
 class RunLog:
@@ -163,8 +170,7 @@ class RunLog:
         host = jax.device_get(MemberWeights(states, scales))
         for member in range(len(self._members)):
             if member not in skip:
-                weights = jax.tree.map(operator.itemgetter(member), host)
-                self.save_weights(member, weights)
+                self.save_weights(member, member_of(host, member))
 
     def notes(self) -> dict[str, Any]:
         """Return the log's position as JSON values for a checkpoint.

@@ -1,9 +1,8 @@
 """The state of a run: one object with all mutable parts, and its snapshot as arrays."""
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -35,12 +34,11 @@ from r2r2.training.run_config import fleet_members
 from r2r2.training.run_log import Counts, RunLog
 from r2r2.training.schedule import Schedule
 
-Tree = TypeVar("Tree")
 OnMessage = Callable[[str], None]
 
 
-def ignore_message(_: str) -> None:
-    """Ignore a message."""
+def ignore(*_: object) -> None:
+    """Ignore a message or a progress report."""
 
 
 @dataclass
@@ -98,7 +96,7 @@ def make_state(
     pool: EnvPool,
     log: RunLog,
     shared_env: bool = False,
-    on_message: OnMessage = ignore_message,
+    on_message: OnMessage = ignore,
 ) -> TrainState:
     """Return the state of a run before its first step."""
     members = fleet_members(config)
@@ -228,21 +226,14 @@ def grow_replay(
     Raises:
         UserError: The arrays do not hold `rows` rows.
     """
-    levels = sorted(name for name in saved if name.startswith(LEVELS))
-    if not levels or (first := saved[levels[0]]).ndim != 3 or not first.size:
+    names = sorted(name for name in saved if name.startswith(LEVELS))
+    if not names or (first := saved[names[0]]).ndim != 3 or not first.size:
         raise UserError(f"missing array '{LEVELS}0'")
     priorities = first.reshape(len(first), -1)[:, :rows]
     if (length := priorities.shape[1]) < rows:
         raise UserError(f"array '{LEVELS}0': expected {rows} rows, got {length}")
     grown = np.zeros((len(priorities), new_rows), priorities.dtype)
     grown[:, :rows] = priorities
-    rest = {name: array for name, array in saved.items() if name not in levels}
-    return rest | {
-        f"{LEVELS}{n}": x for n, x in enumerate(sum_tree.build_levels(grown))
-    }
-
-
-def member_of(tree: Tree, member: int) -> Tree:
-    """Return one member's part of a tree of arrays [S, ...]."""
-    part: Tree = jax.tree.map(operator.itemgetter(member), tree)
-    return part
+    rest = {name: array for name, array in saved.items() if name not in names}
+    levels = enumerate(sum_tree.build_levels(grown))
+    return rest | {f"{LEVELS}{n}": level for n, level in levels}

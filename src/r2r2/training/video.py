@@ -35,6 +35,7 @@ from r2r2.storage.run_folder import open_run
 from r2r2.storage.video_file import check_video_path, write_mp4
 from r2r2.training.evaluation import EvalPolicies, load_policies, obs_normalizer
 from r2r2.training.run_config import fleet_members, load_config, select_members
+from r2r2.training.state import ignore
 
 Act = Callable[[NDArray[np.float64]], NDArray[np.floating]]  # observation -> action
 # Called with the frames so far and their largest number, if known.
@@ -75,7 +76,7 @@ class EpisodeRecorder:
         for seed in seeds:
             with self._env_errors():
                 obs, _ = self._env.reset(seed=seed)
-            yield self._first_frame() if seed == seeds[0] else self._frame()
+            yield self._frame()
             total, done = 0.0, False
             while not done:
                 action = act(obs)
@@ -86,24 +87,20 @@ class EpisodeRecorder:
                 yield self._frame()
             self.returns.append(total)
 
-    def _first_frame(self) -> Frame:
-        """Render a frame; an error means that this machine cannot render at all."""
-        try:
-            with warnings.catch_warnings():
-                # It warns about a missing display, and then fails.
-                warnings.filterwarnings("ignore", module="glfw")
-                return self._check_frame(self._env.render())
-        except UserError:
-            raise
-        except Exception as error:
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(
-                f"{self._task}: cannot be rendered here ({text}){rendering_hint()}"
-            ) from error
-
     def _frame(self) -> Frame:
-        with self._env_errors():
-            return self._check_frame(self._env.render())
+        """Render a frame; an error in the first means that rendering does not work."""
+        with self._env_errors(), warnings.catch_warnings():
+            # It warns about a missing display, and then fails.
+            warnings.filterwarnings("ignore", module="glfw")
+            try:
+                return self._check_frame(self._env.render())
+            except Exception as error:
+                if self._steps or isinstance(error, UserError):
+                    raise
+                text = " ".join(f"{type(error).__name__}: {error}".split())
+                raise UserError(
+                    f"{self._task}: cannot be rendered here ({text}){rendering_hint()}"
+                ) from error
 
     def _check_frame(self, frame: object) -> Frame:
         got = type(frame).__name__
@@ -129,15 +126,11 @@ class EpisodeRecorder:
                 f"{self._task} failed at step {self._steps} of its video: {detail}"
             ) from error
 
-    def close(self) -> None:
-        """Close the environment."""
-        self._env.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self.close()
+        self._env.close()
 
 
 class Video(NamedTuple):
@@ -150,10 +143,6 @@ class Video(NamedTuple):
     fps: float
 
 
-def ignore_frame(_: int, __: int | None) -> None:
-    """Ignore a frame."""
-
-
 def record_video(
     run: Path,
     path: Path,
@@ -161,7 +150,7 @@ def record_video(
     episodes: int = 1,
     *,
     env: EnvBuilder | Env | None = None,
-    on_progress: OnFrame = ignore_frame,
+    on_progress: OnFrame = ignore,
 ) -> Video:
     """Record episodes of a run's final policy in real time; needs no display.
 
