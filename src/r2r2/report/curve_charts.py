@@ -57,12 +57,8 @@ def method_line(
 
 def suite_line(study: Study, result: SuiteResult) -> Line:
     """Return a line without points for a method's result over a suite."""
-    line = method_line(study, result.method, ())
-    return (
-        line
-        if result.complete
-        else line._replace(partial=(study.label(result.method),))
-    )
+    partial = () if result.complete else (study.label(result.method),)
+    return method_line(study, result.method, ())._replace(partial=partial)
 
 
 def suite_notes(study: Study, suite: str) -> tuple[Note, ...]:
@@ -263,9 +259,8 @@ def rank_charts(study: Study) -> list[Chart]:
         f"batch from replay. {CURVES_CAPTION}"
     )
     axes = Axis("environment steps"), Axis("effective rank")
-    return _charts_by_utd(
-        study, series, Chart("rank", "Effective rank", caption, *axes)
-    )
+    template = Chart("rank", "Effective rank", caption, *axes)
+    return _charts_by_utd(study, series, template)
 
 
 def _charts_by_utd(study: Study, series: SeedSeries, template: Chart) -> list[Chart]:
@@ -297,11 +292,8 @@ def _task_panels(study: Study, series: SeedSeries) -> tuple[Panel, ...]:
             line = method_line(study, method, [task])
             line = _with_mean(line, *_finite_common_steps(seeds))
             if len(seeds) > 1 or np.isfinite(_first_nonfinite_step(seeds[0])):
-                masks = [np.isfinite(seed.values) for seed in seeds]
-                finite = [
-                    (s.steps[m], s.values[m]) for s, m in zip(seeds, masks, strict=True)
-                ]
-                line = line._replace(seeds=tuple(finite))
+                finite = [np.stack(seed)[:, np.isfinite(seed.values)] for seed in seeds]
+                line = line._replace(seeds=tuple((x, y) for x, y in finite))
             panels.setdefault(task, []).append(line)
     return _make_panels(panels)
 
@@ -322,10 +314,9 @@ def spectrum_chart(study: Study) -> Chart | None:
     for (task, method), by_seed in _last_spectra(study).items():
         bad = [seed for seed, s in by_seed.items() if not np.isfinite(s).all()]
         if bad or not any(s.any() for s in by_seed.values()):
-            reason = f"seed {format_seeds(bad)} not finite"
-            gaps.append(
-                (study.label(method), task, reason if bad else "all values are zero")
-            )
+            seeds = f"seed {format_seeds(bad)} not finite"
+            reason = seeds if bad else "all values are zero"
+            gaps.append((study.label(method), task, reason))
             continue
         title = task if method.utd is None else f"{task}, UTD {method.utd}"
         line = _fill_spectrum(method_line(study, method, [task]), by_seed.values())

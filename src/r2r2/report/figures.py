@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from r2r2.config.errors import UserError
+from r2r2.report import curve_charts, score_charts
 from r2r2.report.charts import (
     COLORS,
     Chart,
@@ -26,14 +27,6 @@ from r2r2.report.charts import (
     learning_curves,
     make_notes,
 )
-from r2r2.report.curve_charts import (
-    aggregate_curves,
-    profiles,
-    rank_charts,
-    spectrum_chart,
-    task_curves,
-)
-from r2r2.report.score_charts import ablations, suites_by_utd, tasks_by_utd, timing
 from r2r2.report.study import Study
 from r2r2.report.svg import plot_area, truncate
 from r2r2.report.tables import format_number, printable
@@ -88,24 +81,24 @@ COMPLETE_SUITE = (
     "requires a method with scores on all tasks of a suite or of this report, and its "
     "base at UTD 1"
 )
+SUITE_AT_TWO_UTDS = f"{COMPLETE_SUITE}, at two or more UTDs"
+TWO_UTDS = "requires runs at two or more UTDs"
 VARIANTS = "requires two variants of an agent on the same task at the same UTD"
 NO_ENCODER = "agents without an encoder have none"
+NO_DIAGNOSTICS = f"no run has recorded diagnostics; {NO_ENCODER}"
 NO_SPECTRUM = f"no run has recorded finite, nonzero singular values; {NO_ENCODER}"
 
 # The functions that make charts, each with a title and the reason if it makes none.
 MAKERS: dict[Callable[[Study], Chart | list[Chart] | None], tuple[str, str]] = {
-    suites_by_utd: ("Score against UTD", f"{COMPLETE_SUITE}, at two or more UTDs"),
-    tasks_by_utd: (
-        "Score against UTD, task by task",
-        "requires runs at two or more UTDs",
-    ),
-    aggregate_curves: ("Aggregate learning curves", COMPLETE_SUITE),
-    task_curves: ("Learning curves", "no run has an evaluation yet"),
-    profiles: ("Performance profiles", COMPLETE_SUITE),
-    ablations: ("Ablations", VARIANTS),
-    spectrum_chart: ("Spectra of the representation", NO_SPECTRUM),
-    rank_charts: ("Effective rank", f"no run has recorded diagnostics; {NO_ENCODER}"),
-    timing: ("Time", "no run has recorded times, or all were too short"),
+    score_charts.suites_by_utd: ("Score against UTD", SUITE_AT_TWO_UTDS),
+    score_charts.tasks_by_utd: ("Score against UTD, task by task", TWO_UTDS),
+    curve_charts.aggregate_curves: ("Aggregate learning curves", COMPLETE_SUITE),
+    curve_charts.task_curves: ("Learning curves", "no run has an evaluation yet"),
+    curve_charts.profiles: ("Performance profiles", COMPLETE_SUITE),
+    score_charts.ablations: ("Ablations", VARIANTS),
+    curve_charts.spectrum_chart: ("Spectra of the representation", NO_SPECTRUM),
+    curve_charts.rank_charts: ("Effective rank", NO_DIAGNOSTICS),
+    score_charts.timing: ("Time", "no run has recorded times, or all were too short"),
 }
 
 
@@ -139,13 +132,10 @@ def make_charts(study: Study) -> ChartSet:
 
 def _printable(chart: Chart) -> Chart:
     """Return a chart whose names have no unprintable characters."""
-    panels = tuple(
-        Panel(
-            printable(panel.title),
-            tuple(line._replace(name=printable(line.name)) for line in panel.lines),
-        )
-        for panel in chart.panels
-    )
+    panels = []
+    for panel in chart.panels:
+        lines = [line._replace(name=printable(line.name)) for line in panel.lines]
+        panels.append(Panel(printable(panel.title), lines))
     notes = tuple(
         note._replace(items=tuple(map(printable, note.items))) for note in chart.notes
     )

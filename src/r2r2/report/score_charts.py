@@ -19,7 +19,7 @@ from r2r2.report.charts import (
 )
 from r2r2.report.curve_charts import BASE_SCORE, method_line, suite_line, suite_notes
 from r2r2.report.score_tables import suite_title
-from r2r2.report.study import RunData, Study, format_seeds
+from r2r2.report.study import RunTiming, Study, format_seeds
 from r2r2.stats import paper
 from r2r2.stats.aggregates import mean_score
 from r2r2.stats.bootstrap import Interval
@@ -225,16 +225,20 @@ def timing(study: Study) -> Chart | None:
 
     A run steps all its tasks together, so its time belongs to all of them.
     """
-    by_tasks: dict[tuple[str, ...], dict[Method, list[RunData]]] = {}
+    by_tasks: dict[tuple[str, ...], dict[Method, list[RunTiming]]] = {}
     for run in study.runs:
         if run.timing is not None:
             by_method = by_tasks.setdefault(ordered_tasks(run.tasks), {})
-            by_method.setdefault(run.results.method, []).append(run)
+            by_method.setdefault(run.results.method, []).append(run.timing)
     panels = []
     for tasks in sorted(by_tasks, key=lambda names: study.tasks.index(names[0])):
-        runs = by_tasks[tasks]
-        lines = [_time_bar(study, m, runs[m]) for m in study.methods if m in runs]
-        settings = {(method.agent, method.utd) for method in runs}
+        times = by_tasks[tasks]
+        lines = [
+            _time_bar(method_line(study, method, tasks, utd=True), times[method])
+            for method in study.methods
+            if method in times
+        ]
+        settings = {(method.agent, method.utd) for method in times}
         for time in paper.training_times():
             if time.task in tasks and (time.agent, time.utd) in settings:
                 line = _published_line(time.agent, f", UTD {time.utd}")
@@ -256,14 +260,12 @@ def timing(study: Study) -> Chart | None:
     return chart if any(line.points for line in chart.lines) else None
 
 
-def _time_bar(study: Study, method: Method, runs: Sequence[RunData]) -> Line:
-    """Return the mean over a method's runs on the same tasks, if they have a rate."""
-    times = [run.timing for run in runs if run.timing is not None]
+def _time_bar(line: Line, times: Sequence[RunTiming]) -> Line:
+    """Add the mean over a method's runs on the same tasks, if they have a rate."""
     known = [time for time in times if np.isfinite(time.seconds_per_step)]
     members = sum(time.members for time in known)
     detail = f"{count_text(len(known), 'run')}, {count_text(members, 'member')}"
     if len(known) < len(times):
         detail += f"; {len(times) - len(known)} too short to measure"
     mean = float(np.mean([t.seconds_per_step for t in known])) if known else np.nan
-    line = method_line(study, method, runs[0].tasks, utd=True)
     return _point(line, mean, None, detail)

@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import numpy as np
-
 from r2r2.report.charts import Axis, Chart, Line, Panel, Point
 from r2r2.report.tables import format_number
 
@@ -65,11 +63,9 @@ def _log_scale(low: float, high: float, max_ticks: int) -> Scale:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     last = max(last, first + 1)
     powers = range(first, last + 1, max(1, math.ceil((last - first) / max_ticks)))
-    texts = {0: "1", 1: "10"}
-    ticks = tuple(
-        (10.0**power, texts.get(power, f"10{str(power).translate(superscripts)}"))
-        for power in powers
-    )
+    texts = {power: f"10{str(power).translate(superscripts)}" for power in powers}
+    texts |= {power: str(10**power) for power in (0, 1) if power in texts}
+    ticks = tuple((10.0**power, text) for power, text in texts.items())
     return Scale(10.0**first, 10.0**last, True, ticks)
 
 
@@ -137,7 +133,6 @@ ROW_HEIGHT, BAR_HEIGHT = 56.0, 15.0
 BAR_TOP = 24.0  # from the top of a row to its bar
 ROWS_TITLE_HEIGHT = 26.0
 MAX_LETTER_WIDTH = 9.0
-SMALL_TITLE_LENGTH = 44  # letters
 
 
 def plot_area(chart: Chart, panel: Panel) -> PlotArea:
@@ -151,10 +146,9 @@ def plot_area(chart: Chart, panel: Panel) -> PlotArea:
     y = make_scale(chart.y, *ends, 7 if single else 5)
     lines = chart.lines if chart.x.ticks else panel.lines
     parts = [x for line in lines for x in (line.x, *(steps for steps, _ in line.seeds))]
-    values = np.concatenate(parts)
-    left, right = (values.min(), values.max()) if len(values) else (0.0, 1.0)
+    values = [float(x) for part in parts for x in part]
     margin = 0.5 if chart.x.ticks else 0.0
-    ends = float(left) - margin, float(right) + margin
+    ends = min(values, default=0.0) - margin, max(values, default=1.0) + margin
     x = tight_scale(chart.x, *ends, 8 if single else 6)
     return PlotArea(WIDE if single else SMALL, x, y)
 
@@ -278,7 +272,7 @@ def _axes(chart: Chart, panel: Panel, area: PlotArea) -> Iterable[str]:
         yield _text(x, bottom + 8, label, "tick mid hang")
     yield f'<path class="axis" d="M{frame.left} {bottom}H{right}"/>'
     if frame is SMALL:
-        yield _text(2, 15, truncate(panel.title, SMALL_TITLE_LENGTH), "name")
+        yield _text(2, 15, truncate(panel.title, 44), "name")
         return
     title = ", ".join(filter(None, [panel.title, chart.y.label]))
     yield _text(2, 15, title, "label")
