@@ -29,6 +29,8 @@ from small_fleets import SPEC, fleet_of, scales_of, small
 ROUNDING = 2.0**-11  # the relative error of rounding to ten binary digits
 ZERO = jnp.zeros(())
 
+MIXED = ComputeOptions(precision="mixed")
+
 
 def unit(key, *shape, axis):
     x = jax.random.normal(jax.random.key(key), shape)
@@ -121,9 +123,9 @@ def test_where_layers_get_16_bit_operands(monkeypatch, x64, gpu, layer, used):
 @pytest.mark.parametrize(
     ("options", "used"),
     [
-        (ComputeOptions(), True),
-        (ComputeOptions(fast=False), False),
-        (ComputeOptions(precision="tf32"), False),
+        (ComputeOptions(), False),
+        (MIXED, True),
+        (MIXED._replace(fast=False), False),
         (ComputeOptions(precision="float32"), False),
     ],
 )
@@ -176,7 +178,7 @@ LAYERS = {"simbav2": (6, 4), "simbav2-spl+r2r2": (7, 5)}
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_programs_multiply_16_bit_operands_and_return_none(fp16_on_cpu, name):
-    fleet = fleet_of(small(name), [0, 1])
+    fleet = fleet_of(small(name), [0, 1], options=MIXED)
     traced = fleet._updates.traced(ProgramKey(2, True, 1))
     critic, actor = LAYERS[name]
     # Forward for actor, target and critics' loss; backward, for inputs and weights, for
@@ -188,7 +190,7 @@ def test_programs_multiply_16_bit_operands_and_return_none(fp16_on_cpu, name):
 def test_clipped_operands_are_logged_and_infinite_ones_raise_the_flag(
     fp16_on_cpu, monkeypatch
 ):
-    fleet = fleet_of(small("simbav2"), [0, 1])
+    fleet = fleet_of(small("simbav2"), [0, 1], options=MIXED)
     call, made, scales = (
         UpdateCall((0, 1), 2),
         np.zeros(2, int),

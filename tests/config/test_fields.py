@@ -142,7 +142,7 @@ WEIGHT = "agent.representation.lambda_rr"
         ("agent.discount", "a number from 0 to 1", ["1.01", "nan"]),
         ("agent.policy_checkpoints", "true or false", ["y", 1, 0, "", None, [True]]),
         ("agent.assessment.count", "one of updates, decisions", ["steps", "", 3, True]),
-        ("precision", "one of mixed, tf32, float32", ["float16", ""]),
+        ("precision", "one of tf32, mixed, float32", ["float16", ""]),
         (
             "seeds",
             SEEDS,

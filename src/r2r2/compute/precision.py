@@ -64,7 +64,7 @@ class ComputeOptions(NamedTuple):
     """How programs are compiled."""
 
     fast: bool = True  # apply what exists only for speed
-    precision: str = "mixed"
+    precision: str = "tf32"
 
     @property
     def fp16(self) -> bool:

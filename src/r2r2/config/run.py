@@ -82,9 +82,9 @@ class RunConfig:
         10, "environment failures before a member stops", integer_between(0, 500)
     )
     precision: str = option(
-        "mixed",
-        "matrix products on a GPU: mixed (16-bit operands where faster, float32 sums), "
-        "tf32, or float32; a CPU always computes in float32",
-        one_of("mixed", "tf32", "float32"),
+        "tf32",
+        "matrix products on a GPU: tf32, mixed (16-bit operands in SimbaV2's large "
+        "layers), or float32; a CPU always computes in float32",
+        one_of("tf32", "mixed", "float32"),
     )
     compute: ComputeConfig = ComputeConfig()

@@ -19,7 +19,7 @@ MAX_DOTS = 100  # per line
 NON_RESULT_FIELDS = ("env_timeout", "env_faults")
 
 # Fields that older runs lack; with these values they do not change a run's name.
-ADDED_FIELDS = {"precision": "mixed", "compute.fast": True}
+ADDED_FIELDS = {"precision": "tf32", "compute.fast": True}
 
 
 def safe_name(name: str) -> str:
