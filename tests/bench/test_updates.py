@@ -12,8 +12,10 @@ from r2r2.bench import updates as bench
 from r2r2.bench.updates import (
     BenchFleet,
     BenchSizes,
+    ProblemSize,
     ProgramCost,
     check_memory,
+    measure_roofline,
     measure_updates,
     random_rows,
     update_flops,
@@ -208,3 +210,11 @@ def test_fleets_that_do_not_fit_are_rejected(monkeypatch):
         check_memory(agents, 2, SIZES._replace(rows=fits + 9))
     with pytest.raises(UserError, match=r"fits: fewer agents or members$"):
         check_memory(agents, 99, SIZES)
+
+
+def test_roofline_is_measured_several_times():
+    roofline = measure_roofline(ProblemSize(matrix=64, copied=1000), repeats=3)
+    for stats in (roofline.tflops, roofline.gb_per_s):
+        assert len(stats.each) == 3
+        assert 0 < stats.lowest <= stats.median <= stats.highest
+    assert (roofline.matrix, roofline.copied) == (64, 1000)

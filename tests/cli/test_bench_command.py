@@ -9,8 +9,13 @@ import pytest
 from rich.console import Console
 
 from r2r2.bench.end_to_end import PARTS, EndToEnd
-from r2r2.bench.roofline import ProblemSize, measure_roofline, timing_stats
-from r2r2.bench.updates import Overhead, Stage
+from r2r2.bench.updates import (
+    Overhead,
+    ProblemSize,
+    Stage,
+    measure_roofline,
+    timing_stats,
+)
 from r2r2.cli import bench
 from r2r2.cli.bench import parse_bench
 from r2r2.cli.bench_display import BenchProgress, StageEta

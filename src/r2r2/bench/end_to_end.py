@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from r2r2.api import make_pool
-from r2r2.bench.roofline import round_significant
+from r2r2.bench.updates import round_significant
 from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
@@ -43,7 +46,7 @@ class Profiler:
     ):
         self._clock = clock
         self.seconds = dict.fromkeys(parts, 0.0)
-        self._stack: list[str] = []
+        self._part: str | None = None  # the current one
         self._since = 0.0
 
     def wrap(self, part: str, owner: Any, *methods: str) -> None:
@@ -54,22 +57,21 @@ class Profiler:
     def _timed(self, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            self._switch()
-            self._stack.append(part)
+            outer = self._switch(part)
             try:
                 return method(*args, **kwargs)
             finally:
-                self._switch()
-                self._stack.pop()
+                self._switch(outer)
 
         return timed
 
-    def _switch(self) -> None:
-        """Add the time since the last switch to the current part."""
-        now = self._clock()
-        if self._stack:
-            self.seconds[self._stack[-1]] += now - self._since
-        self._since = now
+    def _switch(self, part: str | None) -> str | None:
+        """Start to measure a part and return the one that was measured."""
+        before, now = self._part, self._clock()
+        if before is not None:
+            self.seconds[before] += now - self._since
+        self._part, self._since = part, now
+        return before
 
 
 class TrainingSetup(NamedTuple):
@@ -106,14 +108,16 @@ def time_training(
     """
     config = _config(agent, setup)
     members = fleet_members(config)
+    names = [member.name for member in members]
     with tempfile.TemporaryDirectory() as folder, make_pool(config) as pool:
         check_fits(config, pool.spec)
-        names = [member.name for member in members]
         run = create_run(Path(folder) / "run", to_toml(config), names, False)
         with RunLog(config, run, members, agent.name) as log:
-            training = ProfiledTraining(config, pool, log)
+            training = Training(config, pool, log)
+            profiler = _profile(training, pool, log)
+            training.state.fleet.compile_ahead().wait()
             training.begin()
-            timer = TrainingTimer(training.profiler, config.steps, on_fraction)
+            timer = TrainingTimer(profiler, config.steps, on_fraction)
             training.run(timer)
     return timer.result(agent.name, setup)
 
@@ -137,32 +141,21 @@ def _config(agent: AgentConfig, setup: TrainingSetup) -> RunConfig:
     return finalize_config(dataclasses.replace(resolve(fields), agent=agent))
 
 
-class ProfiledTraining(Training):
-    """A run whose parts are timed."""
-
-    def __init__(self, config: RunConfig, pool: EnvPool, log: RunLog):
-        super().__init__(config, pool, log)
-        self.profiler = Profiler(PARTS)
-        wrap, state, fleet = self.profiler.wrap, self.state, self.state.fleet
-        wrap("environment", pool, "step", "try_reset")
-        wrap("acting", state.normalizer, "observe", "normalize")
-        wrap("acting", fleet, "act")
-        wrap("replay", fleet, "add", "_catch_up")
-        # Waiting is always for updates.
-        wrap("update", fleet, "train", "wait", "refresh", "nonfinite_members")
-        wrap("evaluation", state.evals, "start", "request", "record")
-        if self.diagnoser is not None:
-            wrap("evaluation", self.diagnoser, "diagnose")
-        wrap("logging", log, "event", "evaluation", "episode", "losses")
-        wrap("logging", fleet, "read_metrics")
-        fleet.compile_ahead().wait()
-
-
-class _Reading(NamedTuple):
-    seconds: float
-    decisions: int
-    updates: int
-    parts: dict[str, float]
+def _profile(training: Training, pool: EnvPool, log: RunLog) -> Profiler:
+    """Measure the parts of a run from now on."""
+    profiler, state, fleet = Profiler(PARTS), training.state, training.state.fleet
+    profiler.wrap("environment", pool, "step", "try_reset")
+    profiler.wrap("acting", state.normalizer, "observe", "normalize")
+    profiler.wrap("acting", fleet, "act")
+    profiler.wrap("replay", fleet, "add", "_catch_up")
+    # Waiting is always for updates.
+    profiler.wrap("update", fleet, "train", "wait", "refresh", "nonfinite_members")
+    profiler.wrap("evaluation", state.evals, "start", "request", "record")
+    if training.diagnoser is not None:
+        profiler.wrap("evaluation", training.diagnoser, "diagnose")
+    profiler.wrap("logging", log, "event", "evaluation", "episode", "losses")
+    profiler.wrap("logging", fleet, "read_metrics")
+    return profiler
 
 
 class TrainingTimer:
@@ -173,8 +166,7 @@ class TrainingTimer:
     ):
         self._profiler, self._steps = profiler, steps
         self._on_fraction = on_fraction
-        self._first: _Reading | None = None
-        self._last: _Reading | None = None
+        self._moments: list[NDArray[np.float64]] = []  # the first and the last
 
     def __call__(self, progress: Progress) -> None:
         """Record the progress of one iteration of the training loop."""
@@ -184,29 +176,26 @@ class TrainingTimer:
         started = progress.point > 0 and progress.warm.all() and updates.min() > 0
         if not started or decisions.max() >= self._steps or progress.stopped.any():
             return
-        counts = int(decisions.sum()), int(updates.sum())
-        parts = dict(self._profiler.seconds)
-        self._last = _Reading(time.perf_counter(), *counts, parts)
-        self._first = self._first or self._last
+        counts = time.perf_counter(), decisions.sum(), updates.sum()
+        self._moments[1:] = [np.array([*counts, *self._profiler.seconds.values()])]
 
     def result(self, agent: str, setup: TrainingSetup) -> EndToEnd:
         """Return the speed between the first and the last moment."""
-        first, last = self._first, self._last
-        if first is None or last is None or first == last:
+        if len(self._moments) < 2:
             raise UserError(
                 f"--steps: too few for {agent} on {setup.task} to make timed updates; "
                 f"expected more, got {setup.steps}"
             )
-        seconds = last.seconds - first.seconds
-        parts = {x: last.parts[x] - first.parts[x] for x in PARTS}
-        parts[REST] = seconds - sum(parts.values())
-        steps, updates = last.decisions - first.decisions, last.updates - first.updates
+        first, last = self._moments
+        seconds, steps, updates, *parts = map(float, last - first)
+        parts.append(seconds - sum(parts))
+        shares = [round_significant(part / seconds) for part in parts]
         return EndToEnd(
             agent,
             *setup[:3],
-            steps,
+            int(steps),
             round_significant(seconds),
             round_significant(steps / seconds),
             round_significant(updates / seconds),
-            {part: round_significant(x / seconds) for part, x in parts.items()},
+            dict(zip([*PARTS, REST], shares, strict=True)),
         )

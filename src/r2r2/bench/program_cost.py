@@ -9,8 +9,7 @@ FREE_OPERATIONS = frozenset(
     "partition-id replica-id".split()
 )
 COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
-INSTRUCTION = re.compile(r"(?:ROOT )?%?[\w.\-]+ = .*? ([a-z][\w\-]*)\(")
-NAME = re.compile(r"^(?:ROOT )?%?([\w.\-]+) =")
+INSTRUCTION = re.compile(r"(?:ROOT )?%?([\w.\-]+) = .*? ([a-z][\w\-]*)\(")
 LOOP_BODY = re.compile(r"body=%?([\w.\-]+)")
 CALLED = re.compile(r"to_apply=%?([\w.\-]+)")
 TRIP_COUNT = re.compile(r'known_trip_count":\{"n":"(\d+)"')
@@ -18,6 +17,7 @@ BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 TWO_BRANCHES = re.compile(r"(?:true|false)_computation=%?([\w.\-]+)")
 
 Computations = dict[str, list[str]]  # instructions by name
+Kernels = list[tuple[str, float]]  # names, and how often each is launched
 
 
 def kernels_per_update(text: str, stride: int, policy_period: int) -> float | None:
@@ -27,34 +27,26 @@ def kernels_per_update(text: str, stride: int, policy_period: int) -> float | No
     The loop over updates is the one with the longest body. Its branches, which exist
     with a stride of 1, are taken once per policy period. None means there is no loop.
     """
-    computations = _parse(text)
-    body = _longest_body(text, computations)
-    if body is None:
-        return None
-    return _count(computations, body, policy_period) / stride
+    kernels = _update_kernels(text, policy_period)
+    return _launches(kernels) / stride if kernels else None
 
 
 def kernel_names(text: str) -> set[str]:
     """Return the names, in a profile, of the kernels in the loop over updates."""
+    return {name.replace(".", "_") for name, _ in _update_kernels(text, 1)}
+
+
+def _update_kernels(text: str, policy_period: int) -> Kernels:
+    """Return the kernels of the longest loop body; none if there is no loop."""
     computations = _parse(text)
-    body = _longest_body(text, computations)
-    return set(_names(computations, body)) if body else set()
-
-
-def _names(computations: Computations, computation: str) -> Iterator[str]:
-    for operation, line in _executed(computations[computation]):
-        if operation in ("while", "call", "conditional"):
-            inner = LOOP_BODY.findall(line) + CALLED.findall(line) + _branches(line)
-            for called in inner:
-                yield from _names(computations, called)
-        else:
-            yield NAME.findall(line)[0].replace(".", "_")
-
-
-def _longest_body(text: str, computations: Computations) -> str | None:
     bodies = sorted(set(LOOP_BODY.findall(text)))
-    lengths = {x: _count(computations, x, 1, loops=False) for x in bodies}
-    return max(bodies, key=lengths.__getitem__, default=None)
+    lengths = {x: _launches(_kernels(computations, x, 1, loops=False)) for x in bodies}
+    longest = max(bodies, key=lengths.__getitem__, default=None)
+    return _kernels(computations, longest, policy_period) if longest else []
+
+
+def _launches(kernels: Kernels) -> float:
+    return sum(times for _, times in kernels)
 
 
 def _parse(text: str) -> Computations:
@@ -69,38 +61,38 @@ def _parse(text: str) -> Computations:
     return computations
 
 
-def _executed(instructions: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the instructions that are executed, each after its operation."""
-    for line in instructions:
-        match = INSTRUCTION.match(line)
-        operation = match.group(1) if match else ""
-        free = operation in FREE_OPERATIONS or operation.endswith("-done")
-        if match and not free:
-            yield operation, line
+def _kernels(
+    computations: Computations, computation: str, policy_period: int, loops: bool = True
+) -> Kernels:
+    """Return the kernels of a computation, with the loops inside it or without."""
 
+    def inner(name: str, times: float = 1.0) -> Kernels:
+        kernels = _kernels(computations, name, policy_period, loops)
+        return [(kernel, times * each) for kernel, each in kernels]
 
-def _count(
-    computations: Computations, name: str, policy_period: int, loops: bool = True
-) -> float:
-    """Count what a computation executes, with the loops inside it or without."""
-    total = 0.0
-    for operation, line in _executed(computations[name]):
+    result: Kernels = []
+    for name, operation, line in _executed(computations[computation]):
         if operation == "while":
-            trips = TRIP_COUNT.search(line)
-            times = loops * (int(trips.group(1)) if trips else 1)
-            (body,) = LOOP_BODY.findall(line)
-            total += times and times * _count(computations, body, policy_period)
+            trips = int((TRIP_COUNT.findall(line) or [1])[0])
+            result += inner(LOOP_BODY.findall(line)[0], trips) if loops else []
         elif operation == "conditional":
-            counts = [
-                _count(computations, x, policy_period, loops) for x in _branches(line)
-            ]
-            total += max(counts) / policy_period
+            branches = sorted(map(inner, _branches(line)), key=_launches)
+            result += [(kernel, 0.0) for branch in branches for kernel, _ in branch]
+            result += [(kernel, each / policy_period) for kernel, each in branches[-1]]
         elif operation == "call":
-            (called,) = CALLED.findall(line)
-            total += _count(computations, called, policy_period, loops)
+            result += inner(CALLED.findall(line)[0])
         else:
-            total += 1
-    return total
+            result.append((name, 1.0))
+    return result
+
+
+def _executed(instructions: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, the operation and the text of executed instructions."""
+    for line in instructions:
+        if match := INSTRUCTION.match(line):
+            name, operation = match.groups()
+            if operation not in FREE_OPERATIONS and not operation.endswith("-done"):
+                yield name, operation, line
 
 
 def _branches(line: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""The cost of updates: fleets of several agents, timed in turns on this device."""
+"""The peak of this device, and the cost of updates: fleets timed in turns on it."""
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
-from r2r2.agents.base import Agent
+from r2r2.agents.base import Agent, Array
 from r2r2.agents.registry import make_agent
 from r2r2.bench.program_cost import kernels_per_update
-from r2r2.bench.roofline import TimingStats, round_significant, timing_stats
 from r2r2.compute.compiled import CompiledUpdates, ProgramKey, flops_of
 from r2r2.compute.precision import DEFAULT_OPTIONS, ComputeOptions
 from r2r2.compute.update import RunLengths
@@ -32,6 +31,76 @@ from r2r2.training.memory import SHARE, agent_bytes, device_bytes, row_bytes
 
 HORIZON = 1_000_000  # updates of a run, for learning rate schedules
 DISTINCT_ROWS = 4096  # repeated to fill a replay
+
+
+class TimingStats(NamedTuple):
+    """A quantity that was measured several times."""
+
+    median: float
+    lowest: float
+    highest: float
+    each: tuple[float, ...]  # in order of measurement
+
+
+def timing_stats(values: Sequence[float]) -> TimingStats:
+    """Return the statistics of repeated measurements."""
+    each = tuple(map(round_significant, values))
+    median = round_significant(float(np.median(values)))
+    return TimingStats(median, min(each), max(each), each)
+
+
+def round_significant(value: float) -> float:
+    """Round to four significant digits; more are noise."""
+    return float(f"{value:.4g}")
+
+
+class ProblemSize(NamedTuple):
+    """The size of the measured operations, large enough to fill the device."""
+
+    matrix: int  # rows and columns of a matrix product
+    copied: int  # float32 numbers in a pass over memory
+
+
+GPU_SIZE, CPU_SIZE = ProblemSize(8192, 2**28), ProblemSize(1024, 2**25)
+
+
+class Roofline(NamedTuple):
+    """The measured peak performance of the device."""
+
+    matrix: int  # rows and columns of the matrix product
+    tflops: TimingStats  # of that product, at the default precision
+    copied: int  # numbers
+    gb_per_s: TimingStats  # read and written in an update of all these numbers
+
+
+def measure_roofline(size: ProblemSize | None = None, repeats: int = 10) -> Roofline:
+    """Measure a matrix product and a pass over memory.
+
+    Wide networks are limited by the former, narrow ones by the latter.
+    """
+    default = CPU_SIZE if jax.default_backend() == "cpu" else GPU_SIZE
+    matrix, copied = size or default
+    products = _time_calls(lambda x: x @ x, (matrix, matrix), repeats)
+    passes = _time_calls(lambda x: x + 1, (copied,), repeats)
+    return Roofline(
+        matrix,
+        timing_stats([2 * matrix**3 / seconds / 1e12 for seconds in products]),
+        copied,
+        timing_stats([2 * 4 * copied / seconds / 1e9 for seconds in passes]),
+    )
+
+
+def _time_calls(
+    function: Callable[[Array], Array], shape: tuple[int, ...], repeats: int
+) -> list[float]:
+    """Return the seconds of each call, without the first, which compiles."""
+    program, x = jax.jit(function), jnp.ones(shape, jnp.float32)
+    seconds: list[float] = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        program(x).block_until_ready()
+        seconds.append(time.perf_counter() - start)
+    return seconds[1:]
 
 
 class BenchSizes(NamedTuple):
@@ -82,12 +151,7 @@ Seconds = dict[str, list[float]]  # by agent, per update of one member
 
 
 def with_bases(agents: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the agents, each preceded by its base agent if it has one.
-
-    Example:
-        >>> with_bases(("td7+r2r2", "simbav2"))
-        ('td7', 'td7+r2r2', 'simbav2')
-    """
+    """Return the agents, each preceded by its base agent if it has one."""
     pairs = [(agent_spec(agent).base, agent) for agent in agents]
     return tuple(dict.fromkeys(x for pair in pairs for x in pair if x is not None))
 
@@ -144,32 +208,19 @@ def measure_updates(
     rows = random_rows(sizes.spec, members, sizes.rows)
     for fleet in fleets.values():
         fleet.set_replay(rows)
-    on_stage(next(stages))
-    _time_fleets(fleets, sizes.updates)
     seconds: Seconds = {name: [] for name in fleets}
     for number, stage in enumerate(stages):
         on_stage(stage)
-        for name, x in _time_fleets(fleets, sizes.updates, number % 2 == 1).items():
-            seconds[name].append(x)
+        # The order alternates, so that no agent gains from its position.
+        for name in list(fleets)[:: -1 if number and number % 2 == 0 else 1]:
+            count = fleets[name].round_up(sizes.updates)
+            seconds[name].append(fleets[name].seconds(count) / count / members)
+    seconds = {name: each[1:] for name, each in seconds.items()}  # without warming up
     timings = [
         _update_timing(name, fleets[name], costs[name], seconds[name], peak_tflops)
         for name in fleets
     ]
     return timings, _overheads(seconds, members)
-
-
-def _time_fleets(
-    fleets: Mapping[str, "BenchFleet"], updates: int, reverse: bool = False
-) -> dict[str, float]:
-    """Call each fleet once; return the seconds per update of one member.
-
-    The order alternates, so that no agent gains from its position.
-    """
-    seconds: dict[str, float] = {}
-    for name in list(fleets)[:: -1 if reverse else 1]:
-        count = fleets[name].round_up(updates)
-        seconds[name] = fleets[name].seconds(count) / count / fleets[name].size
-    return seconds
 
 
 def _update_timing(
@@ -342,13 +393,9 @@ def compilation_cache_disabled() -> Generator[None]:
         reset_cache()
 
 
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def random_rows(spec: Spec, members: int, rows: int) -> Rows:
     """Return full replays, created on the device."""
-    result: Rows = jax.jit(partial(_random_rows, spec, members, rows))()
-    return result
-
-
-def _random_rows(spec: Spec, members: int, rows: int) -> Rows:
     first = jnp.zeros((members, spec.obs_dim))
     shapes = jax.eval_shape(partial(replay.init, rows, spec), first).rows
     keys = jax.random.split(jax.random.key(0), len(shapes))

@@ -17,14 +17,15 @@ from r2r2.bench.end_to_end import (
     check_setup,
     time_training,
 )
-from r2r2.bench.roofline import Roofline, measure_roofline
 from r2r2.bench.updates import (
     BenchSizes,
     OnStage,
     Overhead,
+    Roofline,
     Stage,
     UpdateTiming,
     check_memory,
+    measure_roofline,
     measure_updates,
     update_stages,
     with_bases,

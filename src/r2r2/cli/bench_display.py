@@ -3,7 +3,8 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from statistics import fmean
+from typing import Any, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,8 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from r2r2.bench.end_to_end import PARTS, REST, EndToEnd
-from r2r2.bench.roofline import Roofline, TimingStats
-from r2r2.bench.updates import Overhead, Stage, UpdateTiming
+from r2r2.bench.updates import Overhead, Roofline, Stage, TimingStats, UpdateTiming
 from r2r2.cli.progress import format_duration, format_eta
 
 RANGE = "(lowest to highest)"
@@ -42,8 +42,8 @@ class StageEta:
             self._left[kind] -= 1
         self._current = stage.kind, now
         left = {kind: n for kind, n in self._left.items() if n > 0}
-        known = {x: self._durations[x] for x in left if x in self._durations}
-        seconds = sum(left[k] * sum(x) / len(x) for k, x in known.items())
+        known = [kind for kind in left if kind in self._durations]
+        seconds = sum(left[kind] * fmean(self._durations[kind]) for kind in known)
         if len(known) == len(left):
             return format_eta(seconds)
         return f"ETA > {format_duration(seconds)}" if round(seconds) else "ETA -"
@@ -72,11 +72,9 @@ class BenchProgress:
 
     def __call__(self, stage: Stage) -> None:
         """Show that a stage starts."""
+        eta = self._eta.start(stage)
         self._bar.update(
-            self._task,
-            completed=self._started,
-            description=stage.text,
-            eta=self._eta.start(stage),
+            self._task, completed=self._started, description=stage.text, eta=eta
         )
         self._started += 1
         if not self._console.is_terminal and stage.kind != self._kind:
@@ -111,96 +109,71 @@ def print_results(
         "memory traffic"
     )
     line(f"\n[bold]updates, median {RANGE}[/]")
-    console.print(_updates_table(timings))
+    console.print(_fleet_table(timings, UPDATES))
     if not launches:
         line("  kernels: computations fused by XLA; a CPU launches none")
     line("\n[bold]arithmetic and memory[/]")
-    console.print(_arithmetic_table(timings))
+    console.print(_fleet_table(timings, ARITHMETIC))
     line("  GFLOP: per agent-update; fleet: total; replay: per member")
     if overheads:
         line(f"\n[bold]cost of R2R2 over its base agent, median {RANGE}[/]")
-        console.print(_overheads_table(overheads))
+        console.print(_fleet_table(overheads, OVERHEAD))
     if trainings:
         task, utd = trainings[0].task, trainings[0].utd
         line(f"\n[bold]end to end on {task}, UTD {utd}[/]")
-        console.print(_training_table(trainings))
+        console.print(_fleet_table(trainings, TRAINING))
         line("\n[bold]share of that time[/]")
         console.print(_shares_table(trainings))
 
 
-def _updates_table(timings: Iterable[UpdateTiming]) -> Table:
-    table = _fleet_table("us/agent-update", "compile s", "kernels")
-    for x in timings:
-        kernels = x.kernels_per_update
-        table.add_row(
-            x.agent,
-            str(x.members),
-            _format_stats(x.us_per_agent_update),
-            f"{x.compile_s:.1f}",
-            "-" if kernels is None else f"{kernels:,.0f}",
-        )
-    return table
+def _format_stats(stats: TimingStats) -> str:
+    """Return the numbers with three significant digits, or without decimals."""
+    median, lowest, highest = (
+        f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in stats[:3]
+    )
+    return f"{median} ({lowest} to {highest})"
 
 
-def _arithmetic_table(timings: Iterable[UpdateTiming]) -> Table:
-    table = _fleet_table("GFLOP", "TFLOP/s", "of peak", "fleet GB", "replay GB")
-    for x in timings:
-        table.add_row(
-            x.agent,
-            str(x.members),
-            f"{x.flops_per_update / 1e9:.3g}",
-            f"{x.tflops:.3g}",
-            f"{100 * x.share_of_ceiling:.1f} %",
-            f"{x.fleet_bytes / 1e9:.3g}",
-            f"{x.replay_bytes_per_member / 1e9:.3g}",
-        )
-    return table
+# The columns of the tables, each with the text of its cells.
+Columns = dict[str, Callable[[Any], str]]
+UPDATES: Columns = {
+    "us/agent-update": lambda x: _format_stats(x.us_per_agent_update),
+    "compile s": lambda x: f"{x.compile_s:.1f}",
+    "kernels": lambda x: "-" if (n := x.kernels_per_update) is None else f"{n:,.0f}",
+}
+ARITHMETIC: Columns = {
+    "GFLOP": lambda x: f"{x.flops_per_update / 1e9:.3g}",
+    "TFLOP/s": lambda x: f"{x.tflops:.3g}",
+    "of peak": lambda x: f"{100 * x.share_of_ceiling:.1f} %",
+    "fleet GB": lambda x: f"{x.fleet_bytes / 1e9:.3g}",
+    "replay GB": lambda x: f"{x.replay_bytes_per_member / 1e9:.3g}",
+}
+OVERHEAD: Columns = {
+    "us/agent-update": lambda x: _format_stats(x.us_per_agent_update),
+    "%": lambda x: _format_stats(x.percent),
+}
+TRAINING: Columns = {
+    "decision steps/s": lambda x: f"{x.decision_steps_per_s:,.0f}",
+    "updates/s": lambda x: f"{x.updates_per_s:,.0f}",
+    "seconds timed": lambda x: f"{x.seconds:.1f}",
+}
 
 
-def _overheads_table(overheads: Iterable[Overhead]) -> Table:
-    table = _fleet_table("us/agent-update", "%")
-    for x in overheads:
-        cells = _format_stats(x.us_per_agent_update), _format_stats(x.percent)
-        table.add_row(x.agent, str(x.members), *cells)
-    return table
-
-
-def _training_table(trainings: Iterable[EndToEnd]) -> Table:
-    table = _fleet_table("decision steps/s", "updates/s", "seconds timed")
-    for x in trainings:
-        speed = f"{x.decision_steps_per_s:,.0f}", f"{x.updates_per_s:,.0f}"
-        table.add_row(x.agent, str(x.members), *speed, f"{x.seconds:.1f}")
+def _fleet_table(fleets: Iterable[Any], columns: Columns) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("agent", no_wrap=True)
+    for name in ("members", *columns):
+        table.add_column(name, justify="right")
+    for fleet in fleets:
+        cells = [cell(fleet) for cell in columns.values()]
+        table.add_row(fleet.agent, str(fleet.members), *cells)
     return table
 
 
 def _shares_table(trainings: Sequence[EndToEnd]) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("part")
+    table = Table("part", box=SIMPLE_HEAD)
     for x in trainings:
         table.add_column(x.agent, justify="right")
     for part in (*PARTS, REST):
         table.add_row(part, *(f"{100 * x.shares[part]:.1f} %" for x in trainings))
     return table
-
-
-def _fleet_table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("agent", no_wrap=True)
-    for name in ("members", *columns):
-        table.add_column(name, justify="right")
-    return table
-
-
-def _format_stats(stats: TimingStats) -> str:
-    median, lowest, highest = map(_format_number, stats[:3])
-    return f"{median} ({lowest} to {highest})"
-
-
-def _format_number(value: float) -> str:
-    """Return a number with three significant digits or no decimals.
-
-    Example:
-        >>> _format_number(12345.6), _format_number(26.31), _format_number(0.06413)
-        ('12,346', '26.3', '0.0641')
-    """
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

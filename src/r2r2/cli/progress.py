@@ -22,7 +22,6 @@ REDRAW_SECONDS = 0.2
 SPEED_SECONDS = 30.0  # long, because bursts of updates and steps alternate
 MEMORY_SECONDS = 2.0  # between measurements
 LOG_SECONDS = 60.0  # between lines if the output is not a terminal
-FINAL_STAGES = ("done", "stopped")
 
 
 class EtaEstimator:
@@ -74,15 +73,12 @@ class SpeedWindow:
         self.samples = deque(samples)
 
     def __str__(self) -> str:
-        if not self.samples:
+        if not self.samples or self.samples[-1].seconds - self.samples[0].seconds < 1:
             return "-"
-        first, last = self.samples[0], self.samples[-1]
-        seconds = last.seconds - first.seconds
-        if seconds < 1:
-            return "-"
-        steps = (last.decisions - first.decisions) / seconds
-        updates = (last.updates - first.updates) / seconds
-        return f"{_format_rate(steps)} steps/s, {_format_rate(updates)} updates/s"
+        seconds, *counts = np.subtract(self.samples[-1], self.samples[0])
+        rates = [count / seconds for count in counts]
+        steps, updates = (f"{x:,.0f}" if x >= 10 else f"{x:.1f}" for x in rates)
+        return f"{steps} steps/s, {updates} updates/s"
 
 
 class TrainingDisplay:
@@ -132,7 +128,9 @@ class TrainingDisplay:
         if now - self._drawn >= interval:
             self._drawn = now
             self._update(now, progress)
-            self._update_memory(now)
+            if now - self._measured >= MEMORY_SECONDS:
+                self._measured = now
+                self._memory = _format_memory(self._measure_memory())
             self._draw()
 
     def say(self, line: str) -> None:
@@ -149,9 +147,13 @@ class TrainingDisplay:
         bar.add_column(ratio=1)
         bar.add_column(justify="right", no_wrap=True)
         bar.add_row(self._stage, ProgressBar(self._steps, self._step), self._position())
-        label = "average" if self._stage in FINAL_STAGES else "speed"
-        speed = f"{label:8} {self._speed}{self._memory}"
-        lines = [*self._return_lines(), *self._warning_lines(), speed]
+        ended = self._stage in ("done", "stopped")
+        lines = [] if ended or not self._point else self._return_lines()
+        if self._latest and (count := len(self._latest.collapsed)):
+            total = len(self._tasks)
+            lines.append(f"warning  collapsed representations: {count} of {total}")
+        label = "average" if ended else "speed"
+        lines.append(f"{label:8} {self._speed}{self._memory}")
         return Group(bar, *(Text(x, no_wrap=True, overflow="ellipsis") for x in lines))
 
     def _start_speed(self, now: float, progress: Progress) -> None:
@@ -178,14 +180,6 @@ class TrainingDisplay:
         updates = float(progress.updates[active].min())
         self._time = format_eta(self._eta.remaining(decisions, updates, now))
 
-    def _update_memory(self, now: float) -> None:
-        if now - self._measured < MEMORY_SECONDS:
-            return
-        self._measured = now
-        usage = self._measure_memory().items()
-        parts = [f"{name} {x / 1e9:.1f} GB" for name, x in usage if x is not None]
-        self._memory = ", ".join(["", *parts])
-
     def _draw(self) -> None:
         if self._console.is_terminal:
             self._live.update(self.view(), refresh=True)
@@ -197,33 +191,25 @@ class TrainingDisplay:
         percent = 100 * self._step // self._steps
         return f"{self._step:,}/{self._steps:,} {percent}% {self._time}"
 
-    def _task_returns(self) -> Iterator[tuple[str, str]]:
-        for task in dict.fromkeys(self._tasks):
-            yield task, format_returns(self._returns[self._tasks == task])
+    def _task_returns(self) -> dict[str, str]:
+        returns = {
+            x: self._returns[self._tasks == x] for x in dict.fromkeys(self._tasks)
+        }
+        return {task: format_returns(x) for task, x in returns.items()}
 
-    def _return_lines(self) -> Iterator[str]:
-        """Yield a line of returns for every task, once there are some."""
-        if not self._point or self._stage in FINAL_STAGES:
-            return
-        (first, text), *others = self._task_returns()
-        if not others:
-            yield f"return   {text} at step {self._point:,}"
-            return
-        yield f"return   at step {self._point:,}"
-        width = max(map(len, self._tasks))
-        for task, returns in [(first, text), *others]:
-            yield f"  {task:{width}} {returns}"
-
-    def _warning_lines(self) -> Iterator[str]:
-        count = len(self._latest.collapsed) if self._latest else 0
-        if count:
-            yield f"warning  collapsed representations: {count} of {len(self._tasks)}"
+    def _return_lines(self) -> list[str]:
+        returns = self._task_returns()
+        if len(returns) == 1:
+            return [f"return   {x} at step {self._point:,}" for x in returns.values()]
+        width = max(map(len, returns))
+        lines = [f"  {task:{width}} {text}" for task, text in returns.items()]
+        return [f"return   at step {self._point:,}", *lines]
 
     def _print_evaluation(self) -> None:
-        several = len(set(self._tasks)) > 1
-        for task, returns in self._task_returns():
-            label = f"{task}: " if several else ""
-            self._print(f"  decision step {self._point:>9,}  {label}return {returns}")
+        returns = self._task_returns()
+        for task, text in returns.items():
+            label = f"{task}: " if len(returns) > 1 else ""
+            self._print(f"  decision step {self._point:>9,}  {label}return {text}")
 
     def _print(self, *lines: str) -> None:
         for line in lines:
@@ -254,19 +240,14 @@ def _sample(now: float, progress: Progress) -> Sample:
 
 
 def format_returns(returns: NDArray[np.float64]) -> str:
-    """Return the mean return, with the range if there are several seeds.
-
-    Example:
-        >>> format_returns(np.array([100.0, 300.0]))
-        '200.0 (100.0 to 300.0, 2 seeds)'
-    """
+    """Return the mean return, with the range if there are several seeds."""
     known = returns[~np.isnan(returns)]
     if not len(known):
         return "-"
     if len(known) == 1:
         return f"{known[0]:.1f}"
-    extent = f"{known.min():.1f} to {known.max():.1f}"
-    return f"{known.mean():.1f} ({extent}, {len(known)} seeds)"
+    low, mean, high = (f"{x:.1f}" for x in (known.min(), known.mean(), known.max()))
+    return f"{mean} ({low} to {high}, {len(known)} seeds)"
 
 
 def format_duration(seconds: float) -> str:
@@ -286,11 +267,12 @@ def format_eta(seconds: float | None) -> str:
     return "ETA -" if seconds is None else f"ETA {format_duration(seconds)}"
 
 
-def _format_rate(per_second: float) -> str:
-    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}"
-
-
 # Memory
+
+
+def _format_memory(usage: Mapping[str, int | None]) -> str:
+    parts = [f", {name} {x / 1e9:.1f} GB" for name, x in usage.items() if x is not None]
+    return "".join(parts)
 
 
 def memory_usage() -> dict[str, int | None]:
@@ -305,7 +287,8 @@ def resident_bytes(proc: Path = Path("/proc")) -> int | None:
     Pages that processes share are counted for each of them.
     """
     pids = (os.getpid(), *_descendants(proc, os.getpid()))
-    pages = sum(_resident_pages(proc, pid) for pid in pids)
+    sizes = [_read_words(proc / str(pid) / "statm") for pid in pids]
+    pages = sum(int(words[1]) for words in sizes if words)
     return pages * os.sysconf("SC_PAGE_SIZE") or None
 
 
@@ -315,11 +298,6 @@ def _descendants(proc: Path, pid: int) -> Iterator[int]:
         for child in map(int, _read_words(thread / "children")):
             yield child
             yield from _descendants(proc, child)
-
-
-def _resident_pages(proc: Path, pid: int) -> int:
-    _, pages, *_ = (*_read_words(proc / str(pid) / "statm"), "0", "0")
-    return int(pages)
 
 
 def _read_words(path: Path) -> list[str]:

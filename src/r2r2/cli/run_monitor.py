@@ -31,6 +31,10 @@ State = Active | Literal["not started", "interrupted", "finished", "unavailable"
 ACTIVE_STATES: tuple[State, ...] = ("starting", "warm-up", "training")
 
 
+def _count(event: Event, name: str) -> int:
+    return parse_count(name, event.get(name))
+
+
 @dataclasses.dataclass
 class MemberStatus:
     """The progress of one member and its problems."""
@@ -41,6 +45,28 @@ class MemberStatus:
     failures: int = 0  # of its environment
     last_failure: str = ""
     collapse: str | None = None  # of its representation, at the last evaluation
+
+    def add(self, event: Event, decisions: int, updates: int) -> None:
+        """Add the next event of the member."""
+        match event["event"]:
+            case "stopped":
+                self.stopped = str(event.get("why"))
+            case "episode_dropped" | "evaluation_repeated":
+                self.failures = _count(event, "failures")
+                self.last_failure = str(event.get("why"))
+            case "diagnostics" if event.get("collapsed") is False:
+                self.collapse = None
+            case "collapse":
+                rank, dead = event.get("effective_rank"), event.get("dead")
+                shown = f"{rank:.1f}" if isinstance(rank, float) else str(rank)
+                text = f"effective rank {shown}, {dead} dead coordinates"
+                self.collapse = f"at step {decisions:,}: {text}"
+            case _:
+                pass
+        # The results of an evaluation are logged at its end with the counts of its
+        # start, so counts may go back.
+        self.decisions = max(decisions, self.decisions)
+        self.updates = max(updates, self.updates)
 
     def messages(self, name: str) -> Iterator[str]:
         """Yield the problems of the member."""
@@ -62,7 +88,7 @@ class EventSummary:
         self.resumed = 0  # number of times
         self.remaining: float | None = None  # seconds, as of the latest event
         self.speed = SpeedWindow(SPEED_SECONDS)  # of the whole fleet
-        self._steps, self._eta = steps, EtaEstimator(steps)
+        self.steps, self._eta = steps, EtaEstimator(steps)
 
     @property
     def started(self) -> bool:
@@ -87,12 +113,16 @@ class EventSummary:
         Raises:
             ValueError: The event is invalid; nothing is changed.
         """
-        name, seconds = event["member"], _event_seconds(event)
-        decisions = _event_count(event, "decision_step")
-        updates = _event_count(event, "update_step")
+        name, seconds = event["member"], parse_number("time", event.get("time"))
+        if not 0 <= seconds < MAX_INT:
+            raise ValueError(f"time: expected a number >= 0, got {seconds!r}")
+        decisions, updates = (
+            _count(event, "decision_step"),
+            _count(event, "update_step"),
+        )
         if event["event"] == "resumed":
             self.resumed += 1
-            self._eta, self.remaining = EtaEstimator(self._steps, updates), None
+            self._eta, self.remaining = EtaEstimator(self.steps, updates), None
             self.speed.restart()
         if name is None:
             self.seconds = max(self.seconds, seconds)
@@ -100,14 +130,11 @@ class EventSummary:
         member = self.members.get(name) if isinstance(name, str) else None
         if member is None:
             raise ValueError("member: not a member of the run")
-        if handler := HANDLERS.get(str(event["event"])):
-            handler(member, event)
-        # The results of an evaluation are logged at its end with the counts of its
-        # start, so counts may go back.
-        member.decisions = max(decisions, member.decisions)
-        member.updates = max(updates, member.updates)
+        member.add(event, decisions, updates)
         self.seconds = max(self.seconds, seconds)
-        self.speed.add(Sample(self.seconds, *self._totals()))
+        members = self.members.values()
+        totals = sum(x.decisions for x in members), sum(x.updates for x in members)
+        self.speed.add(Sample(self.seconds, *totals))
         if self.remaining is None:
             self.update_eta()
 
@@ -116,51 +143,6 @@ class EventSummary:
         updates = min((member.updates for member in self.active_members), default=0)
         left = self._eta.remaining(self.decisions, updates, self.seconds)
         self.remaining = None if left is None else max(left, 0.0)
-
-    def _totals(self) -> tuple[int, int]:
-        members = self.members.values()
-        return sum(m.decisions for m in members), sum(m.updates for m in members)
-
-
-def _event_seconds(event: Event) -> float:
-    seconds = parse_number("time", event.get("time"))
-    if not 0 <= seconds < MAX_INT:
-        raise ValueError(f"time: expected a number >= 0, got {seconds!r}")
-    return seconds
-
-
-def _event_count(event: Event, name: str) -> int:
-    return parse_count(name, event.get(name))
-
-
-def _handle_stopped(member: MemberStatus, event: Event) -> None:
-    member.stopped = str(event.get("why"))
-
-
-def _handle_failure(member: MemberStatus, event: Event) -> None:
-    member.failures = _event_count(event, "failures")
-    member.last_failure = str(event.get("why"))
-
-
-def _handle_diagnostics(member: MemberStatus, event: Event) -> None:
-    if event.get("collapsed") is False:
-        member.collapse = None
-
-
-def _handle_collapse(member: MemberStatus, event: Event) -> None:
-    rank, dead = event.get("effective_rank"), event.get("dead")
-    shown = f"{rank:.1f}" if isinstance(rank, float) else str(rank)
-    step = f"at step {_event_count(event, 'decision_step'):,}"
-    member.collapse = f"{step}: effective rank {shown}, {dead} dead coordinates"
-
-
-HANDLERS: dict[str, Callable[[MemberStatus, Event], None]] = {
-    "stopped": _handle_stopped,
-    "diagnostics": _handle_diagnostics,
-    "collapse": _handle_collapse,
-    "episode_dropped": _handle_failure,
-    "evaluation_repeated": _handle_failure,
-}
 
 
 class RunMonitor:
@@ -177,19 +159,16 @@ class RunMonitor:
         self.error: str | None = None  # the first problem with its files
         self.modified: float | None = None  # of the log, seconds since 1970
         self.seen = False  # whether the run has existed
-        self._reset("", ())
+        self._reset("", (), 1)
 
-    def _reset(self, text: str, members: tuple[str, ...]) -> None:
+    def _reset(self, config_text: str, members: tuple[str, ...], steps: int) -> None:
         """Start to read the run from the beginning."""
-        self._config_text, self.summary = text, EventSummary(members, self._steps())
+        self._config_text, self.summary = config_text, EventSummary(members, steps)
         self.rows: list[Row] = []
         folder = RunFolder(self.path, members)
         self._events = LogTail(folder.events)
         self._evaluations = LogTail(folder.evaluations)
         self._damage: dict[Path, str] = {}  # the first error of each file
-
-    def _steps(self) -> int:
-        return self.config.steps if self.config is not None else 1
 
     def refresh(self) -> None:
         """Read what is new."""
@@ -197,8 +176,8 @@ class RunMonitor:
             folder = open_run(self.path)
             self.seen = True
             self._read_config(folder)
-            self._read_events(folder)
-            self._read_evaluations(folder)
+            self._read_events(folder.events)
+            self._read_evaluations(folder.evaluations)
             started = self.summary.started
             self.modified = folder.events.stat().st_mtime if started else None
         except (OSError, UserError) as error:
@@ -230,61 +209,60 @@ class RunMonitor:
             self.config = resolve_toml(text)
         except ValueError as error:
             raise UserError(f"{self.path / 'config.toml'}: {error}") from error
-        self._reset(text, folder.members)
+        self._reset(text, folder.members, self.config.steps)
 
-    def _read_events(self, folder: RunFolder) -> None:
-        update = self._read_tail(self._events, folder.events)
+    def _read_events(self, path: Path) -> None:
+        update = self._events.read()
         if update.restarted:
-            self.summary = EventSummary(folder.members, self._steps())
-        for number, line in update.lines:
-            try:
-                self.summary.add(parse_event(folder.events, number, line))
-            except UserError as error:
-                self._damage.setdefault(folder.events, str(error))
-            except ValueError as error:
-                damage = damaged_line(folder.events, number, str(error))
-                self._damage.setdefault(folder.events, str(damage))
+            self.summary = EventSummary(tuple(self.summary.members), self.summary.steps)
+        self._add_lines(path, update, self._add_event)
         if update.lines:
             self.summary.update_eta()
 
-    def _read_evaluations(self, folder: RunFolder) -> None:
-        path = folder.evaluations
-        update = self._read_tail(self._evaluations, path)
+    def _read_evaluations(self, path: Path) -> None:
+        update = self._evaluations.read()
         if update.restarted:
             self.rows = []
-        for number, line in update.lines:
-            try:
-                if number > 1:
-                    self.rows.append(parse_row(path, number, line))
-                elif line != HEADER:
-                    raise damaged_line(path, 1, f"not the header '{HEADER}'")
-            except UserError as error:
-                self._damage.setdefault(path, str(error))
+        self._add_lines(path, update, self._add_row)
 
-    def _read_tail(self, tail: LogTail, path: Path) -> TailUpdate:
-        update = tail.read()
+    def _add_lines(
+        self, path: Path, update: TailUpdate, add: Callable[[Path, int, str], None]
+    ) -> None:
         if update.restarted:
             self._damage.pop(path, None)
         if update.error is not None:
             self._damage.setdefault(path, update.error)
-        return update
+        for number, line in update.lines:
+            try:
+                add(path, number, line)
+            except UserError as error:
+                self._damage.setdefault(path, str(error))
+
+    def _add_event(self, path: Path, number: int, line: str) -> None:
+        event = parse_event(path, number, line)
+        try:
+            self.summary.add(event)
+        except ValueError as error:
+            raise damaged_line(path, number, str(error)) from error
+
+    def _add_row(self, path: Path, number: int, line: str) -> None:
+        if number > 1:
+            self.rows.append(parse_row(path, number, line))
+        elif line != HEADER:
+            raise damaged_line(path, 1, f"not the header '{HEADER}'")
 
     def _current_state(self) -> State:
         manifest = read_manifest(self.path)
         if manifest is not None and manifest.status == "finished":
             return "finished"
-        if not self._is_training():
+        pid = lock_pid(self.path)
+        recent = self.idle_seconds(time.time()) < RECENT_SECONDS
+        if pid is None or not (_is_alive(pid) or recent):
             return "interrupted" if self.summary.started else "not started"
         if not self.summary.started or self.config is None:
             return "starting"
         warm = self.summary.decisions >= self.config.warmup
         return "training" if warm else "warm-up"
-
-    def _is_training(self) -> bool:
-        pid = lock_pid(self.path)
-        if pid is None:
-            return False
-        return _is_alive(pid) or self.idle_seconds(time.time()) < RECENT_SECONDS
 
     def idle_seconds(self, now: float) -> float:
         """Return the seconds since the log changed; infinite if it is empty."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console, ConsoleDimensions, Group
+from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
@@ -16,7 +16,6 @@ from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, POSITIVE
 from r2r2.storage.disk_usage import find_runs
 
-DEFAULT = Path("runs")
 RESCAN_SECONDS = 10.0  # between searches for new runs
 RESIZE_SECONDS = 0.2  # between checks of the terminal size
 
@@ -48,13 +47,16 @@ the state is printed once, as with --once.
 def run(argv: list[str]) -> int:
     """Run `r2r2 watch` and return its exit code."""
     given = PARSER.parse(argv)
-    watcher = RunWatcher([Path(name) for name in given["arguments"]] or [DEFAULT])
+    paths = [Path(name) for name in given["arguments"]] or [Path("runs")]
+    watcher = RunWatcher(paths)
     console = Console(highlight=False)
     watcher.refresh()
     is_live = console.is_terminal and not console.is_dumb_terminal
     if given.get("once") or not is_live:
-        watcher.check()
-        _print(console, watcher)
+        if not any(run.seen for run in watcher.runs):
+            first = watcher.runs[0]
+            raise UserError(first.error or f"{first.path}: not a run folder")
+        console.print(_render(console, watcher), soft_wrap=True)
     else:
         _follow(console, watcher, given.get("every", 2.0))
     return 0
@@ -72,11 +74,6 @@ class RunWatcher:
     def runs(self) -> list[RunMonitor]:
         """The runs, in the order of the paths."""
         return list(self._monitors.values())
-
-    @property
-    def finished(self) -> bool:
-        """Whether all runs have finished."""
-        return all(run.state == "finished" for run in self.runs)
 
     def refresh(self) -> None:
         """Read what is new, and search the folders from time to time."""
@@ -96,17 +93,12 @@ class RunWatcher:
                 self._monitors[key] = before.get(key) or RunMonitor(path)
         self._monitors |= {key: run for key, run in before.items() if run.seen}
 
-    def check(self) -> None:
-        """Raise a UserError if there is no run at all."""
-        if not any(run.seen for run in self.runs):
-            first = self.runs[0]
-            raise UserError(first.error or f"{first.path}: not a run folder")
 
-
-def _print(console: Console, watcher: RunWatcher) -> None:
-    size = Size(console.width, 0, console.options.ascii_only)
-    for row in render_runs(watcher.runs, time.time(), size):
-        console.print(_unwrapped(row), soft_wrap=True)
+def _render(console: Console, watcher: RunWatcher, height: int = 0) -> Text:
+    """Return the view of the runs, whose rows have the right length already."""
+    size = Size(console.width, height, console.options.ascii_only)
+    rows = render_runs(watcher.runs, time.time(), size)
+    return Text("\n", no_wrap=True, overflow="crop").join(rows)
 
 
 def _follow(console: Console, watcher: RunWatcher, interval: float) -> None:
@@ -116,39 +108,18 @@ def _follow(console: Console, watcher: RunWatcher, interval: float) -> None:
             interruptible(saves=False),  # SIGTERM, too, must restore the terminal
             Live(console=console, screen=True, auto_refresh=False) as live,
         ):
+            due, drawn = time.monotonic() + interval, None
             while True:
-                drawn = _draw(live, watcher)
-                if watcher.finished:
+                if console.size != drawn:
+                    drawn = console.size
+                    live.update(_render(console, watcher, drawn.height), refresh=True)
+                if all(run.state == "finished" for run in watcher.runs):
                     break
-                _wait(live, watcher, interval, drawn)
-                watcher.refresh()
+                time.sleep(min(max(due - time.monotonic(), 0), RESIZE_SECONDS))
+                if time.monotonic() >= due:
+                    watcher.refresh()
+                    due, drawn = time.monotonic() + interval, None
     except KeyboardInterrupt as interruption:
         if type(interruption) is not KeyboardInterrupt:
             raise
-    _print(console, watcher)
-
-
-def _draw(live: Live, watcher: RunWatcher) -> ConsoleDimensions:
-    """Draw the runs and return the terminal size that was used."""
-    size = live.console.size
-    area = Size(size.width, size.height, live.console.options.ascii_only)
-    rows = render_runs(watcher.runs, time.time(), area)
-    live.update(Group(*map(_unwrapped, rows)), refresh=True)
-    return size
-
-
-def _wait(
-    live: Live, watcher: RunWatcher, seconds: float, drawn: ConsoleDimensions
-) -> None:
-    """Wait for the next refresh; redraw if the terminal is resized."""
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, RESIZE_SECONDS))
-        if live.console.size != drawn:
-            drawn = _draw(live, watcher)
-
-
-def _unwrapped(row: Text) -> Text:
-    """Keep rich from wrapping a row, which has the right length already."""
-    row.no_wrap, row.overflow = True, "crop"
-    return row
+    console.print(_render(console, watcher), soft_wrap=True)
