@@ -9,7 +9,7 @@ import r2r2 as package
 from r2r2.cli import main as main_module
 from r2r2.cli import train as train_module
 from r2r2.config.agents import AGENTS
-from r2r2.envs.errors import EnvFailure
+from r2r2.envs.spec import EnvFailure
 from r2r2.envs.suites import PAPER_TASKS, known_tasks
 
 

@@ -14,7 +14,7 @@ import filmed
 from r2r2.api import RunOptions, train
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
-from r2r2.envs.errors import EnvFailure
+from r2r2.envs.spec import EnvFailure
 from r2r2.training.video import record_video
 from video_reader import read_video
 

@@ -16,9 +16,8 @@ import scripted
 from gymnasium.error import ResetNeeded
 
 from r2r2.config.errors import UserError
-from r2r2.envs.errors import EnvFailure
 from r2r2.envs.make import make_env
-from r2r2.envs.spec import Member, Spec
+from r2r2.envs.spec import EnvFailure, Member, Spec
 from r2r2.envs.vector.ipc import SPIN_SECONDS, default_spin
 from r2r2.envs.vector.pool import EnvPool, worker_count, worker_spins
 from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, EnvSlot, StepRequest

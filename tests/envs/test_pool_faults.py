@@ -15,9 +15,8 @@ import scripted
 from gymnasium.error import ResetNeeded
 from test_pool import children, env_slot
 
-from r2r2.envs.errors import EnvFailure, Fault
 from r2r2.envs.make import BorrowedEnv
-from r2r2.envs.spec import Member
+from r2r2.envs.spec import EnvFailure, Fault, Member
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import NO_EPISODE, StepRequest, StepResult
 

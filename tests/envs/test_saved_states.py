@@ -19,8 +19,11 @@ from scripted import Count
 
 from r2r2.envs.make import BorrowedEnv, adapt_env, make_env
 from r2r2.envs.suites import default_action_repeat, known_tasks
-from r2r2.envs.vector.mujoco_state import Simulation
-from r2r2.envs.vector.saved_states import restore_env_state, save_env_state
+from r2r2.envs.vector.saved_states import (
+    Simulation,
+    restore_env_state,
+    save_env_state,
+)
 
 BEFORE, AFTER = 30, 50
 

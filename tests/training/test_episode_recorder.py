@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from r2r2.config.errors import UserError
-from r2r2.envs.errors import EnvFailure
 from r2r2.envs.make import make_env
+from r2r2.envs.spec import EnvFailure
 from r2r2.training.video import EpisodeRecorder
 
 

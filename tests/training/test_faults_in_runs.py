@@ -11,8 +11,8 @@ import pytest
 
 from r2r2 import api, resolve, train
 from r2r2.api import RunOptions, evaluate_run
-from r2r2.envs.errors import Fault
 from r2r2.envs.make import episode_seed
+from r2r2.envs.spec import Fault
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
 

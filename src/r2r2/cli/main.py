@@ -12,7 +12,7 @@ import r2r2
 from r2r2.cli.argparser import ArgumentParser, wants_help
 from r2r2.cli.signals import Terminated, defer_signals, exit_code
 from r2r2.config.errors import UserError, did_you_mean
-from r2r2.envs.errors import EnvFailure
+from r2r2.envs.spec import EnvFailure
 from r2r2.storage.files import StorageError
 
 if TYPE_CHECKING:

@@ -26,9 +26,6 @@ def dm_suite() -> Any:
 
     The import tries to open a display and warns if there is none. It also loads the
     rendering back end that the user has selected, which may not be installed.
-
-    Raises:
-        UserError: MUJOCO_GL is set, and dm_control cannot be imported with it.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -110,13 +107,9 @@ class DMCEnv(gymnasium.Env[Vector, Vector]):
             return _flatten(self._env.reset()), {}
 
     def step(self, action: Vector) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
-        """Act once; only an end with discount 0 is a termination.
-
-        Raises:
-            ResetNeeded: The episode is over. dm_control itself would reset silently,
-                and return the first observation as the outcome of the action.
-        """
+        """Act once; only an end with discount 0 is a termination."""
         if not self._running:
+            # dm_control itself would reset silently, and return the first observation.
             raise ResetNeeded("the episode is over; call reset before the next step")
         with _ignore_deprecation():
             timestep = self._env.step(action)

@@ -58,23 +58,11 @@ class BorrowedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def make_env(task: str, action_repeat: int, render: bool = False) -> Env:
-    """Build a task as the agents see it.
+    """Build a task as the agents see it; with `render`, it can be rendered to images.
 
-    The time limit of the task counts environment steps, inside the action repeat. The
-    environment never resets itself.
-
-    Args:
-        task: a Gymnasium id, `module:Id-v0`, `module:Class`, or a DMC domain-task.
-        action_repeat: environment steps per action.
-        render: whether `render` returns images.
-
-    Raises:
-        UserError: The task is unknown or cannot be built, its observation is not a flat
-            vector, or its action is not continuous and bounded.
-
-    Example:
-        >>> spec_of(make_env("Pendulum-v1", action_repeat=1))
-        Spec(obs_dim=3, action_dim=1)
+    The task is a Gymnasium id, `module:Id-v0`, `module:Class`, or a DMC domain-task.
+    Its time limit counts environment steps, inside the action repeat. The environment
+    never resets itself.
     """
     if find_suite(task) == "dmc":
         env: Any = DMCEnv(*split_dmc_task(task), render=render)
@@ -84,15 +72,10 @@ def make_env(task: str, action_repeat: int, render: bool = False) -> Env:
 
 
 def adapt_env(task: str, env: Any, action_repeat: int) -> Env:
-    """Check an environment and wrap it as the agents see it; `task` is its name.
-
-    Raises:
-        UserError: It is no environment, or its observation or action is not supported.
-    """
+    """Check an environment and wrap it as the agents see it; `task` is its name."""
     if not isinstance(env, gymnasium.Env):
         raise invalid_value(f"env {task!r}", "a gymnasium.Env", env)
-    _check_action(task, env.action_space)
-    _check_observation(task, env.observation_space)
+    _check_spaces(task, env)
     # RescaleAction warns if the bounds have another dtype than the space.
     one = np.ones_like(cast(Box, env.action_space).low)
     return RescaleAction(ActionRepeat(env, action_repeat), -one, one)
@@ -103,10 +86,8 @@ def env_builder_of(
 ) -> EnvBuilder | None:
     """Return a function that builds the caller's environment; None if `env` is None.
 
-    Args:
-        env: a class, a function that builds an environment, or an instance.
-        tasks: the names in the config; an environment of the caller has one.
-        seeds: the number of members that use it; an instance serves only one.
+    `tasks` are the names in the config, and `seeds` is the number of seeds. An
+    environment of the caller has one name, and an instance serves one seed.
     """
     if env is None:
         return None
@@ -128,18 +109,17 @@ def env_builder_of(
 
 def step_limit(task: str, builder: EnvBuilder | None = None) -> int | None:
     """Return the time limit of a task, from an environment that is built for it."""
-    return _limit_and_close(builder()) if builder else _task_limit(task)
+    if builder is None:
+        return _task_limit(task)
+    env = builder()
+    limit = time_limit_of(env)
+    env.close()
+    return limit
 
 
 @functools.cache
 def _task_limit(task: str) -> int | None:
-    return _limit_and_close(make_env(task, action_repeat=1))
-
-
-def _limit_and_close(env: Env) -> int | None:
-    limit = time_limit_of(env)
-    env.close()
-    return limit
+    return step_limit(task, partial(make_env, task, action_repeat=1))
 
 
 def time_limit_of(env: Env) -> int | None:
@@ -152,26 +132,17 @@ def time_limit_of(env: Env) -> int | None:
 
 def spec_of(env: Env) -> Spec:
     """Return the sizes of an environment that `make_env` built."""
-    observation = cast(Box, env.observation_space)
-    action = cast(Box, env.action_space)
-    return Spec(observation.shape[0], action.shape[0])
+    spaces: Any = env.observation_space, env.action_space
+    return Spec(*(space.shape[0] for space in spaces))
 
 
 def episode_seed(seed: int, purpose: str, index: int) -> int:
-    """Return the reset seed of an episode, a function of its identity alone.
+    """Return the reset seed of a member's episode, a function of its identity alone.
 
-    An episode can thus be replayed without those before it, and the number of episodes
-    for one purpose does not affect those for another. The seed is a 32-bit hash, the
-    most that dm_control accepts; two episodes collide with probability 2**-32.
-
-    Args:
-        seed: the member's seed.
-        purpose: the kind of episode: 'train', 'evaluate', 'eval-command'.
-        index: the number of the episode within its purpose.
-
-    Example:
-        >>> episode_seed(0, "train", 0) == episode_seed(0, "evaluate", 0)
-        False
+    Episodes are numbered within their purpose ('train', 'evaluate', 'eval-command'), so
+    that one can be replayed without those before it, and the number of episodes for one
+    purpose does not affect those for another. The seed is a 32-bit hash, the most that
+    dm_control accepts; two episodes collide with probability 2**-32.
     """
     stream = zlib.crc32(purpose.encode())
     sequence = np.random.SeedSequence(seed, spawn_key=(stream, index))
@@ -180,7 +151,8 @@ def episode_seed(seed: int, purpose: str, index: int) -> int:
 
 def _make_gymnasium(task: str, keywords: dict[str, str]) -> Any:
     module, colon, name = task.rpartition(":")
-    build = _import_builder(task, module, name) if colon else _registered(name)
+    build = _import_builder(task, module, name) if colon else None
+    build = build or partial(gymnasium.make, name, disable_env_checker=True)
     # Warnings of the user's own package are for the user.
     context = contextlib.nullcontext() if colon else suppress_warnings()
     try:
@@ -190,12 +162,8 @@ def _make_gymnasium(task: str, keywords: dict[str, str]) -> Any:
         raise UserError(f"env {task!r}: cannot be built: {_one_line(error)}") from error
 
 
-def _registered(name: str) -> EnvBuilder:
-    return partial(gymnasium.make, name, disable_env_checker=True)
-
-
-def _import_builder(task: str, module: str, name: str) -> EnvBuilder:
-    """Import a module and return its registered id, or else its class or function."""
+def _import_builder(task: str, module: str, name: str) -> EnvBuilder | None:
+    """Import a module; return its class or function, or None for a registered id."""
     try:
         imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:
@@ -204,7 +172,7 @@ def _import_builder(task: str, module: str, name: str) -> EnvBuilder:
             f" ({type(error).__name__}: {_one_line(error)})"
         ) from error
     if name in gymnasium.registry:
-        return _registered(name)
+        return None
     if callable(builder := getattr(imported, name, None)):
         return cast(EnvBuilder, builder)
     tasks = [key for key, spec in gymnasium.registry.items() if module in str(spec)]
@@ -218,28 +186,25 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def _check_action(task: str, space: Space[Any]) -> None:
-    if not _is_vector(space) or not np.issubdtype(space.dtype, np.floating):
+def _check_spaces(task: str, env: Env) -> None:
+    action = cast(Box, env.action_space)
+    if not _is_vector(action) or not np.issubdtype(action.dtype, np.floating):
         raise UserError(
             f"env {task!r}: unsupported action space; expected a bounded 1-D Box of"
-            f" floats, got {_describe(space)}"
+            f" floats, got {_describe(action)}"
         )
-    box = cast(Box, space)
-    largest = np.maximum(np.abs(box.low), np.abs(box.high))
-    usable = (box.low < box.high) & (largest <= LARGEST_BOUND)
+    largest = np.maximum(np.abs(action.low), np.abs(action.high))
+    usable = (action.low < action.high) & (largest <= LARGEST_BOUND)
     for index in np.flatnonzero(~usable):
         raise UserError(
             f"env {task!r}: unsupported bounds of action {index}; expected low < high,"
             f" both within +-{LARGEST_BOUND:g},"
-            f" got {box.low[index]:g} to {box.high[index]:g}"
+            f" got {action.low[index]:g} to {action.high[index]:g}"
         )
-
-
-def _check_observation(task: str, space: Space[Any]) -> None:
-    if not _is_vector(space):
+    if not _is_vector(env.observation_space):
         raise UserError(
             f"env {task!r}: unsupported observation space; expected a flat vector (1-D"
-            f" Box), got {_describe(space)};"
+            f" Box), got {_describe(env.observation_space)};"
             " gymnasium.wrappers.FlattenObservation converts it"
         )
 

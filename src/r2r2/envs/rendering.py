@@ -97,7 +97,9 @@ class Camera:
         self._viewer = viewer.OffScreenViewer(
             model, physics.data.ptr, columns, rows, max_geom=10_000
         )
-        self._camera = _tracking_camera(model.cam_mode) if model.ncam else -1
+        # The first camera that moves with the body, or else the first one, if any.
+        tracking = np.isin(model.cam_mode, (1, 2))  # MuJoCo's 'track' and 'trackcom'
+        self._camera = int(np.argmax(tracking)) if model.ncam else -1
 
     def frame(self) -> Frame:
         """Return an image of the current state, from a camera of the task."""
@@ -110,9 +112,3 @@ class Camera:
         """Free the resources of the graphics driver."""
         self._viewer.con.free()
         self._viewer.free()
-
-
-def _tracking_camera(modes: NDArray[np.integer]) -> int:
-    """Return the first camera that moves with the body, or else the first one."""
-    tracking = np.isin(modes, (1, 2))  # MuJoCo's 'track' and 'trackcom'
-    return int(np.argmax(tracking))

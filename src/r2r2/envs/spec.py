@@ -1,4 +1,4 @@
-"""Sizes of tasks, and the members of a fleet."""
+"""Sizes of tasks, members of a fleet, and failures of their environments."""
 
 from typing import NamedTuple
 
@@ -13,17 +13,28 @@ class Spec(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of a fleet: a task and a seed.
-
-    Example:
-        >>> Member("Hopper-v5", 3).name
-        'Hopper-v5_s3'
-    """
+    """A member of a fleet: a task and a seed."""
 
     task: str
     seed: int
 
     @property
     def name(self) -> str:
-        """The member's folder inside a run."""
+        """The member's folder inside a run, such as `Hopper-v5_s3`."""
         return f"{safe_name(self.task)}_s{self.seed}"
+
+
+class Fault(NamedTuple):
+    """The loss of a slot's episode; the slot must be reset before its next step."""
+
+    slot: int
+    detail: str  # the last line is the message; a traceback may precede it
+    own_failure: bool = True  # False: the cause was not this slot's environment
+
+
+class EnvFailure(Exception):
+    """An environment raised, returned invalid output, hung, or its process died.
+
+    The message names the task, the member and the step, and ends with the traceback
+    of the environment if there is one.
+    """

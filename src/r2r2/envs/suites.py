@@ -69,9 +69,6 @@ def find_suite(task: str) -> Suite:
 
     `package.module:Id-v0` counts as Gymnasium's without being imported, so that a run
     can be reported where the package of its environment is not installed.
-
-    Raises:
-        UserError: No suite has the task.
     """
     if task in PAPER_TASKS:
         return PAPER_TASKS[task].suite
@@ -103,15 +100,10 @@ def known_tasks() -> dict[Suite, tuple[str, ...]]:
 
     Other Gymnasium ids may work too; this is known only when they are built.
     """
-    usable = [
-        name
-        for module, names in CONTINUOUS.items()
-        if importlib.util.find_spec(module)
-        for name in names
-    ]
-    control = [
-        f"{domain}-{name}"
-        for domain, name in dm_suite().ALL_TASKS
-        if domain != UNSUPPORTED_DOMAIN
-    ]
-    return {"gymnasium": tuple(sorted(usable)), "dmc": tuple(sorted(control))}
+    usable = filter(importlib.util.find_spec, CONTINUOUS)
+    gymnasium_tasks = sorted(name for module in usable for name in CONTINUOUS[module])
+    control = [task for task in dm_suite().ALL_TASKS if task[0] != UNSUPPORTED_DOMAIN]
+    return {
+        "gymnasium": tuple(gymnasium_tasks),
+        "dmc": tuple(sorted(map("-".join, control))),
+    }

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from r2r2.config.errors import UserError
 from r2r2.config.fields import Interval
-from r2r2.envs.errors import Fault
+from r2r2.envs.spec import Fault
 from r2r2.envs.vector.step_types import SavedState
 from r2r2.replay.buffer import HostRows, Rows
 from r2r2.storage.arrays import read_arrays

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from r2r2.agents.base import Agent
 from r2r2.config.run import RunConfig
 from r2r2.diagnostics.value_bias import ValueBiasTracker
-from r2r2.envs.errors import Fault
-from r2r2.envs.spec import Member
+from r2r2.envs.spec import Fault, Member
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import StepRequest, StepResult
 from r2r2.training.evaluation import (

@@ -15,9 +15,8 @@ from r2r2.agents.registry import state_shapes
 from r2r2.compute.update import select
 from r2r2.compute.update_loop import group_size, pad_members
 from r2r2.config.errors import UserError
-from r2r2.envs.errors import Fault
 from r2r2.envs.make import episode_seed
-from r2r2.envs.spec import Member, Spec
+from r2r2.envs.spec import Fault, Member, Spec
 from r2r2.envs.vector.pool import EnvPool, available_cores
 from r2r2.envs.vector.step_types import (
     NO_EPISODE,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.config.errors import UserError
-from r2r2.envs.errors import Fault
+from r2r2.envs.spec import Fault
 from r2r2.replay.normalizer import make_normalizer
 from r2r2.storage.events import FieldValue
 from r2r2.training.checkpointing import CheckpointWriter, read_snapshot

@@ -18,7 +18,6 @@ from r2r2.agents.registry import make_agent
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import EPISODES
 from r2r2.config.run import RunConfig
-from r2r2.envs.errors import EnvFailure
 from r2r2.envs.make import (
     BorrowedEnv,
     Env,
@@ -30,7 +29,7 @@ from r2r2.envs.make import (
     time_limit_of,
 )
 from r2r2.envs.rendering import Frame, gl_backend, rendering_hint
-from r2r2.envs.spec import Member
+from r2r2.envs.spec import EnvFailure, Member
 from r2r2.storage.run_folder import open_run
 from r2r2.storage.video_file import check_video_path, write_mp4
 from r2r2.training.evaluation import EvalPolicies, load_policies, obs_normalizer

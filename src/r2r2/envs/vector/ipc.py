@@ -12,6 +12,7 @@ takes up to a hundred. Each step of a fleet waits twice.
 
 import io
 import json
+import math
 import mmap
 import os
 import platform
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,33 +65,32 @@ DTYPES: dict[str, type] = {
 }
 
 
-def _layout(count: int, spec: Spec) -> dict[str, tuple[tuple[int, ...], type]]:
-    """Return the shape and type of each array for `count` slots."""
+def _layout(
+    count: int, spec: Spec
+) -> tuple[dict[str, tuple[tuple[int, ...], int]], int]:
+    """Return the shape and offset of each array for `count` slots, and the total size.
+
+    Each array begins at a cache line, so that processes do not share one.
+    """
     obs, action = (spec.obs_dim,), (spec.action_dim,)
     rows = {"action": action, "next_obs": obs, "obs": obs}
-    return {name: ((count, *rows.get(name, ())), DTYPES[name]) for name in DTYPES}
-
-
-def _memory_size(count: int, spec: Spec) -> int:
-    return sum(_aligned_size(*entry) for entry in _layout(count, spec).values())
-
-
-def _aligned_size(shape: tuple[int, ...], dtype: type) -> int:
-    """Return an array's bytes up to the end of a cache line, to prevent sharing."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return -(-size // 64) * 64
+    layout, end = {}, 0
+    for name, dtype in DTYPES.items():
+        shape = (count, *rows.get(name, ()))
+        layout[name] = shape, end
+        end += math.ceil(math.prod(shape) * np.dtype(dtype).itemsize / 64) * 64
+    return layout, end
 
 
 def map_arrays(file: int, count: int, spec: Spec) -> SharedArrays:
     """Map the memory behind a file descriptor; it is freed with the arrays."""
-    memory = mmap.mmap(file, _memory_size(count, spec))
-    arrays: dict[str, NDArray[np.generic]] = {}
-    begin = 0
-    for name, (shape, dtype) in _layout(count, spec).items():
-        size = int(np.prod(shape))
-        arrays[name] = np.frombuffer(memory, dtype, size, begin).reshape(shape)
-        begin += _aligned_size(shape, dtype)
-    return SharedArrays(**cast(dict[str, Any], arrays))
+    layout, size = _layout(count, spec)
+    memory = mmap.mmap(file, size)
+    arrays: dict[str, Any] = {
+        name: np.ndarray(shape, DTYPES[name], memory, offset)
+        for name, (shape, offset) in layout.items()
+    }
+    return SharedArrays(**arrays)
 
 
 def create_memory(count: int, spec: Spec) -> int:
@@ -100,7 +100,7 @@ def create_memory(count: int, spec: Spec) -> int:
     else:
         with tempfile.TemporaryFile() as temporary:
             file = os.dup(temporary.fileno())
-    os.ftruncate(file, _memory_size(count, spec))
+    os.ftruncate(file, _layout(count, spec)[1])
     return file
 
 
@@ -156,15 +156,9 @@ def wait_until(
 ) -> bytes:
     """Wait until `is_done` and return the message that arrived meanwhile, if any.
 
-    Args:
-        is_done: whether the other side has written the expected value.
-        spin_seconds: time to poll before sleeping.
-        pipe: where the other side sends `WAKE` while `sleeps` is set.
-        sleeps: a flag in shared memory, [1].
-        on_poll: called after every `POLL_INTERVAL` without a wake-up.
-
-    Raises:
-        EOFError: The other side is gone.
+    It polls for `spin_seconds` and then sleeps at the pipe, where the other side sends
+    `WAKE` while `sleeps`, a flag in shared memory, is set. `on_poll` is called after
+    every `POLL_INTERVAL` without a wake-up. EOFError means that the other side is gone.
     """
     deadline = time.perf_counter() + spin_seconds
     while time.perf_counter() < deadline:

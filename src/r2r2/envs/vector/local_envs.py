@@ -2,17 +2,21 @@
 
 import contextlib
 import math
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.envs.errors import InvalidEnvOutput, format_fault
 from r2r2.envs.make import Env
 from r2r2.envs.vector.ipc import EMPTY, LOAD, SAVE, STEP, Message, SharedArrays
 from r2r2.envs.vector.saved_states import restore_env_state, save_env_state
 from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, SavedState
+
+
+class InvalidEnvOutput(ValueError):
+    """An environment returned an invalid observation or reward."""
 
 
 class LocalEnvs:
@@ -37,9 +41,8 @@ class LocalEnvs:
     ) -> Message:
         """Run the commands of slots, one after the other.
 
-        An environment that fails is closed, and built again at its next reset; other
-        slots are not affected.
-        `states` are those of slots to load; `worker` is the index in `current_slot`.
+        `states` are those of slots to load; `worker` is the index in `current_slot`. An
+        environment that fails is closed, and built again at its next reset.
         """
         errors: dict[int, str] = {}
         saved: dict[int, SavedState] = {}
@@ -56,9 +59,10 @@ class LocalEnvs:
                     if command == LOAD:
                         restore_env_state(self.env(slot), states[slot])
             except Exception as error:
-                errors[slot] = format_fault(error)
+                errors[slot] = _format_fault(error)
                 if command != SAVE:  # a failure to save does not end the episode
-                    self._discard(slot)
+                    with contextlib.suppress(Exception):  # it may not exist
+                        self._envs.pop(slot).close()
         return Message(errors, saved) if errors or saved else EMPTY
 
     def _reset(self, slot: int, arrays: SharedArrays) -> None:
@@ -66,22 +70,18 @@ class LocalEnvs:
         arrays.obs[slot] = _check_obs(obs, arrays)
 
     def _step(self, slot: int, arrays: SharedArrays) -> None:
-        next_obs, reward, terminated, truncated, _ = self.env(slot).step(
-            arrays.action[slot].copy()
-        )
+        action = arrays.action[slot].copy()
+        next_obs, reward, terminated, truncated, _ = self.env(slot).step(action)
         # `obs` is written last: after a failure it holds the last valid observation.
         arrays.next_obs[slot] = _check_obs(next_obs, arrays)
-        arrays.reward[slot] = _check_reward(reward)
+        if not math.isfinite(reward := float(reward)):
+            raise InvalidEnvOutput(f"reward: expected a finite number, got {reward}")
+        arrays.reward[slot] = reward
         arrays.terminated[slot], arrays.truncated[slot] = terminated, truncated
         if (terminated or truncated) and arrays.seed[slot] != NO_EPISODE:
             self._reset(slot, arrays)
         else:
             arrays.obs[slot] = arrays.next_obs[slot]
-
-    def _discard(self, slot: int) -> None:
-        if env := self._envs.pop(slot, None):
-            with contextlib.suppress(Exception):  # it has failed already
-                env.close()
 
     def close(self) -> None:
         """Close the environments; a second call does nothing."""
@@ -103,8 +103,10 @@ def _check_obs(obs: Any, arrays: SharedArrays) -> NDArray[np.float64]:
     return numbers
 
 
-def _check_reward(reward: Any) -> float:
-    number = float(reward)
-    if not math.isfinite(number):
-        raise InvalidEnvOutput(f"reward: expected a finite number, got {number}")
-    return number
+def _format_fault(error: Exception) -> str:
+    """Return an exception as text with its message, on one line, at the end."""
+    if isinstance(error, InvalidEnvOutput):
+        return str(error)
+    message = "".join(traceback.format_exception_only(error))
+    stack = "".join(traceback.format_exception(error)).removesuffix(message)
+    return f"{stack}{' '.join(message.split())}"

@@ -11,9 +11,8 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from r2r2.config.errors import UserError, invalid_value
-from r2r2.envs.errors import EnvFailure, Fault
 from r2r2.envs.make import spec_of
-from r2r2.envs.spec import Spec
+from r2r2.envs.spec import EnvFailure, Fault, Spec
 from r2r2.envs.vector import ipc
 from r2r2.envs.vector.local_envs import LocalEnvs
 from r2r2.envs.vector.step_types import (
@@ -26,7 +25,7 @@ from r2r2.envs.vector.step_types import (
 from r2r2.envs.vector.worker_main import WorkerConfig
 from r2r2.envs.vector.worker_process import CLOSE_SECONDS, WorkerLost, WorkerProcess
 
-RESULT_ARRAYS = StepResult._fields[:-1]
+RESULTS = StepResult._fields[:-1]  # names of its arrays
 FirstObs = tuple[NDArray[np.float64], tuple[Fault, ...]]  # [K, obs], and who failed
 
 
@@ -76,29 +75,22 @@ class CommandRunner:
         self._memory_file: int | None = None
 
     def spec(self) -> Spec:
-        """Return the sizes of all tasks, from one environment of each.
-
-        Raises:
-            UserError: The sizes differ.
-        """
+        """Return the sizes of all tasks, from one environment of each."""
         specs: dict[str, Spec] = {}
         for slot, factory in self._factories.items():
             if factory.task in specs:
                 continue
-            if slot < self._local:
-                specs[factory.task] = spec_of(self._envs.env(slot))
-            else:
-                env = factory.build()
-                specs[factory.task] = spec_of(env)
+            env = self._envs.env(slot) if slot < self._local else factory.build()
+            specs[factory.task] = spec_of(env)
+            if slot >= self._local:
                 env.close()
         if len(set(specs.values())) > 1:
-            sizes = [
+            sizes = ", ".join(
                 f"{task!r} (observation {spec.obs_dim}, action {spec.action_dim})"
                 for task, spec in specs.items()
-            ]
+            )
             raise UserError(
-                "env: tasks trained together must have equal sizes, got "
-                + ", ".join(sizes)
+                f"env: tasks trained together must have equal sizes, got {sizes}"
             )
         return next(iter(specs.values()))
 
@@ -125,8 +117,9 @@ class CommandRunner:
         remote = (slot for slot in commands if slot >= self._local)
         numbers = list({self._worker_of[slot] for slot in remote})
         workers = [self.workers[number] for number in numbers]
-        if states:
-            _send_states(states, workers)
+        for worker in workers if states else ():
+            if part := {slot: states[slot] for slot in worker.slots if slot in states}:
+                worker.send(ipc.encode(ipc.Message(states=part)))
         self.arrays.requested[numbers] += 1  # polling workers begin now
         for worker in workers:
             worker.begin()
@@ -150,14 +143,6 @@ class CommandRunner:
             if self._memory_file is not None:
                 os.close(self._memory_file)
                 self._memory_file = None
-
-
-def _send_states(
-    states: Mapping[int, SavedState], workers: Sequence[WorkerProcess]
-) -> None:
-    for worker in workers:
-        if part := {slot: states[slot] for slot in worker.slots if slot in states}:
-            worker.send(ipc.Message(states=part))
 
 
 def _collect(local: ipc.Message, workers: Sequence[WorkerProcess]) -> Outcome:
@@ -319,7 +304,7 @@ class EnvPool:
         arrays.action[slots], arrays.seed[slots] = request.actions, request.seeds
         self._steps[slots] += 1
         outcome = self._runner.run(commands, {})
-        result = StepResult(*(getattr(arrays, name)[slots] for name in RESULT_ARRAYS))
+        result = StepResult(*(getattr(arrays, name)[slots] for name in RESULTS))
         self._running[slots] = ~result.ended | (arrays.seed[slots] >= 0)
         faults = self._faults(outcome, commands)
         return result.with_faults(slots, faults) if faults else result

@@ -8,22 +8,21 @@ Supported are Gymnasium's MuJoCo tasks, Pendulum and MountainCarContinuous, the 
 Control Suite, and wrappers that are stateless or count steps. Any other environment,
 including subclasses of these, can support it with two methods: `save_state` returns
 what steps change, as arrays, and `load_state` takes it back. A wrapper with these
-methods is responsible for what it wraps. For a simulation in MuJoCo,
-`r2r2.envs.vector.mujoco_state.Simulation` provides the arrays. The generator
-`np_random` is always saved.
+methods is responsible for what it wraps. For a simulation in MuJoCo, `Simulation`
+provides the arrays. The generator `np_random` is always saved.
 """
 
+import hashlib
+import importlib
 import re
 from typing import Any, Protocol, cast
 
-import gymnasium
 import numpy as np
 from gymnasium import wrappers
 from numpy.typing import ArrayLike, NDArray
 
 from r2r2.envs.dm_control import DMCEnv
 from r2r2.envs.make import ActionRepeat, BorrowedEnv, Env
-from r2r2.envs.vector.mujoco_state import Simulation
 from r2r2.envs.vector.step_types import SavedState
 
 ARRAY_NAME = re.compile(r"[a-z0-9_/.]+")
@@ -78,23 +77,116 @@ class _AttributeState:
         setattr(self._env, self._attribute, value if value.ndim else value.item())
 
 
-class _DMControlState:
+class Simulation:
+    """Saves and loads the state of an mjModel and its mjData.
+
+    The integration state is not sufficient. Gymnasium's tasks end a step with
+    `mj_step`, which leaves quantities derived from the positions (`xpos`, `cinert`,
+    `cfrc_ext`) one substep behind, and the next reward and observation read some of
+    them. A forward pass would not restore them. Therefore every float array whose size
+    is given by the model is saved too.
+
+    Contacts and constraints have no fixed size and are stored elsewhere. dm_control's
+    tasks end a step with `mj_step1`, which computes them, and begin the next one with
+    `mj_step2`, which reads them; `load` recomputes them with `mj_step1` before it
+    writes the arrays. Gymnasium's next `mj_step` recomputes them itself; until then
+    `data.contact` differs there.
+
+    Integers are never written: `mj_step1` computes those that matter, and indices read
+    from a file could be out of range.
+    """
+
+    def __init__(self, model: Any, data: Any):
+        self._model, self._data = model, data
+        self._mujoco: Any = importlib.import_module("mujoco")
+
+    def is_supported(self) -> bool:
+        """Return whether the model has no features with state other than floats."""
+        model = self._model
+        sleep = model.opt.enableflags & int(self._mujoco.mjtEnableBit.mjENBL_SLEEP)
+        unsupported = (model.nflex, model.nplugin, model.nhistory, sleep)
+        return model.nq > 0 and not any(unsupported)
+
+    def save(self) -> SavedState:
+        """Return the integration state, the derived fields and their fingerprint."""
+        fields, kind = self._fields(), self._state_kind("INTEGRATION")
+        integration = np.zeros(self._mujoco.mj_stateSize(self._model, kind))
+        self._mujoco.mj_getState(self._model, self._data, integration, kind)
+        return {
+            "integration": integration,
+            "derived": np.concatenate([np.ravel(field) for field in fields.values()]),
+            "layout": _fingerprint(fields),
+        }
+
+    def load(self, saved: SavedState) -> None:
+        """Replace the state; shapes and kinds of the arrays must match `save`.
+
+        Raises:
+            ValueError: The state is of another model or MuJoCo version, or its
+                positions or velocities are too large or not finite.
+        """
+        fields = self._fields()
+        if not np.array_equal(saved["layout"], _fingerprint(fields)):
+            raise ValueError("it is of another model or another version of MuJoCo")
+        mujoco, model, data = self._mujoco, self._model, self._data
+        integration = np.asarray(saved["integration"], np.float64)
+        kind, physics = self._state_kind("INTEGRATION"), self._state_kind("PHYSICS")
+        motion = np.zeros(mujoco.mj_stateSize(model, physics))
+        mujoco.mj_extractState(model, integration, kind, motion, physics)
+        if not np.all(np.abs(motion) <= mujoco.mjMAXVAL):
+            raise ValueError("its positions or velocities are out of MuJoCo's range")
+        mujoco.mj_setState(model, data, integration, kind)
+        mujoco.mj_step1(model, data)
+        ends = np.cumsum([field.size for field in fields.values()])
+        parts = np.split(saved["derived"], ends[:-1])
+        for field, part in zip(fields.values(), parts, strict=True):
+            field[...] = part.reshape(field.shape)
+        # The derived arrays also contain the integration state, but unchecked.
+        mujoco.mj_setState(model, data, integration, kind)
+
+    def _state_kind(self, name: str) -> int:
+        return int(getattr(self._mujoco.mjtState, f"mjSTATE_{name}"))
+
+    def _fields(self) -> dict[str, NDArray[np.float64]]:
+        """Return views of the arrays with sizes given by the model, in a fixed order.
+
+        MuJoCo keeps exactly these in one buffer, which begins with `qpos`. Views
+        outside it may be invalid and are not read.
+        """
+        data = self._data
+        begin = data.qpos.ctypes.data
+        fields = {"energy": data.energy}
+        for name in sorted(dir(data)):
+            field = getattr(data, name)
+            if not isinstance(field, np.ndarray) or field.dtype != np.float64:
+                continue
+            if field.size and 0 <= field.ctypes.data - begin < data.nbuffer:
+                fields[name] = field
+        return fields
+
+
+def _fingerprint(fields: dict[str, NDArray[np.float64]]) -> NDArray[np.uint8]:
+    """Return a hash of the names and shapes of the fields."""
+    names = str([(name, field.shape) for name, field in fields.items()])
+    digest = hashlib.blake2b(names.encode(), digest_size=16).digest()
+    return np.frombuffer(digest, np.uint8)
+
+
+class _DMControlState(Simulation):
     """Simulation, step count and random generator of a dm_control task."""
 
     def __init__(self, env: DMCEnv):
         self._env = env
         self._inner = cast(Any, env)._env
         physics = self._inner.physics
-        self.simulation = Simulation(physics.model.ptr, physics.data.ptr)
+        super().__init__(physics.model.ptr, physics.data.ptr)
 
     def save(self) -> SavedState:
-        generator = self._inner.task.random.get_state(legacy=False)
-        state = generator["state"]
-        gauss = [generator["has_gauss"], generator["gauss"]]
-        return self.simulation.save() | {
+        _, key, position, *gauss = self._inner.task.random.get_state()
+        return super().save() | {
             "step_count": np.array(self._inner._step_count, np.int64),
             "running": np.array(self._env._running),
-            "random": np.array([*state["key"], state["pos"]], np.uint64),
+            "random": np.array([*key, position], np.uint64),
             "random_gauss": np.array(gauss, np.float64),
         }
 
@@ -102,7 +194,7 @@ class _DMControlState:
         *key, position = (int(word) for word in saved["random"])
         if position > MERSENNE_WORDS or max(key) >= 2**32:
             raise ValueError(INVALID_GENERATOR)
-        self.simulation.load(saved)
+        super().load(saved)
         has_gauss, gauss = saved["random_gauss"]
         self._inner.task.random.set_state(
             ("MT19937", np.array(key, np.uint32), position, int(has_gauss == 1), gauss)
@@ -113,34 +205,24 @@ class _DMControlState:
 
 
 class _GeneratorState:
-    """Gymnasium's random generator of an environment, which may not exist yet."""
+    """Gymnasium's random generator of an environment."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any]):
-        self._generator = env._np_random
-
-    def is_supported(self) -> bool:
-        if self._generator is None:
-            return True
-        return type(self._generator.bit_generator) is np.random.PCG64
+    def __init__(self, generator: np.random.PCG64):
+        self._generator = generator
 
     def save(self) -> SavedState:
         """Return two 128-bit numbers, low words first, and the spare 32 bits."""
-        if self._generator is None:
-            return {}
-        state = cast(dict[str, Any], self._generator.bit_generator.state)
+        state = cast(dict[str, Any], self._generator.state)
         numbers = state["state"]["state"], state["state"]["inc"]
-        words = [number >> shift for number in numbers for shift in (0, WORD)]
-        low = [word % 2**WORD for word in words]
+        words = [n >> shift & 2**WORD - 1 for n in numbers for shift in (0, WORD)]
         spare = [state["has_uint32"], state["uinteger"]]
-        return {"pcg64": np.array([*low, *spare], np.uint64)}
+        return {"pcg64": np.array([*words, *spare], np.uint64)}
 
     def load(self, saved: SavedState) -> None:
-        if self._generator is None:
-            return
         low, high, inc_low, inc_high, has_spare, spare = map(int, saved["pcg64"])
         if has_spare > 1 or spare >= 2**32:
             raise ValueError(INVALID_GENERATOR)
-        self._generator.bit_generator.state = {
+        self._generator.state = {
             "bit_generator": "PCG64",
             "state": {
                 "state": low + (high << WORD),
@@ -174,14 +256,7 @@ CLASSIC = (
 
 
 def save_env_state(env: Env) -> SavedState | None:
-    """Return everything that later steps read, or None if that is not supported.
-
-    Args:
-        env: an environment that has been reset.
-
-    Raises:
-        ValueError: Its own `save_state` returned something else than named arrays.
-    """
+    """Return everything that later steps read, or None if that is not supported."""
     components = _components(env)
     if components is None:
         return None
@@ -193,14 +268,9 @@ def save_env_state(env: Env) -> SavedState | None:
 
 
 def restore_env_state(env: Env, saved: SavedState) -> None:
-    """Continue a saved episode.
+    """Continue a saved episode, in an environment just reset with that episode's seed.
 
-    Args:
-        env: an environment that has just been reset with the seed of that episode.
-        saved: the state of an environment built in the same way.
-
-    Raises:
-        ValueError: The state does not fit; reset the environment before using it.
+    If the state does not fit, it raises ValueError; the environment must be reset then.
     """
     components = _components(env)
     if components is None:
@@ -231,50 +301,46 @@ def _check_arrays(prefix: str, saved: SavedState, current: SavedState) -> None:
         name = min(saved.keys() ^ current.keys())
         problem = "unexpected" if name in saved else "missing"
         raise ValueError(f"saved state: {problem} array {f'{prefix}/{name}'!r}")
-    for name, array in current.items():
-        expected, got = _describe(array), _describe(saved[name])
+    for name in current:
+        expected, got = (
+            f"kind {array.dtype.kind!r} and shape {array.shape}"
+            for array in (current[name], saved[name])
+        )
         if expected != got:
             key = f"{prefix}/{name}"
             raise ValueError(f"saved state: {key!r}: expected {expected}, got {got}")
-
-
-def _describe(array: NDArray[Any]) -> str:
-    return f"kind {array.dtype.kind!r} and shape {array.shape}"
 
 
 def _components(env: Env) -> dict[str, _Component] | None:
     """Return all parts that steps change, outermost first; None if not supported."""
     components: dict[str, _Component] = {}
     layer: Any = env
-    while not _has_custom_state(layer):
+    while type(layer) in (wrappers.TimeLimit, *STATELESS):
         if type(layer) is wrappers.TimeLimit:
-            components[f"limit{len(components)}"] = _AttributeState(
-                layer, "_elapsed_steps", "steps"
-            )
-        elif type(layer) not in STATELESS:
-            break
+            limit = _AttributeState(layer, "_elapsed_steps", "steps")
+            components[f"limit{len(components)}"] = limit
         layer = layer.env
-    task = _CustomState(layer) if _has_custom_state(layer) else _task_state(layer)
-    generator = _GeneratorState(env.unwrapped)
-    if task is None or not generator.is_supported():
+    if (task := _task_state(layer)) is None:
         return None
-    return components | {"task": task, "np_random": generator}
+    components["task"] = task
+    if (generator := env.unwrapped._np_random) is not None:
+        if type(generator.bit_generator) is not np.random.PCG64:
+            return None
+        components["np_random"] = _GeneratorState(generator.bit_generator)
+    return components
 
 
-def _has_custom_state(env: Env) -> bool:
-    """Check the class: a wrapper may forward attributes of the instance."""
-    return hasattr(type(env), "save_state") and hasattr(type(env), "load_state")
-
-
-def _task_state(env: Env) -> _Component | None:
-    if type(env) is DMCEnv:
-        state = _DMControlState(env)
-        return state if state.simulation.is_supported() else None
+def _task_state(env: Any) -> _Component | None:
+    # On the class, because a wrapper may forward attributes of the instance.
+    if hasattr(type(env), "save_state") and hasattr(type(env), "load_state"):
+        return _CustomState(env)
     module = type(env).__module__
     if module in CLASSIC:
         return _AttributeState(env, "state", "state")
-    if module.startswith(MUJOCO):
-        task = cast(Any, env)
-        simulation = Simulation(task.model, task.data)
-        return simulation if simulation.is_supported() else None
-    return None
+    if type(env) is DMCEnv:
+        simulation: Simulation = _DMControlState(env)
+    elif module.startswith(MUJOCO):
+        simulation = Simulation(env.model, env.data)
+    else:
+        return None
+    return simulation if simulation.is_supported() else None

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.envs.errors import Fault
 from r2r2.envs.make import Env, EnvBuilder, adapt_env, make_env
-from r2r2.envs.spec import Member
+from r2r2.envs.spec import Fault, Member
 
 NO_EPISODE = -1  # instead of a seed: start no new episode
 
@@ -82,8 +81,8 @@ class StepResult(NamedTuple):
 
     def rows(self, begin: int, end: int) -> "StepResult":
         """Return some of the rows, with all faults."""
-        rows = [array[begin:end] for array in self.arrays]
-        return StepResult(*cast(Any, rows))._replace(faults=self.faults)
+        rows: Any = (array[begin:end] for array in self.arrays)
+        return StepResult(*rows)._replace(faults=self.faults)
 
     def with_faults(
         self, slots: Sequence[int], faults: tuple[Fault, ...]

@@ -71,16 +71,17 @@ class WorkerProcess:
             ours.setsockopt(socket.SOL_SOCKET, option, limit)
         command = [sys.executable, "-m", "r2r2.envs.vector.worker_main"]
         descriptors = theirs.fileno(), self._memory_file
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         with theirs:
             self._process = subprocess.Popen(
                 [*command, *map(str, (os.getpid(), *descriptors))],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
-                env=_environment(),
+                env={**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONPATH": path},
                 process_group=0,  # Ctrl-C goes to the main process only
             )
         self._pipe = Connection(ours.detach())
-        self._send(self._first_message)
+        self.send(self._first_message)
 
     @property
     def pid(self) -> int:
@@ -94,11 +95,7 @@ class WorkerProcess:
 
     def _wake(self) -> None:
         if self._arrays.worker_sleeps[self._number]:
-            self._send(ipc.WAKE)
-
-    def send(self, message: ipc.Message) -> None:
-        """Send what the next commands need."""
-        self._send(ipc.encode(message))
+            self.send(ipc.WAKE)
 
     def poll(self) -> None:
         """Check for progress; called every `POLL_INTERVAL` while waiting.
@@ -114,10 +111,8 @@ class WorkerProcess:
     def finish(self, poll_all: Callable[[], None]) -> ipc.Message:
         """Wait until the commands are done; return errors and states.
 
-        `poll_all` polls every worker that is waited for.
-
-        Raises:
-            WorkerLost: The worker died or hung.
+        `poll_all` polls every worker that is waited for. A worker that died or hung
+        raises `WorkerLost`.
         """
 
         def on_poll() -> None:
@@ -161,7 +156,8 @@ class WorkerProcess:
         arrays, number = self._arrays, self._number
         return bool(abs(arrays.completed[number]) == arrays.requested[number])
 
-    def _send(self, content: bytes) -> None:
+    def send(self, content: bytes) -> None:
+        """Send bytes to the worker, such as the message that its commands need."""
         try:
             self._pipe.send_bytes(content)
         except BlockingIOError:
@@ -214,9 +210,3 @@ def _pickle(config: WorkerConfig) -> bytes:
             f"env {task!r}: cannot be sent to a worker process"
             f" ({type(error).__name__}: {error}); workers=0 runs it in the main process"
         ) from error
-
-
-def _environment() -> dict[str, str]:
-    """Return this process's variables and import path, with one thread per library."""
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    return {**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONPATH": path}
