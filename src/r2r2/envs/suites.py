@@ -38,25 +38,11 @@ ACTION_REPEAT: dict[Suite, int] = {"gymnasium": 1, "dmc": 2}  # the paper's prot
 # Gymnasium's continuous tasks by the module they require. Its MuJoCo tasks import
 # imageio, though only to save rendered frames.
 CONTINUOUS = {
-    "numpy": ("MountainCarContinuous-v0", "Pendulum-v1"),
-    "imageio": (
-        "Ant-v5",
-        "HalfCheetah-v5",
-        "Hopper-v5",
-        "Humanoid-v5",
-        "HumanoidStandup-v5",
-        "InvertedDoublePendulum-v5",
-        "InvertedPendulum-v5",
-        "Pusher-v5",
-        "Reacher-v5",
-        "Swimmer-v5",
-        "Walker2d-v5",
-    ),
-    "Box2D": (
-        "BipedalWalker-v3",
-        "BipedalWalkerHardcore-v3",
-        "LunarLanderContinuous-v3",
-    ),
+    "numpy": "MountainCarContinuous-v0 Pendulum-v1",
+    "imageio": "Ant-v5 HalfCheetah-v5 Hopper-v5 Humanoid-v5 HumanoidStandup-v5"
+    " InvertedDoublePendulum-v5 InvertedPendulum-v5 Pusher-v5 Reacher-v5 Swimmer-v5"
+    " Walker2d-v5",
+    "Box2D": "BipedalWalker-v3 BipedalWalkerHardcore-v3 LunarLanderContinuous-v3",
 }
 
 # Its actions are bounded only by 1e10, its episodes never end, and its model is drawn
@@ -101,9 +87,6 @@ def known_tasks() -> dict[Suite, tuple[str, ...]]:
     Other Gymnasium ids may work too; this is known only when they are built.
     """
     usable = filter(importlib.util.find_spec, CONTINUOUS)
-    gymnasium_tasks = sorted(name for module in usable for name in CONTINUOUS[module])
+    tasks = sorted(name for module in usable for name in CONTINUOUS[module].split())
     control = [task for task in dm_suite().ALL_TASKS if task[0] != UNSUPPORTED_DOMAIN]
-    return {
-        "gymnasium": tuple(gymnasium_tasks),
-        "dmc": tuple(sorted(map("-".join, control))),
-    }
+    return {"gymnasium": tuple(tasks), "dmc": tuple(sorted(map("-".join, control)))}

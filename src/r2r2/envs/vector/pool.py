@@ -14,7 +14,6 @@ from r2r2.config.errors import UserError, invalid_value
 from r2r2.envs.make import spec_of
 from r2r2.envs.spec import EnvFailure, Fault, Spec
 from r2r2.envs.vector import ipc
-from r2r2.envs.vector.local_envs import LocalEnvs
 from r2r2.envs.vector.step_types import (
     EnvFactory,
     EnvSlot,
@@ -22,7 +21,7 @@ from r2r2.envs.vector.step_types import (
     StepRequest,
     StepResult,
 )
-from r2r2.envs.vector.worker_main import WorkerConfig
+from r2r2.envs.vector.worker_main import LocalEnvs, WorkerConfig
 from r2r2.envs.vector.worker_process import CLOSE_SECONDS, WorkerLost, WorkerProcess
 
 RESULTS = StepResult._fields[:-1]  # names of its arrays
@@ -184,9 +183,6 @@ class EnvPool:
             including its construction.
         spin_seconds: time that workers poll for commands before sleeping; None chooses
             it from the number of cores.
-
-    Raises:
-        UserError: A task is not supported, or the tasks differ in their sizes.
     """
 
     def __init__(
@@ -223,11 +219,7 @@ class EnvPool:
         return [worker.pid for worker in self._runner.workers]
 
     def reset(self, slots: Sequence[int], seeds: Sequence[int]) -> NDArray[np.float64]:
-        """Start an episode in each slot and return the first observations, [K, obs].
-
-        Raises:
-            EnvFailure: An environment failed.
-        """
+        """Start an episode in each slot and return the first observations, [K, obs]."""
         obs, faults = self.try_reset(slots, seeds)
         if faults:
             raise self.to_error(faults[0])
@@ -245,9 +237,7 @@ class EnvPool:
     ) -> FirstObs:
         """Start an episode in each slot and continue it from its saved state, if any.
 
-        Returns:
-            The first observations of the episodes, and the faults, including those of
-            states that do not fit.
+        A state that does not fit is a fault. The observations returned are the first.
         """
         pairs = zip(slots, states, strict=True)
         saved = {slot: state for slot, state in pairs if state is not None}
@@ -276,25 +266,20 @@ class EnvPool:
         commands = {slot: ipc.SAVE for slot in slots if self._running[slot]}
         outcome = self._runner.run(commands, {})
         for slot, detail in outcome.errors.items():
-            reason = detail.splitlines()[-1]
-            warnings.warn(
-                f"{self._describe(slot)}: state not saved: {reason}", stacklevel=2
-            )
+            problem = f"state not saved: {detail.splitlines()[-1]}"
+            warnings.warn(f"{self._describe(slot)}: {problem}", stacklevel=2)
         self._pending_faults = list(self._faults(outcome._replace(errors={}), commands))
         return [outcome.states.get(slot) for slot in slots]
 
     def step(self, request: StepRequest) -> StepResult:
         """Act once in each slot of a request; a failure does not affect other slots.
 
-        Raises:
-            ResetNeeded: A slot has no running episode; nothing was stepped.
+        If a slot has no running episode, ResetNeeded is raised and nothing is stepped.
         """
         slots = list(request.slots)
-        arrays, shape = self._arrays, (len(slots), self.spec.action_dim)
-        if request.actions.shape != shape:
-            raise ValueError(
-                f"actions: expected shape {shape}, got {request.actions.shape}"
-            )
+        arrays, shape = self._arrays, request.actions.shape
+        if shape != (expected := (len(slots), self.spec.action_dim)):
+            raise ValueError(f"actions: expected shape {expected}, got {shape}")
         commands = dict.fromkeys(slots, ipc.STEP)
         for fault in self._pending_faults:
             commands.pop(fault.slot, None)
@@ -317,23 +302,18 @@ class EnvPool:
             return ()
         faults = self._pending_faults + [Fault(*e) for e in outcome.errors.items()]
         for lost in outcome.lost:
-            faults += self._faults_of_worker(lost, commands)
+            # All slots that had an episode or a command in the worker.
+            slots = [s for s in lost.slots if s in commands or self._running[s]]
+            others = f"lost with {self._describe(lost.slot)}: {lost.detail}"
+            faults += [
+                Fault(slot, lost.detail)
+                if slot == lost.slot
+                else Fault(slot, others, own_failure=False)
+                for slot in slots
+            ]
         self._pending_faults = []
         self._running[[fault.slot for fault in faults]] = False
         return tuple(sorted(faults, key=lambda one: (not one.own_failure, one.slot)))
-
-    def _faults_of_worker(
-        self, lost: WorkerLost, commands: Mapping[int, int]
-    ) -> list[Fault]:
-        """Return the faults of all slots that had an episode or command in a worker."""
-        others = f"lost with {self._describe(lost.slot)}: {lost.detail}"
-        return [
-            Fault(slot, lost.detail)
-            if slot == lost.slot
-            else Fault(slot, others, own_failure=False)
-            for slot in lost.slots
-            if slot in commands or self._running[slot]
-        ]
 
     def _describe(self, slot: int) -> str:
         member = self.slots[slot].member
@@ -341,11 +321,9 @@ class EnvPool:
 
     def to_error(self, fault: Fault) -> EnvFailure:
         """Return a fault as an exception that names the member and the step."""
-        purpose, step = self.slots[fault.slot].purpose, self._steps[fault.slot]
-        return EnvFailure(
-            f"{self._describe(fault.slot)}: failed at {purpose} step {step}:"
-            f" {fault.detail}"
-        )
+        when = f"{self.slots[fault.slot].purpose} step {self._steps[fault.slot]}"
+        env = self._describe(fault.slot)
+        return EnvFailure(f"{env}: failed at {when}: {fault.detail}")
 
     def close(self) -> None:
         """Free environments, processes and memory; a second call does nothing."""

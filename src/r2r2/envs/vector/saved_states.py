@@ -27,7 +27,6 @@ from r2r2.envs.vector.step_types import SavedState
 
 ARRAY_NAME = re.compile(r"[a-z0-9_/.]+")
 WORD = 64  # bits
-MERSENNE_WORDS = 624
 INVALID_GENERATOR = "its random generator is in an impossible state"
 
 
@@ -99,6 +98,7 @@ class Simulation:
     def __init__(self, model: Any, data: Any):
         self._model, self._data = model, data
         self._mujoco: Any = importlib.import_module("mujoco")
+        self._kind = int(self._mujoco.mjtState.mjSTATE_INTEGRATION)
 
     def is_supported(self) -> bool:
         """Return whether the model has no features with state other than floats."""
@@ -109,7 +109,7 @@ class Simulation:
 
     def save(self) -> SavedState:
         """Return the integration state, the derived fields and their fingerprint."""
-        fields, kind = self._fields(), self._state_kind("INTEGRATION")
+        fields, kind = self._fields(), self._kind
         integration = np.zeros(self._mujoco.mj_stateSize(self._model, kind))
         self._mujoco.mj_getState(self._model, self._data, integration, kind)
         return {
@@ -130,7 +130,7 @@ class Simulation:
             raise ValueError("it is of another model or another version of MuJoCo")
         mujoco, model, data = self._mujoco, self._model, self._data
         integration = np.asarray(saved["integration"], np.float64)
-        kind, physics = self._state_kind("INTEGRATION"), self._state_kind("PHYSICS")
+        kind, physics = self._kind, int(mujoco.mjtState.mjSTATE_PHYSICS)
         motion = np.zeros(mujoco.mj_stateSize(model, physics))
         mujoco.mj_extractState(model, integration, kind, motion, physics)
         if not np.all(np.abs(motion) <= mujoco.mjMAXVAL):
@@ -143,9 +143,6 @@ class Simulation:
             field[...] = part.reshape(field.shape)
         # The derived arrays also contain the integration state, but unchecked.
         mujoco.mj_setState(model, data, integration, kind)
-
-    def _state_kind(self, name: str) -> int:
-        return int(getattr(self._mujoco.mjtState, f"mjSTATE_{name}"))
 
     def _fields(self) -> dict[str, NDArray[np.float64]]:
         """Return views of the arrays with sizes given by the model, in a fixed order.
@@ -192,7 +189,7 @@ class _DMControlState(Simulation):
 
     def load(self, saved: SavedState) -> None:
         *key, position = (int(word) for word in saved["random"])
-        if position > MERSENNE_WORDS or max(key) >= 2**32:
+        if position > len(key) or max(key) >= 2**32:
             raise ValueError(INVALID_GENERATOR)
         super().load(saved)
         has_gauss, gauss = saved["random_gauss"]

@@ -89,11 +89,10 @@ class StepResult(NamedTuple):
     ) -> "StepResult":
         """Return the result with faults, and neutral values in the failed rows."""
         failed = np.isin(slots, [fault.slot for fault in faults])
-        return StepResult(
+        return self._replace(
             next_obs=np.where(failed[:, None], self.obs, self.next_obs),
             reward=np.where(failed, 0.0, self.reward),
             terminated=self.terminated & ~failed,
             truncated=self.truncated & ~failed,
-            obs=self.obs,
             faults=faults,
         )

@@ -25,12 +25,11 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class WorkerLost(Exception):
-    """A worker process died or hung; all its environments are lost."""
+    """A worker died or hung at `slot`; the environments of all `slots` are lost."""
 
     def __init__(self, slot: int, detail: str, slots: list[int]):
         super().__init__(slot, detail)
-        self.slot, self.detail = slot, detail  # the slot it worked on
-        self.slots = slots  # all slots of the worker
+        self.slot, self.detail, self.slots = slot, detail, slots
 
 
 class WorkerProcess:
@@ -153,8 +152,8 @@ class WorkerProcess:
         return WorkerLost(slot, detail, self.slots)
 
     def _is_done(self) -> bool:
-        arrays, number = self._arrays, self._number
-        return bool(abs(arrays.completed[number]) == arrays.requested[number])
+        done = abs(self._arrays.completed[self._number])
+        return bool(done == self._arrays.requested[self._number])
 
     def send(self, content: bytes) -> None:
         """Send bytes to the worker, such as the message that its commands need."""
