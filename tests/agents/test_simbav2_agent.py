@@ -228,7 +228,7 @@ def test_parameter_counts_at_the_papers_widths():
 @pytest.mark.parametrize("field", ["critics", "discount"])
 def test_what_a_task_must_decide_is_refused_until_it_has(field):
     config = dataclasses.replace(agent_config("simbav2"), critics=1, discount=0.9)
-    with pytest.raises(UserError, match=f"^agent.{field} is 0, which only a task"):
+    with pytest.raises(UserError, match=f"^agent.{field}: 0 \\(automatic\\) must be"):
         make_agent(dataclasses.replace(config, **{field: 0}), SPEC, 1)
 
 

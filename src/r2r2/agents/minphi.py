@@ -58,15 +58,7 @@ class MinPhiState(NamedTuple):
 
 
 def minphi(config: MinPhiConfig, spec: Spec, utd: int) -> Agent:
-    """Return Minimalist phi as a record of pure functions.
-
-    Example:
-        >>> config = MinPhiConfig(width=16, model_width=16)
-        >>> agent = minphi(config, Spec(obs_dim=5, action_dim=2), utd=1)
-        >>> key, updates = jax.random.key(0), jnp.asarray(10)
-        >>> jax.eval_shape(agent.init, key, updates).critic.embed.kernel.shape
-        (2, 52, 16)
-    """
+    """Return Minimalist phi as a record of pure functions."""
     noise = 3, config.batch_size, spec.action_dim
     return Agent(
         init=lambda key, _: init(config, spec, key),

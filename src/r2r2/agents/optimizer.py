@@ -42,11 +42,6 @@ def linear_schedule(first: float, last: float, horizon: Array) -> Schedule:
     """Return a learning rate that goes linearly from `first` to `last` at `horizon`.
 
     The horizon is an array, so runs of any length share one program.
-
-    Example:
-        >>> rate = linear_schedule(3.0, 1.0, jnp.asarray(10))
-        >>> [float(rate(jnp.asarray(step))) for step in (0, 5, 10, 99)]
-        [3.0, 2.0, 1.0, 1.0]
     """
 
     def learning_rate(steps: Array) -> Array:
@@ -136,12 +131,7 @@ def advance(opt_state: OptState, adam: AdamState) -> OptState:
 
 @replaceable
 def polyak(tau: float, online: Params, target: Params) -> Params:
-    """Move a target network towards the online network by a fraction `tau`.
-
-    Example:
-        >>> polyak(0.25, {"w": jnp.array(4.0)}, {"w": jnp.array(0.0)})["w"].item()
-        1.0
-    """
+    """Move a target network towards the online network by a fraction `tau`."""
 
     def average(new: Array, old: Array) -> Array:
         return tau * new + (1 - tau) * old

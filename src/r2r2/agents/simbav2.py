@@ -53,15 +53,7 @@ class SimbaV2State(NamedTuple):
 
 
 def simbav2(config: SimbaV2Config, spec: Spec, _: int = 1) -> Agent:
-    """Return SimbaV2 as a record of pure functions.
-
-    Example:
-        >>> config = SimbaV2Config(critics=2, discount=0.99, critic_width=16)
-        >>> agent = simbav2(config, Spec(obs_dim=5, action_dim=2))
-        >>> key, updates = jax.random.key(0), jnp.asarray(10)
-        >>> jax.eval_shape(agent.init, key, updates).critic.value.bias.shape
-        (2, 101)
-    """
+    """Return SimbaV2 as a record of pure functions."""
     for field in ("critics", "discount"):
         if not getattr(config, field):
             raise UserError(

@@ -39,15 +39,7 @@ class SPLState(NamedTuple):
 
 
 def simbav2_spl(config: SimbaV2SPLConfig, spec: Spec, _: int = 1) -> Agent:
-    """Return SimbaV2's record with another state.
-
-    Example:
-        >>> config = SimbaV2SPLConfig(critics=1, discount=0.99, critic_width=16)
-        >>> agent = simbav2_spl(config, Spec(obs_dim=5, action_dim=2))
-        >>> key, updates = jax.random.key(0), jax.numpy.asarray(10)
-        >>> jax.eval_shape(agent.init, key, updates).encoder.linear.kernel.shape
-        (6, 128)
-    """
+    """Return SimbaV2's record with another state."""
     return base.simbav2(config, spec)._replace(
         init=partial(init, config, spec),
         behavior_policy=policy,

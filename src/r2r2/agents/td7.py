@@ -50,15 +50,7 @@ class TD7State(NamedTuple):
 
 
 def td7(config: TD7Config, spec: Spec, _: int = 1) -> Agent:
-    """Return TD7 as a record of pure functions.
-
-    Example:
-        >>> agent = td7(TD7Config(width=16, latent=16), Spec(obs_dim=5, action_dim=2))
-        >>> keys = jax.random.split(jax.random.key(0), 5)
-        >>> states = jax.vmap(agent.init, in_axes=(0, None))(keys, 1000)
-        >>> states.critic.embed.kernel.shape
-        (5, 2, 7, 16)
-    """
+    """Return TD7 as a record of pure functions."""
     noise = config.batch_size, spec.action_dim
     return Agent(
         init=lambda key, _: init(config, spec, key),

@@ -108,13 +108,7 @@ def _unit_step(
 ) -> None:
     """Run the kernel on whole columns; tiles hold zeros beyond the array.
 
-    Args:
-        adam: see `unit_step`.
-        tau: see `unit_step`.
-        tiles: of the arrays.
-        inputs: number of arrays that are read; the others are only written.
-        numbers: see `unit_step`.
-        *refs: all arrays, then all but the gradients again.
+    The first `inputs` refs are read; refs are all arrays, then all but the gradients.
     """
     triton = _triton()
     arrays, results = refs[:inputs], refs[len(refs) // 2 + 1 :]
@@ -142,12 +136,7 @@ def _unit_step(
 
 
 def tile_mask(tile: tuple[int, int], number: Any, shape: tuple[int, int]) -> Array:
-    """Return which entries of the `number`-th tile of rows lie within `shape`.
-
-    Example:
-        >>> tile_mask((2, 4), 1, (3, 3)).tolist()
-        [[True, True, True, False], [False, False, False, False]]
-    """
+    """Return which entries of the `number`-th tile of rows lie within `shape`."""
     row, entry = (jax.lax.broadcasted_iota(jnp.int32, tile, axis) for axis in (0, 1))
     mask: Array = (row + number * tile[0] < shape[0]) & (entry < shape[1])
     return mask

@@ -161,13 +161,7 @@ def x64_enabled() -> bool:
 
 
 def run_compiled(program: Future[Any], x64: bool, *args: Any) -> LearnerState:
-    """Run a program and wait for its results, in a thread of its own.
-
-    Args:
-        program: waited for.
-        x64: `x64_enabled()` where it was traced.
-        *args: some may be on the host, and are transferred together.
-    """
+    """Run a program and wait; x64 is `x64_enabled()` where it was traced."""
     with jax.enable_x64(x64):
         learners: LearnerState = program.result()(*args)
     for leaf in jax.tree.leaves(learners.metrics):
@@ -218,11 +212,8 @@ def act(
 def store(stores: Stores, member: Array, packed: Array, count: Array) -> Stores:
     """Store the first `count` of several steps, one after the other.
 
-    Args:
-        stores: the replay.
-        member: who made each step, [T, K]; a member may occur twice.
-        packed: the fields of `Transition` side by side, [T, K, fields].
-        count: steps to store, [].
+    Members are [T, K], and may occur twice; packed holds the fields of `Transition`
+    side by side, [T, K, fields].
     """
     if len(member) == 1:
         return _store_step(stores, member[0], packed[0])
@@ -267,11 +258,6 @@ def flops_of(jaxpr: Jaxpr) -> float:
     They are counted as JAX traced them: on a GPU the compiler replaces products by
     library calls, whose cost it does not know. Other operations are about 1 %. Unused
     results are not counted, and a loop of unknown length counts once.
-
-    Example:
-        >>> x = jnp.ones((2, 3, 4))
-        >>> flops_of(jax.make_jaxpr(lambda x: x @ x.mT)(x).jaxpr)
-        144.0
     """
     total, used = 0.0, _variables(jaxpr.outvars)
     for equation in reversed(jaxpr.eqns):
@@ -295,13 +281,7 @@ def _equation_flops(equation: Any) -> float:
 
 
 def largest_product(jaxpr: Jaxpr) -> float:
-    """Return the operations of the largest product of a program, 0 if it has none.
-
-    Example:
-        >>> x = jnp.ones((2, 3, 4))
-        >>> largest_product(jax.make_jaxpr(lambda x: (x @ x.mT) @ x)(x).jaxpr)
-        144.0
-    """
+    """Return the operations of the largest product of a program, 0 if it has none."""
     sizes = [0.0]
     for equation in jaxpr.eqns:
         if equation.primitive.name == PRODUCT:

@@ -40,15 +40,6 @@ class LoopPacking:
     Arrays named as in `KERNELS`, [..., in, out], get rows of zeros, which stay zero:
     `matmul` multiplies them by zeros, so they have no gradient. Those of `UnitLinear`
     layers are carried transposed.
-
-    Example:
-        >>> tree = {"kernel": jnp.ones((1, 100, 50)), "bias": jnp.ones((1, 50))}
-        >>> packing = LoopPacking(tree, packs=True)
-        >>> packed = packing.pack(tree)
-        >>> packed.small.shape, [x.shape for x in packed.large]
-        ((1, 50), [(1, 128, 50)])
-        >>> packing.restore(packed)["kernel"].shape
-        (1, 100, 50)
     """
 
     def __init__(self, tree: Any, packs: bool):

@@ -88,12 +88,6 @@ def fp16_matmul(x: Array, kernel: Array, kernel16: Array, counter: Array) -> Arr
 
     The kernel is an argument for its gradient only. The "gradient" of the counter, a
     number of any value, is how many features and output gradients were clipped.
-
-    Example:
-        >>> x, kernel = jnp.array([0.6, 0.8]), jnp.array([[0.8], [0.6]])
-        >>> y = fp16_matmul(x, kernel, kernel.astype(FP16), jnp.zeros(()))
-        >>> round(float(y[0]), 3)
-        0.96
     """
     return _forward(x, kernel, kernel16, counter)[0]
 
@@ -119,16 +113,10 @@ fp16_matmul.defvjp(_forward, _backward)
 
 
 def to_fp16(x: Array, factor: float) -> Array:
-    """Return x times a factor in 16 bits; finite numbers beyond the range are clipped.
-
-    Example:
-        >>> to_fp16(jnp.array([0.5, 2e6, jnp.inf]), 2.0).tolist()
-        [1.0, 65504.0, inf]
-    """
+    """Return x times a factor in 16 bits; only finite numbers are clipped."""
     limit = MAX / factor
-    return (jnp.where(jnp.isinf(x), x, jnp.clip(x, -limit, limit)) * factor).astype(
-        FP16
-    )
+    clipped = jnp.where(jnp.isinf(x), x, jnp.clip(x, -limit, limit))
+    return (clipped * factor).astype(FP16)
 
 
 def _product(axes: str, x: Array, y: Array, dtype: Any) -> Array:
@@ -173,7 +161,7 @@ def remove_copies(tree: Tree) -> Tree:
 
 
 def lend_copies(tree: Tree, owner: Tree) -> Tree:
-    """Return networks that read the 16-bit copies of another tree of layers."""
+    """Return networks that read the 16-bit copies of another tree."""
 
     def lend(layer: UnitLinear, other: UnitLinear) -> UnitLinear:
         return Fp16UnitLinear(layer, other.kernel16) if _has_copy(other) else layer

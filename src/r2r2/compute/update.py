@@ -97,13 +97,7 @@ class RunLengths(NamedTuple):
 
 
 def initial_states(agent: Agent, keys: Array, horizon: Array) -> Any:
-    """Return agent states before the first update, [S, ...].
-
-    Args:
-        agent: the algorithm.
-        keys: of the members, [S].
-        horizon: updates of the whole run, [].
-    """
+    """Return agent states [S, ...] before the first update; horizon is in updates."""
     keys = jax.vmap(lambda key: step_key(key, Purpose.INIT, 0))(keys)
     return jax.vmap(agent.init, in_axes=(0, None))(keys, horizon)
 
@@ -136,14 +130,7 @@ def draw(agent: Agent, priorities: Priorities, key: Array, step: Array) -> Any:
 
 
 def sample(data: Data, priorities: Priorities, member: Array, draws: Any) -> Sample:
-    """Return the rows that a member learns from.
-
-    Args:
-        data: of the whole fleet.
-        priorities: of the member.
-        member: its index in the fleet.
-        draws: uniforms of the sampler [B, levels], and the agent's noise.
-    """
+    """Return the rows that a member learns from; draws are those of `draw`."""
     uniforms, noise = draws
     rows = sum_tree.sample(priorities.tree, uniforms)
     batch = fetch(data.rows, member, rows)

@@ -195,10 +195,6 @@ def next_update_call(
         owed: updates each member owes, [S], some of them positive.
         period: of the fleet.
         most: updates per call.
-
-    Example:
-        >>> next_update_call(np.array([0, 4, 8]), np.array([6, 2, 0]), 2, most=9)
-        UpdateCall(members=(0, 1), updates=2)
     """
     active = np.flatnonzero(owed)
     late = made[active] % period
@@ -212,12 +208,7 @@ def next_update_call(
 
 
 def choose_stride(call: UpdateCall, made: np.ndarray, longest: int) -> int:
-    """Return `longest` if a call starts and ends at multiples of it, else 1.
-
-    Example:
-        >>> choose_stride(UpdateCall((0,), 4), np.array([2]), longest=2)
-        2
-    """
+    """Return `longest` if a call starts and ends at multiples of it, else 1."""
     ends = np.append(made[list(call.members)], call.updates)
     return 1 if (ends % longest).any() else longest
 
@@ -231,12 +222,7 @@ def pad_members(members: tuple[int, ...], size: int) -> np.ndarray:
 
 
 def group_sizes(fleet: int, growth: int) -> list[int]:
-    """Return the sizes to which groups are padded, smallest first.
-
-    Example:
-        >>> group_sizes(20, growth=4)
-        [2, 5, 20]
-    """
+    """Return the sizes to which groups are padded, smallest first."""
     sizes = [fleet]
     while sizes[0] > growth // 2:
         sizes.insert(0, -(-sizes[0] // growth))
@@ -244,10 +230,5 @@ def group_sizes(fleet: int, growth: int) -> list[int]:
 
 
 def group_size(members: int, fleet: int, growth: int) -> int:
-    """Return the size to which a group of members is padded.
-
-    Example:
-        >>> group_size(3, fleet=20, growth=4)
-        5
-    """
+    """Return the size to which a group of members is padded."""
     return next(size for size in group_sizes(fleet, growth) if size >= members)

@@ -1,8 +1,7 @@
-"""Observations and rewards brought to a common size, by each member's own statistics.
+"""Normalization of observations and rewards by each member's running statistics.
 
-Replay holds raw values: a batch is normalised when it is drawn, with the statistics of
-that moment. These are float64 on the host: in single precision they are known to cost
-score.
+Replay holds raw values: a batch is normalized when it is sampled, with the statistics
+of that moment. They are float64 on the host: single precision is known to cost score.
 """
 
 from collections.abc import Sequence
@@ -15,61 +14,58 @@ from numpy.typing import NDArray
 from r2r2.agents.base import Array, Batch
 from r2r2.config.common import AgentConfig
 
-FIRST_SAMPLES = 1e-4  # as if so many samples of mean 0 and variance 1 had been seen
+FIRST_SAMPLES = 1e-4  # initial count, of samples with mean 0 and variance 1
 FLOOR = 1e-8  # added to a variance
 
 
 class Scales(NamedTuple):
-    """What a member's statistics come to at one moment."""
+    """Mean and scale of a member's data at one moment."""
 
     mean: Array | NDArray[np.float64]  # [obs]
     deviation: Array | NDArray[np.float64]  # [obs]
-    reward: Array | NDArray[np.float64]  # [], what rewards are divided by
+    reward: Array | NDArray[np.float64]  # [], divides rewards
 
 
 def normalize_batch(batch: Batch, scales: Scales) -> Batch:
-    """A batch of raw values as the networks are to see it."""
+    """Return a batch as the networks see it."""
 
-    def obs(raw: Array) -> Array:
-        mean, deviation = (jnp.broadcast_to(x, raw.shape) for x in scales[:2])
-        return (raw - mean) / deviation
+    def normalize(obs: Array) -> Array:
+        mean, deviation = (jnp.broadcast_to(x, obs.shape) for x in scales[:2])
+        return (obs - mean) / deviation
 
-    return batch._replace(
-        obs=obs(batch.obs),
-        next_obs=obs(batch.next_obs),
-        reward=batch.reward / scales.reward,
-    )
+    obs, next_obs = normalize(batch.obs), normalize(batch.next_obs)
+    reward = batch.reward / scales.reward
+    return batch._replace(obs=obs, next_obs=next_obs, reward=reward)
 
 
 class Moments(NamedTuple):
     """Running mean and variance of each member's samples."""
 
-    samples: NDArray[np.float64]  # how many, [S]
+    samples: NDArray[np.float64]  # their number, [S]
     mean: NDArray[np.float64]  # [S, ...]
     variance: NDArray[np.float64]  # [S, ...]
 
     def add(self, members: Sequence[int], sample: NDArray[np.float64]) -> None:
-        """Takes in one more sample of each of `members`; sample is [K, ...]."""
-        who = list(members)
-        old = self.samples[who].reshape(-1, *[1] * (sample.ndim - 1))
-        new = old + 1
-        step = sample - self.mean[who]
-        self.mean[who] += step / new
-        self.variance[who] = (self.variance[who] * old + step**2 * old / new) / new
-        self.samples[who] += 1
+        """Add one sample of each of `members`; sample is [K, ...]."""
+        index = list(members)
+        old = self.samples[index].reshape(-1, *[1] * (sample.ndim - 1))
+        new, step = old + 1, sample - self.mean[index]
+        self.mean[index] += step / new
+        self.variance[index] = (self.variance[index] * old + step**2 * old / new) / new
+        self.samples[index] += 1
 
 
 class Statistics(NamedTuple):
-    """All that a fleet's normalisation has learnt: arrays, to be saved as they are."""
+    """Everything a normalizer has learned, as arrays of a checkpoint."""
 
     obs: Moments  # of the observations acted on, [S, obs]
     returns: Moments  # of the running discounted return, [S]
     running: NDArray[np.float64]  # that return itself, [S]
-    largest: NDArray[np.float64]  # its largest size so far, [S]
+    largest: NDArray[np.float64]  # its largest absolute value so far, [S]
 
 
 def initial_statistics(members: int, obs_dim: int) -> Statistics:
-    """The statistics of a fleet that has seen nothing."""
+    """Return the statistics before the first observation."""
 
     def moments(*shape: int) -> Moments:
         samples = np.full(members, FIRST_SAMPLES)
@@ -79,36 +75,26 @@ def initial_statistics(members: int, obs_dim: int) -> Statistics:
 
 
 class IdentityNormalizer:
-    """For agents that see values as they are: in the place of a `Normaliser`."""
+    """Takes the place of a `Normalizer` for agents that see raw values."""
 
     def observe(self, *_: Any) -> None:
-        """Learns nothing."""
+        """Ignore the arguments."""
 
     def normalize(self, obs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The observations as they are."""
+        """Return the observations."""
         return obs
 
     def scales(self) -> None:
-        """None."""
+        """Return None."""
 
 
 class Normalizer:
-    """A fleet's statistics, and what they do to observations and rewards.
+    """Normalizes observations and rewards of a fleet.
 
     Args:
-        statistics: where it starts; changed in place.
+        statistics: to start from; changed in place.
         discount: of the running return.
-        limit: what the largest return so far is scaled to, at most.
-
-    Example:
-        >>> normaliser = Normalizer(initial_statistics(1, 2), discount=0.99, limit=5)
-        >>> first, none = np.array([[1.0, 3.0]]), np.zeros(1)
-        >>> normaliser.observe([0], first, reward=none, ended=none.astype(bool))
-        >>> normaliser.observe([0], first + 2, reward=none + 6, ended=none.astype(bool))
-        >>> normaliser.normalize(np.array([[2.0, 4.0]])).round(3).tolist()
-        [[0.0, 0.0]]
-        >>> normaliser.scales().reward.round(3).tolist()
-        [1.2]
+        limit: rewards are scaled so that no return so far exceeds it.
     """
 
     def __init__(self, statistics: Statistics, discount: float, limit: float):
@@ -122,20 +108,14 @@ class Normalizer:
         reward: NDArray[np.float64],
         ended: NDArray[np.bool_],
     ) -> None:
-        """Learns from what `members` are about to act on; for training only.
+        """Learn from observations [K, obs] that `members` are about to act on.
 
-        A member's first observation has no step before it: what stands in its `reward`
-        and `ended` is ignored.
-
-        Args:
-            members: who acts.
-            obs: the observations acted on, [K, obs].
-            reward: of the step before, [K].
-            ended: whether that step ended an episode, [K].
+        Reward and ended, [K], are of the step before; they are ignored at a member's
+        first observation.
         """
-        who = np.asarray(members)
-        after = self.statistics.obs.samples[who] >= 1
-        self.collect(who[after].tolist(), reward[after], ended[after])
+        index = np.asarray(members)
+        known = self.statistics.obs.samples[index] >= 1
+        self.collect(index[known].tolist(), reward[known], ended[known])
         self.statistics.obs.add(members, obs)
 
     def collect(
@@ -144,42 +124,35 @@ class Normalizer:
         reward: NDArray[np.float64],
         ended: NDArray[np.bool_],
     ) -> None:
-        """Takes a step's reward into the running return; arguments as in `observe`.
+        """Add a step's rewards to the running returns; arguments as in `observe`.
 
-        As released, an end cuts off what came before its own step's reward, which so
+        As released, an end cuts off what came before its own step's reward, which thus
         leaks into the next episode's return.
         """
-        who, (_, returns, running, largest) = list(members), self.statistics
-        running[who] = self._discount * ~ended * running[who] + reward
-        largest[who] = np.maximum(largest[who], np.abs(running[who]))
-        returns.add(who, running[who])
+        index, (_, returns, running, largest) = list(members), self.statistics
+        running[index] = self._discount * ~ended * running[index] + reward
+        largest[index] = np.maximum(largest[index], np.abs(running[index]))
+        returns.add(index, running[index])
 
     def normalize(self, obs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Observations of all members as the networks see them, [S, ..., obs]."""
+        """Return observations of all members as the networks see them."""
         mean, deviation, _ = self.scales()
         shape = len(obs), *[1] * (obs.ndim - 2), obs.shape[-1]
         return (obs - np.reshape(mean, shape)) / np.reshape(deviation, shape)
 
     def scales(self) -> Scales:
-        """What the statistics come to now, [S, ...]."""
+        """Return the current scales, [S, ...]."""
         obs, returns, _, largest = self.statistics
+        deviation = np.sqrt(obs.variance + FLOOR)
         spread = np.sqrt(returns.variance + FLOOR)
-        return Scales(
-            mean=obs.mean.copy(),
-            deviation=np.sqrt(obs.variance + FLOOR),
-            reward=np.maximum(spread, largest / self._limit),
-        )
+        reward = np.maximum(spread, largest / self._limit)
+        return Scales(obs.mean.copy(), deviation, reward)
 
 
 def make_normalizer(
     config: AgentConfig, statistics: Statistics
 ) -> Normalizer | IdentityNormalizer:
-    """What normalises for an agent, from statistics on.
-
-    Example:
-        >>> from r2r2.config.agents import agent_config
-        >>> make_normalizer(agent_config("td7"), initial_statistics(1, 2)).scales()
-    """
+    """Return the normalizer of an agent, continuing from statistics."""
     if config.normalization is None:
         return IdentityNormalizer()
     return Normalizer(statistics, *config.normalization)

@@ -19,12 +19,7 @@ def expectation(log_probs: Array, values: Array) -> Array:
 def min_by_mean(log_probs: Array, values: Array) -> Array:
     """Return per row the distribution with the smallest mean; the first, if equal.
 
-    Args:
-        log_probs: of every critic, [critics, B, bins].
-        values: the atoms, [bins].
-
-    Returns:
-        Log-probabilities, [B, bins].
+    Log-probabilities of all critics [critics, B, bins] become [B, bins].
     """
     chosen, smallest = log_probs[0], expectation(log_probs[0], values)
     for other in log_probs[1:]:
@@ -40,15 +35,8 @@ def bellman_atoms(
 ) -> Array:
     """Return atoms after a Bellman backup: r + gamma (v - entropy), or r at the end.
 
-    Args:
-        reward: [B].
-        terminated: [B]; a time limit is not a termination.
-        entropy: temperature times the log-probability of the next action, [B].
-        values: the atoms, [bins].
-        discount: gamma.
-
-    Returns:
-        Values, [B, bins].
+    Entropy is temperature times the next action's log-probability. Reward, terminated
+    and entropy are [B], values [bins], the result [B, bins].
     """
     shape = *reward.shape, *values.shape
     soft = jnp.broadcast_to(values, shape) - jnp.broadcast_to(entropy[:, None], shape)
@@ -57,19 +45,10 @@ def bellman_atoms(
 
 
 def project_distribution(probs: Array, positions: Array, values: Array) -> Array:
-    """Project mass at any values onto the atoms, split between the two neighbors.
+    """Project mass at any positions onto the atoms, split between the two neighbors.
 
-    Mass is added by index: a matrix of weights would need `bins` times the memory.
-
-    Args:
-        probs: the mass, [B, bins].
-        positions: of the mass, [B, bins]; they are clipped to the range of the atoms.
-        values: the atoms, [bins].
-
-    Example:
-        >>> values, mass = jnp.array([0.0, 1.0, 2.0]), jnp.array([[0.5, 0.25, 0.25]])
-        >>> project_distribution(mass, jnp.array([[0.5, 1.0, 9.0]]), values).tolist()
-        [[0.25, 0.5, 0.25]]
+    Mass and positions are [B, bins]; positions beyond the atoms are clipped. Mass is
+    added by index: a matrix of weights would need `bins` times the memory.
     """
     last = len(values) - 1
     gap = (values[-1] - values[0]) / last
@@ -87,9 +66,7 @@ def project_distribution(probs: Array, positions: Array, values: Array) -> Array
 def cross_entropy(log_probs: Array, target: Array) -> Array:
     """Return the cross-entropy, summed over critics, mean over the batch.
 
-    Args:
-        log_probs: of every critic, [critics, B, bins].
-        target: probabilities, [B, bins]; no gradient reaches them.
+    Log-probabilities are [critics, B, bins], targets [B, bins] without gradient.
     """
     fixed = jnp.broadcast_to(jax.lax.stop_gradient(target), log_probs.shape)
     return -jnp.sum(fixed * log_probs) / target.shape[0]

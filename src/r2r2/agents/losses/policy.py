@@ -9,23 +9,10 @@ from r2r2.agents.base import Array
 
 
 def tanh_gaussian(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
-    """Return actions tanh(mean + std noise) and their log-probabilities.
+    """Return actions tanh(mean + std noise) [..., action] and log-probabilities [...].
 
-    The density is evaluated at the noise itself, not at an inverted action: this is
-    exact where tanh saturates, and constant for the gradient.
-
-    Args:
-        mean: of the normal distribution, [..., action].
-        log_std: log of its standard deviations, [..., action].
-        noise: N(0, 1), [..., action].
-
-    Returns:
-        Actions [..., action], log-probabilities [...].
-
-    Example:
-        >>> action, log_prob = tanh_gaussian(*jnp.zeros((3, 1)))
-        >>> float(action[0]), round(float(log_prob), 4)
-        (0.0, -0.9189)
+    The density is evaluated at the noise N(0, 1) itself, not at an inverted action:
+    this is exact where tanh saturates, and constant for the gradient.
     """
     x = mean + jnp.exp(log_std) * noise
     normal = -(noise**2) / 2 - log_std - math.log(2 * math.pi) / 2

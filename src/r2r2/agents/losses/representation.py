@@ -41,10 +41,6 @@ def summed_self_prediction(predicted: Array, target: Array) -> Array:
     $$\frac{1}{N} \sum_{n,j} (T(\phi(s), a) - \mathrm{sg}(\phi(s')))_{nj}^2$$
 
     Predictions and targets are [N, d]; no gradient reaches the targets.
-
-    Example:
-        >>> float(summed_self_prediction(jnp.array([[1.0, 2.0]]), jnp.zeros((1, 2))))
-        5.0
     """
     return self_prediction(predicted, target) * predicted.shape[-1]
 

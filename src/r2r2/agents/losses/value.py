@@ -18,12 +18,8 @@ def td_target(
 def lap_huber(error: Array, threshold: float) -> Array:
     """Return TD7's LAP-Huber loss: the sum over twins, the mean over the batch.
 
-    There is no offset: at |error| = threshold = 1 the loss jumps from 1/2 to 1, but the
-    gradient is continuous.
-
-    Args:
-        error: absolute TD errors, [2, B].
-        threshold: the smallest priority; the loss is linear above it.
+    Errors are absolute, [2, B]. There is no offset: at |error| = threshold = 1 the loss
+    jumps from 1/2 to 1, but the gradient is continuous.
     """
     loss = jnp.where(error < threshold, 0.5 * error**2, threshold * error)
     return jnp.mean(jnp.sum(loss, axis=0))

@@ -86,11 +86,6 @@ def project(network: Network) -> Network:
     """Scale the columns of every `UnitLinear` to length 1.
 
     Kernels end in [in, out]; leading axes (twins, members) are allowed.
-
-    Example:
-        >>> layer = jax.tree.map(lambda x: x + 2.0, UnitLinear(4, 1))
-        >>> project(layer).kernel[:, 0].tolist()
-        [0.5, 0.5, 0.5, 0.5]
     """
 
     def project_layer(node: Any) -> Any:

@@ -124,11 +124,6 @@ def uniform_weights(network: Network, key: Array) -> Network:
     """Draw kernel and bias of every `Linear` from U(+-1/sqrt(n_in)).
 
     All numbers come from one draw: compiling a draw per layer takes ten seconds.
-
-    Example:
-        >>> layer = uniform_weights(Linear(4, 3), jax.random.key(0))
-        >>> bool(jnp.abs(layer.kernel).max() <= 0.5)
-        True
     """
 
     def linear_layers(network: object) -> list[Linear]:
@@ -158,20 +153,9 @@ def draw_kernels(
     transform: Callable[[Array], Array],
     key: Array,
 ) -> Network:
-    """Draw the kernels of all layers of one type, all from one draw.
+    """Fill the kernels [in, out] of all layers of one type from one draw.
 
-    Args:
-        network: a tree of layers.
-        layer_type: of the layers to fill, which have a field `kernel`, [in, out].
-        draw: as `jax.random.normal`, called with a key and a shape.
-        transform: maps a matrix of independent numbers to a kernel.
-        key: of the draw.
-
-    Example:
-        >>> layer, key = Linear(4, 3), jax.random.key(0)
-        >>> layer = draw_kernels(layer, Linear, jax.random.normal, orthogonal, key)
-        >>> bool(jnp.allclose(layer.kernel.T @ layer.kernel, jnp.eye(3), atol=1e-6))
-        True
+    `draw` is as `jax.random.normal`; `transform` maps independent numbers to a kernel.
     """
     nodes, structure = jax.tree.flatten(
         network, is_leaf=lambda node: isinstance(node, layer_type)

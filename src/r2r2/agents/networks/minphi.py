@@ -109,10 +109,5 @@ def noisy_action(config: MinPhiConfig, actor: Actor, z: Array, noise: Array) -> 
 
 
 def straight_through_clip(x: Array, limit: float) -> Array:
-    """Clip to [-limit, limit], with the gradient of the identity.
-
-    Example:
-        >>> float(jax.grad(lambda x: straight_through_clip(x, 0.5))(2.0))
-        1.0
-    """
+    """Clip to [-limit, limit], with the gradient of the identity."""
     return x + jax.lax.stop_gradient(jnp.clip(x, -limit, limit) - x)
