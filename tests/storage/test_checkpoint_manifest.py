@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -7,13 +8,13 @@ from hypothesis import strategies as st
 
 from r2r2.storage import checkpoints as subject
 from r2r2.storage.checkpoints import (
-    CheckpointManifest,
+    Checkpoint,
     DamagedCheckpointError,
     FileEntry,
     check_sizes,
     checkpoint_number,
     checksum,
-    read_checkpoint_manifest,
+    read_checkpoint,
     serialize_manifest,
 )
 
@@ -24,7 +25,7 @@ FILES = {
     "00000007.replay.npz": ENTRY,
     "00000007.worlds.npz": ENTRY,
 }
-MANIFEST = CheckpointManifest(7, 4000, FILES, {"a": [1.5, None]})
+CHECKPOINT = Checkpoint(Path("run"), 7, 4000, FILES, {"a": [1.5, None]})
 FIELDS = {
     "kind": "r2r2 checkpoint",
     "format": 1,
@@ -53,20 +54,21 @@ def forged_fields(folder, **changes):
 
 def why(folder):
     with pytest.raises(DamagedCheckpointError) as damage:
-        read_checkpoint_manifest(folder, 7)
+        read_checkpoint(folder, 7)
     return str(damage.value)
 
 
 def test_manifest_round_trips(tmp_path):
-    (tmp_path / "00000007.json").write_text(serialize_manifest(MANIFEST))
-    assert read_checkpoint_manifest(tmp_path, 7) == MANIFEST
-    assert MANIFEST.segments == ("00000003.replay.npz", "00000007.replay.npz")
-    assert json.loads(serialize_manifest(MANIFEST)).items() >= FIELDS.items()
+    (tmp_path / "00000007.json").write_text(serialize_manifest(CHECKPOINT))
+    assert read_checkpoint(tmp_path, 7) == CHECKPOINT._replace(folder=tmp_path)
+    names = [path.name for path in CHECKPOINT.segments]
+    assert names == ["00000003.replay.npz", "00000007.replay.npz"]
+    assert json.loads(serialize_manifest(CHECKPOINT)).items() >= FIELDS.items()
 
 
 def test_forged_manifest_without_changes_is_valid(tmp_path):
     forged_fields(tmp_path)
-    assert read_checkpoint_manifest(tmp_path, 7) == MANIFEST
+    assert read_checkpoint(tmp_path, 7) == CHECKPOINT._replace(folder=tmp_path)
 
 
 def files_with(*removed, **added):
@@ -171,7 +173,7 @@ def test_other_content_is_damaged(tmp_path, content, expected):
 
 
 def test_too_long_manifest_is_not_read(tmp_path, monkeypatch):
-    (tmp_path / "00000007.json").write_text(serialize_manifest(MANIFEST))
+    (tmp_path / "00000007.json").write_text(serialize_manifest(CHECKPOINT))
     monkeypatch.setattr(subject, "MAX_MANIFEST_BYTES", 200)
     assert why(tmp_path) == "00000007.json is not valid JSON"
 
@@ -181,7 +183,7 @@ def test_arbitrary_field_value_is_read_or_damaged(tmp_path_factory, name, value)
     folder = tmp_path_factory.mktemp("forged")
     forged_fields(folder, **{name: value})
     with pytest.raises(DamagedCheckpointError, match=r"^[^\n]*0000000\d\.[^\n]{,200}$"):
-        check_sizes(folder, read_checkpoint_manifest(folder, 7).files)
+        check_sizes(folder, read_checkpoint(folder, 7).files)
 
 
 @given(st.text())
@@ -197,7 +199,7 @@ def test_huge_declared_size_is_not_allocated(tmp_path):
     )
     for name in FILES:
         (tmp_path / name).write_bytes(b"abc")
-    result = read_checkpoint_manifest(tmp_path, 7)
+    result = read_checkpoint(tmp_path, 7)
     with pytest.raises(
         DamagedCheckpointError, match=f"00000007.npz has 3 bytes, expected {2**62}"
     ):

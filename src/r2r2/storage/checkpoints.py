@@ -12,7 +12,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -59,15 +59,37 @@ class CheckpointContent(NamedTuple):
     earlier_segments: tuple[str, ...]  # names of those still needed, oldest first
 
 
-class Checkpoint(NamedTuple):
-    """A checkpoint on disk; `read_arrays` reads its files."""
+class FileEntry(NamedTuple):
+    """The length and checksum of a file as it was written."""
 
+    bytes: int
+    blake2b: str
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint on disk, as its manifest describes it."""
+
+    folder: Path
     number: int
     step: int
+    files: dict[str, FileEntry]  # sorted, so replay segments are oldest first
     metadata: dict[str, Any]
-    arrays: Path
-    env_states: Path
-    segments: tuple[Path, ...]  # oldest first; the last is its own
+
+    @property
+    def arrays(self) -> Path:
+        """The state of the training loop."""
+        return self.folder / file_name(self.number, ARRAYS)
+
+    @property
+    def env_states(self) -> Path:
+        """The states of the environments."""
+        return self.folder / file_name(self.number, ENV_STATES)
+
+    @property
+    def segments(self) -> tuple[Path, ...]:
+        """The replay segments, oldest first; the last is its own."""
+        names = [name for name in self.files if name.endswith(REPLAY_SEGMENT)]
+        return tuple(self.folder / name for name in names)
 
 
 def write_checkpoint(folder: Path, content: CheckpointContent, keep: int) -> Checkpoint:
@@ -81,27 +103,24 @@ def write_checkpoint(folder: Path, content: CheckpointContent, keep: int) -> Che
     """
     try:
         folder.mkdir(exist_ok=True)
-        manifest = _write(folder, content)
+        checkpoint = _write(folder, content)
     except (OSError, DamagedCheckpointError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         raise StorageError(
             f"{folder}: cannot write: {why}; {_remaining(folder)}"
         ) from error
     with contextlib.suppress(OSError):  # the next call tries again
-        delete_files(_expired_files(folder, manifest, keep))
-    return _checkpoint(folder, manifest)
+        delete_files(_expired_files(checkpoint, keep))
+    return checkpoint
 
 
 def latest_valid(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """Return the latest checkpoint whose files are all intact, or None.
 
     The second value is a sentence for every later checkpoint, which is damaged.
-
-    Raises:
-        UserError: The folder exists and cannot be read.
     """
     damaged: list[str] = []
-    valid: CheckpointManifest | None = None
+    valid: Checkpoint | None = None
     for number in checkpoint_numbers(folder):
         try:
             valid = _read_valid(folder, number, file_digest)
@@ -111,15 +130,13 @@ def latest_valid(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     last = f"using the one of step {valid.step}" if valid else "there is no earlier one"
     ends = [*["the one before it is damaged, too"] * (len(damaged) - 1), last]
     texts = [f"{start}; {end}" for start, end in zip(damaged, ends, strict=False)]
-    return _checkpoint(folder, valid) if valid else None, texts
+    return valid, texts
 
 
 def removable_files(folder: Path) -> list[Path]:
     """Return the files that the latest valid checkpoint does not need, if it exists."""
     latest, _ = latest_valid(folder)
-    if latest is None:
-        return []
-    return _unneeded_files(folder, [read_checkpoint_manifest(folder, latest.number)])
+    return _unneeded_files([latest]) if latest else []
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
@@ -161,27 +178,21 @@ def delete_files(paths: Iterable[Path]) -> None:
                 fsync_dir(folder)
 
 
-def _checkpoint(folder: Path, manifest: "CheckpointManifest") -> Checkpoint:
-    number, step, _, metadata = manifest
-    arrays, env_states = (folder / file_name(number, x) for x in (ARRAYS, ENV_STATES))
-    segments = tuple(folder / name for name in manifest.segments)
-    return Checkpoint(number, step, metadata, arrays, env_states, segments)
-
-
-def _expired_files(folder: Path, latest: "CheckpointManifest", keep: int) -> list[Path]:
+def _expired_files(latest: Checkpoint, keep: int) -> list[Path]:
     """Return the files that none of the latest `keep` valid checkpoints needs."""
-    kept = [latest]
-    for number in checkpoint_numbers(folder):
-        if len(kept) < keep and number < latest.number:
+    retained = [latest]
+    for number in checkpoint_numbers(latest.folder):
+        if len(retained) < keep and number < latest.number:
             with contextlib.suppress(DamagedCheckpointError):
-                kept.append(_read_valid(folder, number, _cached_digest))
-    return _unneeded_files(folder, kept)
+                retained.append(_read_valid(latest.folder, number, _cached_digest))
+    return _unneeded_files(retained)
 
 
-def _unneeded_files(folder: Path, kept: Iterable["CheckpointManifest"]) -> list[Path]:
-    needed = {name for manifest in kept for name in manifest.files}
-    needed |= {file_name(manifest.number, MANIFEST_SUFFIX) for manifest in kept}
-    return [path for path in checkpoint_files(folder) if path.name not in needed]
+def _unneeded_files(retained: Sequence[Checkpoint]) -> list[Path]:
+    needed = {name for checkpoint in retained for name in checkpoint.files}
+    needed |= {file_name(x.number, MANIFEST_SUFFIX) for x in retained}
+    files = checkpoint_files(retained[0].folder)
+    return [path for path in files if path.name not in needed]
 
 
 def _cached_digest(path: Path) -> str:
@@ -210,7 +221,7 @@ class _HashingFile(io.RawIOBase):
         return self._file.write(data)
 
 
-def _write(folder: Path, content: CheckpointContent) -> "CheckpointManifest":
+def _write(folder: Path, content: CheckpointContent) -> Checkpoint:
     """Write the data files and then the manifest; on failure delete all of them."""
     used = [checkpoint_number(path.name) or 0 for path in checkpoint_files(folder)]
     number = max(used, default=0) + 1
@@ -228,8 +239,8 @@ def _write(folder: Path, content: CheckpointContent) -> "CheckpointManifest":
             entries[paths[suffix].name] = _write_arrays(paths[suffix], arrays)
         files = dict(sorted(entries.items()))
         metadata = dict(content.metadata)
-        manifest = CheckpointManifest(number, content.step, files, metadata)
-        text = serialize_manifest(manifest)
+        checkpoint = Checkpoint(folder, number, content.step, files, metadata)
+        text = serialize_manifest(checkpoint)
         # The files must be on disk before the manifest that names them.
         fsync_dir(folder)
         atomic_write(paths[MANIFEST_SUFFIX], text)
@@ -237,10 +248,10 @@ def _write(folder: Path, content: CheckpointContent) -> "CheckpointManifest":
     except BaseException:
         delete_files(paths.values())
         raise
-    return manifest
+    return checkpoint
 
 
-def _write_arrays(path: Path, arrays: Mapping[str, NumPyArray]) -> "FileEntry":
+def _write_arrays(path: Path, arrays: Mapping[str, NumPyArray]) -> FileEntry:
     with path.open("xb") as file:
         hashing = _HashingFile(file)
         write_arrays(hashing, arrays.items())
@@ -249,12 +260,12 @@ def _write_arrays(path: Path, arrays: Mapping[str, NumPyArray]) -> "FileEntry":
     return FileEntry(hashing.bytes, hashing.hash.hexdigest())
 
 
-def _segment_entries(folder: Path, names: Iterable[str]) -> dict[str, "FileEntry"]:
+def _segment_entries(folder: Path, names: Iterable[str]) -> dict[str, FileEntry]:
     """Return the entries of earlier segments from their manifests, sizes checked."""
     known: dict[str, FileEntry] = {}
     for number in reversed(checkpoint_numbers(folder)):
         with contextlib.suppress(DamagedCheckpointError):
-            known |= read_checkpoint_manifest(folder, number).files
+            known |= read_checkpoint(folder, number).files
     for name in names:
         if name not in known or not name.endswith(REPLAY_SEGMENT):
             raise DamagedCheckpointError(f"{name} does not belong to any checkpoint")
@@ -268,34 +279,10 @@ def _remaining(folder: Path) -> str:
     with contextlib.suppress(UserError):
         for number in checkpoint_numbers(folder):
             with contextlib.suppress(DamagedCheckpointError):
-                manifest = read_checkpoint_manifest(folder, number)
-                check_sizes(folder, manifest.files)
-                return f"the checkpoint of step {manifest.step} is intact"
+                checkpoint = read_checkpoint(folder, number)
+                check_sizes(folder, checkpoint.files)
+                return f"the checkpoint of step {checkpoint.step} is intact"
     return "there is no earlier checkpoint"
-
-
-# The manifest of a checkpoint
-
-
-class FileEntry(NamedTuple):
-    """The length and checksum of a file as it was written."""
-
-    bytes: int
-    blake2b: str
-
-
-class CheckpointManifest(NamedTuple):
-    """The content of a checkpoint's manifest."""
-
-    number: int
-    step: int
-    files: dict[str, FileEntry]  # sorted, so replay segments are oldest first
-    metadata: dict[str, Any]
-
-    @property
-    def segments(self) -> tuple[str, ...]:
-        """The names of the replay segments, oldest first."""
-        return tuple(name for name in self.files if name.endswith(REPLAY_SEGMENT))
 
 
 def file_name(number: int, suffix: str) -> str:
@@ -309,15 +296,15 @@ def checkpoint_number(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def serialize_manifest(manifest: CheckpointManifest) -> str:
-    """Return a manifest as the text of its file."""
+def serialize_manifest(checkpoint: Checkpoint) -> str:
+    """Return the text of a checkpoint's manifest."""
     fields = {
         "kind": CHECKPOINT_KIND,
         "format": CHECKPOINT_FORMAT,
-        "number": manifest.number,
-        "step": manifest.step,
-        "files": {name: entry._asdict() for name, entry in manifest.files.items()},
-        "notes": manifest.metadata,
+        "number": checkpoint.number,
+        "step": checkpoint.step,
+        "files": {name: entry._asdict() for name, entry in checkpoint.files.items()},
+        "notes": checkpoint.metadata,
     }
     rest = json.dumps(fields)[1:] + "\n"
     if len(rest) > MAX_MANIFEST_BYTES:
@@ -325,8 +312,8 @@ def serialize_manifest(manifest: CheckpointManifest) -> str:
     return CHECKSUM_PREFIX.format(checksum(rest.encode()).hexdigest()) + rest
 
 
-def read_checkpoint_manifest(folder: Path, number: int) -> CheckpointManifest:
-    """Read and verify the manifest of a checkpoint."""
+def read_checkpoint(folder: Path, number: int) -> Checkpoint:
+    """Return a checkpoint from its manifest, which is verified; its files are not."""
     name = file_name(number, MANIFEST_SUFFIX)
     try:
         with open_regular(folder / name) as file:
@@ -340,10 +327,8 @@ def read_checkpoint_manifest(folder: Path, number: int) -> CheckpointManifest:
     if fields.get("kind") != CHECKPOINT_KIND:
         raise DamagedCheckpointError(f"{name} is not the manifest of a checkpoint")
     if fields.get("format") != CHECKPOINT_FORMAT:
-        got = repr(fields.get("format"))[:20]
-        raise DamagedCheckpointError(
-            f"{name} has format {got}, expected {CHECKPOINT_FORMAT}"
-        )
+        got = f"format {fields.get('format')!r:.20}"
+        raise DamagedCheckpointError(f"{name} has {got}, expected {CHECKPOINT_FORMAT}")
     prefix = CHECKSUM_PREFIX.format(fields.get("blake2b")).encode(errors="replace")
     digest = checksum(content[len(prefix) :]).hexdigest()
     if content[: len(prefix)] != CHECKSUM_PREFIX.format(digest).encode():
@@ -351,7 +336,7 @@ def read_checkpoint_manifest(folder: Path, number: int) -> CheckpointManifest:
     if not _is_manifest(fields, number):
         raise DamagedCheckpointError(f"{name} has invalid fields")
     files = {file: FileEntry(**entry) for file, entry in fields["files"].items()}
-    return CheckpointManifest(number, fields["step"], files, fields["notes"])
+    return Checkpoint(folder, number, fields["step"], files, fields["notes"])
 
 
 def check_sizes(folder: Path, files: Mapping[str, FileEntry]) -> None:
@@ -365,8 +350,9 @@ def check_sizes(folder: Path, files: Mapping[str, FileEntry]) -> None:
         except OSError as error:
             raise _cannot_read(name, error) from error
         if length != entry.bytes:
-            got = f"has {length} bytes, expected {entry.bytes}"
-            raise DamagedCheckpointError(f"{name} {got}")
+            raise DamagedCheckpointError(
+                f"{name} has {length} bytes, expected {entry.bytes}"
+            )
 
 
 def file_digest(path: Path) -> str:
@@ -378,16 +364,14 @@ def file_digest(path: Path) -> str:
         raise _cannot_read(path.name, error) from error
 
 
-def _read_valid(
-    folder: Path, number: int, digest: Callable[[Path], str]
-) -> CheckpointManifest:
-    """Return the manifest of a checkpoint whose files are all intact."""
-    manifest = read_checkpoint_manifest(folder, number)
-    check_sizes(folder, manifest.files)
-    for name, entry in manifest.files.items():
+def _read_valid(folder: Path, number: int, digest: Callable[[Path], str]) -> Checkpoint:
+    """Return a checkpoint whose files must all be intact."""
+    checkpoint = read_checkpoint(folder, number)
+    check_sizes(folder, checkpoint.files)
+    for name, entry in checkpoint.files.items():
         if digest(folder / name) != entry.blake2b:
             raise DamagedCheckpointError(f"{name} has a wrong checksum")
-    return manifest
+    return checkpoint
 
 
 def _is_manifest(fields: Mapping[str, Any], number: int) -> bool:
@@ -410,11 +394,9 @@ def _is_manifest(fields: Mapping[str, Any], number: int) -> bool:
 
 
 def _is_entry(entry: object) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    fields = cast("dict[str, object]", entry)
+    fields = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
     return (
-        sorted(fields) == sorted(FileEntry._fields)
+        fields.keys() == set(FileEntry._fields)
         and is_count(fields["bytes"], 2**63)
         and isinstance(fields["blake2b"], str)
     )
