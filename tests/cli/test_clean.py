@@ -1,4 +1,5 @@
 import os
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -270,7 +271,7 @@ def test_a_failed_deletion_is_one_sentence(cli, runs, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(usage_module.shutil, "rmtree", refuse)
+    monkeypatch.setattr(shutil, "rmtree", refuse)
     code, _, err = cli("clean", "--unfinished", "--yes")
     assert (code, err.count("\n")) == (1, 1)
     assert "runs/deep/half" in err
@@ -286,7 +287,7 @@ def test_an_interrupted_deletion_can_be_repeated(cli, runs, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(usage_module.shutil, "rmtree", stop)
+        patch.setattr(shutil, "rmtree", stop)
         assert cli("clean", "--unfinished", "--yes").code == 130
     assert "runs/deep/half" in cli("clean").out
     assert cli("clean", "--unfinished", "--yes").code == 0

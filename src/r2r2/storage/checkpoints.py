@@ -12,7 +12,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -167,9 +167,8 @@ def delete_files(paths: Iterable[Path]) -> None:
     So no manifest is left whose files are missing, even after a power failure.
     """
     paths = list(paths)
-    manifests = [path for path in paths if path.suffix == MANIFEST_SUFFIX]
-    data = [path for path in paths if path.suffix != MANIFEST_SUFFIX]
-    for group in (manifests, data):
+    for manifests in (True, False):
+        group = [p for p in paths if (p.suffix == MANIFEST_SUFFIX) is manifests]
         for path in group:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -197,10 +196,8 @@ def _unneeded_files(retained: Sequence[Checkpoint]) -> list[Path]:
 
 def _cached_digest(path: Path) -> str:
     """Return the checksum of a file, computed once as long as the file is unchanged."""
-    try:
+    with _read_errors(path.name):
         status = path.lstat()
-    except OSError as error:
-        raise _cannot_read(path.name, error) from error
     return _digest_of_state(path, (status.st_ino, status.st_size, status.st_mtime_ns))
 
 
@@ -315,12 +312,10 @@ def serialize_manifest(checkpoint: Checkpoint) -> str:
 def read_checkpoint(folder: Path, number: int) -> Checkpoint:
     """Return a checkpoint from its manifest, which is verified; its files are not."""
     name = file_name(number, MANIFEST_SUFFIX)
+    with _read_errors(name), open_regular(folder / name) as file:
+        content = file.read(MAX_MANIFEST_BYTES + len(CHECKSUM_PREFIX) + 65)
     try:
-        with open_regular(folder / name) as file:
-            content = file.read(MAX_MANIFEST_BYTES + len(CHECKSUM_PREFIX) + 65)
         value: object = json.loads(content)
-    except OSError as error:
-        raise _cannot_read(name, error) from error
     except (ValueError, RecursionError) as error:
         raise DamagedCheckpointError(f"{name} is not valid JSON") from error
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
@@ -342,13 +337,8 @@ def read_checkpoint(folder: Path, number: int) -> Checkpoint:
 def check_sizes(folder: Path, files: Mapping[str, FileEntry]) -> None:
     """Check that every file exists and has its length."""
     for name, entry in files.items():
-        try:
-            with open_regular(folder / name) as file:
-                length = file.seek(0, os.SEEK_END)
-        except FileNotFoundError as error:
-            raise DamagedCheckpointError(f"{name} is missing") from error
-        except OSError as error:
-            raise _cannot_read(name, error) from error
+        with _read_errors(name), open_regular(folder / name) as file:
+            length = file.seek(0, os.SEEK_END)
         if length != entry.bytes:
             raise DamagedCheckpointError(
                 f"{name} has {length} bytes, expected {entry.bytes}"
@@ -357,11 +347,8 @@ def check_sizes(folder: Path, files: Mapping[str, FileEntry]) -> None:
 
 def file_digest(path: Path) -> str:
     """Return the checksum of a file."""
-    try:
-        with open_regular(path) as file:
-            return hashlib.file_digest(file, checksum).hexdigest()
-    except OSError as error:
-        raise _cannot_read(path.name, error) from error
+    with _read_errors(path.name), open_regular(path) as file:
+        return hashlib.file_digest(file, checksum).hexdigest()
 
 
 def _read_valid(folder: Path, number: int, digest: Callable[[Path], str]) -> Checkpoint:
@@ -402,5 +389,13 @@ def _is_entry(entry: object) -> bool:
     )
 
 
-def _cannot_read(name: str, error: OSError) -> DamagedCheckpointError:
-    return DamagedCheckpointError(f"cannot read {name}: {reason(error)}")
+@contextlib.contextmanager
+def _read_errors(name: str) -> Generator[None]:
+    """Convert an OSError of reading a file into a DamagedCheckpointError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DamagedCheckpointError(f"{name} is missing") from error
+    except OSError as error:
+        why = f"cannot read {name}: {reason(error)}"
+        raise DamagedCheckpointError(why) from error

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,9 +15,9 @@ from r2r2.storage.checkpoints import (
 )
 from r2r2.storage.files import StorageError, reason
 from r2r2.storage.run_folder import (
-    LOCK_FILE,
     MANIFEST_FILE,
     RunManifest,
+    delete_contents,
     is_locked,
     lock_run,
     read_manifest,
@@ -62,15 +61,14 @@ def run_usage(run: Path) -> RunUsage:
         raise UserError(f"{run}: not a run folder")
     sizes = {"checkpoints": 0, "weights": 0, "others": 0}
     modified = 0.0
-    checkpoints = str(run / CHECKPOINT_DIR) + os.sep
     for folder, subfolders, files in os.walk(run):
-        links = [x for x in subfolders if os.path.islink(os.path.join(folder, x))]
-        kind = "checkpoints" if f"{folder}{os.sep}".startswith(checkpoints) else None
+        in_checkpoints = Path(folder).is_relative_to(run / CHECKPOINT_DIR)
+        links = [name for name in subfolders if Path(folder, name).is_symlink()]
         for name in (*links, *files):
+            kind = "weights" if name == "weights.npz" else "others"
             with contextlib.suppress(OSError):  # deleted in the meantime
-                status = os.lstat(os.path.join(folder, name))
-                other = "weights" if name == "weights.npz" else "others"
-                sizes[kind or other] += status.st_size
+                status = Path(folder, name).lstat()
+                sizes["checkpoints" if in_checkpoints else kind] += status.st_size
                 modified = max(modified, status.st_mtime)
     return RunUsage(run, manifest, is_locked(run), **sizes, modified=modified)
 
@@ -78,9 +76,9 @@ def run_usage(run: Path) -> RunUsage:
 def removable_checkpoints(usage: RunUsage) -> list[Path]:
     """Return the files of checkpoints that a run does not need.
 
-    These are all files of a finished run, those that the latest valid checkpoint of an
-    unfinished run does not need, and none of a run that is being trained or that
-    another version of r2r2 wrote.
+    These are all files of a finished run, and those that the latest valid checkpoint of
+    an unfinished run does not need. A run that is being trained or that another version
+    of r2r2 wrote needs all of them.
     """
     folder = usage.run / CHECKPOINT_DIR
     if usage.locked or folder.is_symlink() or not folder.is_dir():
@@ -96,10 +94,7 @@ def total_bytes(paths: Iterable[Path]) -> int:
 
 
 def delete_checkpoints(usage: RunUsage, files: Iterable[Path]) -> None:
-    """Delete files that `removable_checkpoints` returned.
-
-    Raises UserError if the run is in use or has changed.
-    """
+    """Delete what `removable_checkpoints` returned; the run must be unused since."""
     files = list(files)
     with _lock_unchanged(usage):
         delete_files(files)
@@ -110,15 +105,10 @@ def delete_checkpoints(usage: RunUsage, files: Iterable[Path]) -> None:
 
 
 def delete_run(usage: RunUsage) -> None:
-    """Delete a run and its folder; symbolic links are deleted, not followed.
-
-    Raises UserError if the run is in use or has changed.
-    """
+    """Delete a run, which must be unused since; links are deleted, not followed."""
     try:
         with _lock_unchanged(usage):
-            names = set(os.listdir(usage.run)) - {MANIFEST_FILE, LOCK_FILE}
-            for name in sorted(names):
-                _delete(usage.run / name)
+            delete_contents(usage.run)
             # Last, so that after an interruption the rest is still known as a run.
             (usage.run / MANIFEST_FILE).unlink()
         usage.run.rmdir()
@@ -129,15 +119,8 @@ def delete_run(usage: RunUsage) -> None:
 
 @contextlib.contextmanager
 def _lock_unchanged(usage: RunUsage) -> Iterator[None]:
-    """Lock a run whose manifest must be the same as before."""
+    """Lock a run; raise UserError if it is in use or its manifest has changed."""
     with lock_run(usage.run):
         if read_manifest(usage.run) != usage.manifest:
             raise UserError(f"{usage.run}: the run has changed in the meantime")
         yield
-
-
-def _delete(path: Path) -> None:
-    if path.is_symlink() or not path.is_dir():
-        path.unlink()
-    else:
-        shutil.rmtree(path)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -41,22 +42,18 @@ def append_evaluations(path: Path, rows: Iterable[Row]) -> None:
 
 def truncate_evaluations(path: Path, length: int) -> None:
     """Truncate a table to `length` bytes; delete it if that is 0."""
-    if not path.exists():
-        return
-    if length:
-        with path.open("r+b") as file:
-            file.truncate(min(length, path.stat().st_size))
-    else:
-        path.unlink()
+    if not length:
+        path.unlink(missing_ok=True)
+    elif path.exists():
+        os.truncate(path, min(length, path.stat().st_size))
 
 
 def read_evaluations(path: Path) -> list[Row]:
     """Return the rows of a table; an incomplete last line is ignored."""
-    lines = read_lines(path)
-    if lines[:1] != [HEADER]:
+    lines = enumerate(read_lines(path), start=1)
+    if next(lines, None) != (1, HEADER):
         raise damaged_line(path, 1, f"not the header '{HEADER}'")
-    rows = enumerate(lines[1:], start=2)
-    return [parse_row(path, number, line) for number, line in rows]
+    return [parse_row(path, number, line) for number, line in lines]
 
 
 def _format_row(row: Row) -> str:

@@ -81,7 +81,7 @@ class RunFolder(NamedTuple):
         """Return the resolved config as it was given to `create_run`."""
         path = self.path / CONFIG_FILE
         try:
-            return read_regular(path, MAX_TOML_BYTES).decode()
+            return _read_config(self.path)
         except OSError as error:
             raise cannot_read(path, error) from error
         except UnicodeDecodeError as error:
@@ -110,15 +110,8 @@ def create_run(
 ) -> RunFolder:
     """Create the folder of a new run, with its config and a folder per member.
 
-    Args:
-        path: the folder; it may be missing, empty, or a run if `overwrite` is set.
-        config_text: the resolved config.
-        members: the names of the members, each valid as a folder name.
-        overwrite: delete a run that is already there.
-
-    Raises:
-        UserError: The folder contains something else or cannot be written; a folder
-            that is not a run is never deleted.
+    The folder may be missing or empty. With `overwrite` it may also be a run, which is
+    deleted; a folder that is not a run is never deleted.
     """
     check_members(members)
     try:
@@ -126,7 +119,7 @@ def create_run(
         path.mkdir(parents=True, exist_ok=True)
         # First, so that a crash from here on leaves a folder known as a run.
         write_manifest(path, members, "running")
-        _delete_contents(path)
+        delete_contents(path)
         atomic_write(path / CONFIG_FILE, config_text)
         for member in members:
             (path / member).mkdir()
@@ -205,32 +198,36 @@ def _check_available(path: Path, config_text: str, overwrite: bool) -> None:
             f"{path}: not empty and not a run folder, so --overwrite does not delete "
             "it; choose another --out"
         )
-    if not overwrite:
-        same = _has_config(path, config_text)
-        config = "the same config" if same else _other_config(path, config_text)
-        content = {
-            "finished": f"a finished run with {config}",
-            "running": f"an unfinished run with {config}",
-            "unknown": "a run of another version of r2r2",
-        }[manifest.status]
-        raise UserError(
-            f"{path}: contains {content}; choose another --out, or add --overwrite to "
-            "delete it"
-        )
+    if overwrite:
+        return
+    same = _has_config(path, config_text)
+    config = "the same config" if same else _other_config(path, config_text)
+    content = {
+        "finished": f"a finished run with {config}",
+        "running": f"an unfinished run with {config}",
+        "unknown": "a run of another version of r2r2",
+    }[manifest.status]
+    raise UserError(
+        f"{path}: contains {content}; choose another --out, or add --overwrite to "
+        "delete it"
+    )
 
 
-def _has_config(path: Path, config_text: str) -> bool:
+def _read_config(run: Path) -> str:
+    return read_regular(run / CONFIG_FILE, MAX_TOML_BYTES).decode()
+
+
+def _has_config(run: Path, config_text: str) -> bool:
     try:
-        return read_regular(path / CONFIG_FILE, MAX_TOML_BYTES) == config_text.encode()
-    except OSError:
+        return _read_config(run) == config_text
+    except (OSError, UnicodeDecodeError):
         return False
 
 
 def _other_config(path: Path, config_text: str) -> str:
     """Describe a config by the first fields in which it differs from another."""
     try:
-        old = parse_toml(read_regular(path / CONFIG_FILE, MAX_TOML_BYTES).decode())
-        new = parse_toml(config_text)
+        old, new = parse_toml(_read_config(path)), parse_toml(config_text)
     except (OSError, ValueError, RecursionError):
         return "another config"
     names = [name for name in new if new[name] != old.get(name)]
@@ -238,14 +235,12 @@ def _other_config(path: Path, config_text: str) -> str:
     return f"another config ({'; '.join(shown)})" if shown else "another config"
 
 
-def _delete_contents(path: Path) -> None:
+def delete_contents(run: Path) -> None:
     """Delete all but manifest and lock; links are deleted, not followed."""
-    for entry in path.iterdir():
-        if entry.name in (MANIFEST_FILE, LOCK_FILE):
-            continue
+    for entry in run.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
-        else:
+        elif entry.name not in (MANIFEST_FILE, LOCK_FILE):
             entry.unlink()
 
 
@@ -262,13 +257,9 @@ class RunManifest(NamedTuple):
 
 def write_manifest(run: Path, members: Sequence[str], status: Status) -> None:
     """Write the manifest of a run atomically."""
-    manifest = {
-        "kind": RUN_KIND,
-        "format": RUN_FORMAT,
-        "status": status,
-        "members": list(members),
-    }
-    atomic_write(run / MANIFEST_FILE, json.dumps(manifest, indent=2) + "\n")
+    manifest = {"kind": RUN_KIND, "format": RUN_FORMAT, "status": status}
+    text = json.dumps({**manifest, "members": list(members)}, indent=2) + "\n"
+    atomic_write(run / MANIFEST_FILE, text)
 
 
 def read_manifest(run: Path) -> RunManifest | None:
@@ -297,12 +288,7 @@ def check_members(members: Sequence[str]) -> None:
 
 
 def is_member_name(name: str) -> bool:
-    """Return whether a name is a folder inside the run, distinct from the run's files.
-
-    Example:
-        >>> [is_member_name(name) for name in ("Hopper-v5_s3", "..", "curve.png")]
-        [True, False, False]
-    """
+    """Return whether a name is a folder inside the run, unlike those of its files."""
     is_file = re.search(r"\.(csv|json|jsonl|png|toml)$", name)
     plain = re.fullmatch(r"[\w.+-]+", name)
     return plain is not None and is_file is None and name.strip(".") != ""
@@ -313,10 +299,7 @@ def is_member_name(name: str) -> bool:
 
 @contextlib.contextmanager
 def lock_run(run: Path, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
-    """Keep other processes from training or cleaning a run during the block.
-
-    The system releases the lock of a process that dies.
-    """
+    """Keep other processes from training or cleaning a run during the block."""
     try:
         descriptor = _acquire(run, timeout)
     except OSError as error:
@@ -354,9 +337,9 @@ def check_unlocked(run: Path) -> None:
 def lock_owner(run: Path) -> str:
     """Return a description of the process that holds the lock of a run."""
     pid = lock_pid(run)
-    if pid is None:
-        return "another process"
-    return "this process" if pid == os.getpid() else f"another process (pid {pid})"
+    if pid == os.getpid():
+        return "this process"
+    return f"another process (pid {pid})" if pid else "another process"
 
 
 def lock_pid(run: Path) -> int | None:
@@ -375,7 +358,7 @@ def _acquire(run: Path, timeout: float) -> int:
     while True:
         descriptor = os.open(run / LOCK_FILE, flags, 0o644)
         if _try_lock(descriptor, run / LOCK_FILE):
-            return descriptor
+            return descriptor  # the system releases the lock of a process that dies
         os.close(descriptor)
         if time.monotonic() > deadline:
             raise _in_use(run)

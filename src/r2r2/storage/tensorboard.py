@@ -50,13 +50,13 @@ class TensorBoardWriter:
         self._resumed = True
         for event in events:
             fields = {
-                name: _parse_nonfinite(value)
+                name: float(value) if value in ("nan", "inf", "-inf") else value
                 for name, value in event.items()
                 if name not in COMMON_FIELDS
             }
             wall_time = time.time() - (events[-1]["time"] - event["time"])
-            place = event["env_step"], event["member"]
-            self.write(event["event"], *place, fields, wall_time)
+            step, member = event["env_step"], event["member"]
+            self.write(event["event"], step, member, fields, wall_time)
 
     def write(
         self,
@@ -67,13 +67,13 @@ class TensorBoardWriter:
         wall_time: float | None = None,
     ) -> None:
         """Add the numbers of an event as `event/field`; skip booleans and strings."""
-        values = {name: _as_number(value) for name, value in fields.items()}
-        numbers = {name: value for name, value in values.items() if value is not None}
-        if numbers:
-            wall_time = time.time() if wall_time is None else wall_time
-            record = self._proto.Event(step=env_step, wall_time=wall_time)
-            for name, value in numbers.items():
-                record.summary.value.add(tag=f"{event}/{name}", simple_value=value)
+        wall_time = time.time() if wall_time is None else wall_time
+        record = self._proto.Event(step=env_step, wall_time=wall_time)
+        for name, value in fields.items():
+            number: object = value.item() if isinstance(value, np.generic) else value
+            if isinstance(number, int | float) and not isinstance(number, bool):
+                record.summary.value.add(tag=f"{event}/{name}", simple_value=number)
+        if record.summary.value:
             self._file(member or RUN).write_event(record)
         if self._clock() - self._flushed > FLUSH_SECONDS:
             for file in self._files.values():
@@ -89,9 +89,9 @@ class TensorBoardWriter:
         if name not in self._files:
             folder = self._path / name
             folder.mkdir(parents=True, exist_ok=True)
-            earlier = folder.glob("events.out.tfevents.*") if self._resumed else ()
-            for path in earlier:
-                path.unlink()
+            if self._resumed:
+                for path in folder.glob("events.out.tfevents.*"):
+                    path.unlink()
             self._files[name] = self._writer.EventsWriter(str(folder / "events"))
             if self._resumed:
                 # Makes an open TensorBoard discard what it has read from step 0 on.
@@ -99,15 +99,3 @@ class TensorBoardWriter:
                 record = self._proto.Event(wall_time=time.time(), session_log=start)
                 self._files[name].write_event(record)
         return self._files[name]
-
-
-def _parse_nonfinite(value: FieldValue) -> FieldValue:
-    """Convert the strings that stand for non-finite floats in JSON."""
-    return float(value) if value in ("nan", "inf", "-inf") else value
-
-
-def _as_number(value: FieldValue) -> float | None:
-    plain: object = value.item() if isinstance(value, np.generic) else value
-    if isinstance(plain, bool) or not isinstance(plain, int | float):
-        return None
-    return float(plain)

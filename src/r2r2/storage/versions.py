@@ -61,16 +61,12 @@ def source_commit(package: Path) -> str:
 def _git(folder: Path, *arguments: str) -> str | None:
     """Return the output of a git command in a folder, or None if it fails."""
     # A git hook sets variables that point to the hook's repository.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        result = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(folder), *arguments],
-            capture_output=True,
-            check=True,
-            env=environment,
-            text=True,
-            timeout=30,
+        output = subprocess.check_output(
+            command, stderr=subprocess.DEVNULL, env=env, text=True, timeout=30
         )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    return result.stdout.strip()
+    return output.strip()
