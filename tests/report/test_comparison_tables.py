@@ -7,7 +7,6 @@ from r2r2.report.comparison_tables import (
     method_pairs,
     pair_table,
     paper_aggregates_table,
-    paper_normalized_table,
     paper_table,
     timing_table,
 )
@@ -182,7 +181,7 @@ def test_normalized_cells_are_compared_with_the_paper():
         for utd in (1, 20)
     }
     runs = [full_run(Method("td7", utd), {"Hopper-v5": x}) for utd, x in scores.items()]
-    table = paper_normalized_table(study(*runs))
+    table = paper_table(study(*runs), normalized=True)
     ours, theirs, overlap, lacks = table.rows[1][3:]
     score = paper.normalized_scores()["Hopper-v5", "td7", 20]
     assert (theirs.numbers["mean"], theirs.numbers["std"]) == score
@@ -190,7 +189,7 @@ def test_normalized_cells_are_compared_with_the_paper():
     assert ours.numbers["mean"] == pytest.approx(score.mean, abs=0.0075)
     assert ours.numbers["std"] == pytest.approx(score.std, abs=0.0075)
     assert (overlap.text, lacks.text) == ("yes", "nothing")
-    alone = paper_normalized_table(study(runs[1]))
+    alone = paper_table(study(runs[1]), normalized=True)
     (row,) = alone.rows
     assert (row[3].text, row[5].text) == ("-", "not a reproduction")
     assert "its base, td7 at UTD 1 with the same settings, is missing" in row[6].text
@@ -199,7 +198,8 @@ def test_normalized_cells_are_compared_with_the_paper():
 def test_cell_with_incomplete_base_is_not_a_reproduction():
     hopper = near("Hopper-v5")
     base = full_run(Method("td7", 1), {"Hopper-v5": hopper[:3]})
-    table = paper_normalized_table(study(base, full_run(TD7, {"Hopper-v5": hopper})))
+    ours = full_run(TD7, {"Hopper-v5": hopper})
+    table = paper_table(study(base, ours), normalized=True)
     assert table.rows[1][5].text == "not a reproduction"
     assert "its base: 3 of 5 seeds" in table.rows[1][6].text
 

@@ -4,8 +4,9 @@ Only results with the paper's settings, tasks, seeds and steps count as a reprod
 All others are shown with their shortfalls, without a verdict.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from r2r2.report.score_tables import (
     SUITE_TITLES,
     ablation_table,
     aggregates_table,
+    cell_entry,
     diagnostics_table,
     main_table,
     method_columns,
@@ -28,28 +30,25 @@ from r2r2.report.study import (
     Study,
     describe,
     describe_suite,
-    without_shared,
 )
 from r2r2.report.tables import (
     EMPTY,
     Entry,
-    ScoreSummary,
     Table,
     TableRow,
-    format_interval,
     format_number,
     interval_ends,
     interval_entry,
     make_table,
-    score_entry,
     summarize,
+    summary_entry,
 )
 from r2r2.stats import paper
 from r2r2.stats.aggregates import mean_score, probability_of_improvement
 from r2r2.stats.bootstrap import comparison_interval
 from r2r2.stats.samples import Floats, ScoresLike
-from r2r2.stats.scores import Cell, Method, Shortfall, ShortfallKind
-from r2r2.stats.suites import SAMPLES, SEED, SuiteResult
+from r2r2.stats.scores import Cell, Method
+from r2r2.stats.suites import SAMPLES, SEED, NormalizedCell
 
 FEW_METHODS = 3  # up to this number, all pairs are compared
 Scores = dict[str, Floats]
@@ -62,8 +61,6 @@ PAIRS = (
     f"each method within tasks (generator seed {SEED}); with a single seed of either "
     "method there is none. They do not account for different settings."
 )
-NO_REPRODUCTION = "not a reproduction"
-PAPER_HEADER = ("task", "method", "UTD", "ours", "paper", "intervals overlap", "lacks")
 PAPER_INTERVALS = (
     "The paper gives mean and deviation over five seeds. Its intervals are "
     "approximated here from five synthetic seeds, evenly spaced with this mean and "
@@ -92,7 +89,7 @@ def all_tables(study: Study) -> list[Table]:
         pair_table(study),
         paper_aggregates_table(study),
         paper_table(study),
-        paper_normalized_table(study),
+        paper_table(study, normalized=True),
         diagnostics_table(study),
         timing_table(study),
         runs_table(study),
@@ -109,28 +106,24 @@ def method_pairs(study: Study) -> list[tuple[Method, Method]]:
     """
     methods, run_methods = study.methods, study.run_methods
     if len(methods) <= FEW_METHODS:
-        pairs = [(b, a) for n, a in enumerate(methods) for b in methods[n + 1 :]]
         return [
             (a, b) if a in run_methods and b not in run_methods else (b, a)
-            for b, a in pairs
+            for a, b in itertools.combinations(methods, 2)
         ]
     regularized = [
         (one, other)
-        for one in methods
-        for other in methods
+        for one, other in itertools.permutations(methods, 2)
         if one.agent == f"{other.agent}+r2r2"
         and one._replace(agent="", run="") == other._replace(agent="", run="")
     ]
     disagreeing = [
         (one, other)
-        for n, other in enumerate(methods)
-        for one in methods[n + 1 :]
+        for other, one in itertools.combinations(methods, 2)
         if one._replace(run="") == other._replace(run="")
     ]
     files = [
         (one, other)
-        for other in methods
-        for one in methods
+        for other, one in itertools.permutations(methods, 2)
         if other not in run_methods and one in run_methods and one[:2] == other[:2]
     ]
     return regularized + disagreeing + files
@@ -138,51 +131,56 @@ def method_pairs(study: Study) -> list[tuple[Method, Method]]:
 
 def pair_table(study: Study) -> Table:
     """Return every pair of methods on every task."""
-    rows: list[TableRow] = []
-    for one, other in method_pairs(study):
-        names = [study.label(one), study.label(other)]
-        tasks = [t for t in study.tasks if study.cell(one, t) or study.cell(other, t)]
-        rows += [[*names, t, *_compare_on_task(study, one, other, t)] for t in tasks]
-        rows.append([*names, *_compare_overall(study, one, other)])
+    rows: list[TableRow] = [
+        [study.label(one), study.label(other), *columns]
+        for one, other in method_pairs(study)
+        for columns in _compare(study, one, other)
+    ]
     header = ["first", "second", "task", "score of first", "score of second"]
     header += ["difference", "probability of improvement"]
     title = "Methods compared in pairs, with 95 % intervals"
     return make_table("pairs", title, header, rows, table_notes(study, PAIRS))
 
 
-def paper_table(study: Study) -> Table:
-    """Return every cell beside the paper's."""
-    published = paper.raw_scores()
-    rows = [
-        _paper_row(study, cell, cell.scores, cell.shortfalls, score)
-        for cell in study.cells
-        if (score := published.get(paper_key(cell))) is not None
-    ]
-    title = "Raw scores beside the paper's, cell by cell, with 95 % intervals"
-    return make_table("beside_paper", title, PAPER_HEADER, rows, [PAPER_INTERVALS])
-
-
-def paper_normalized_table(study: Study) -> Table:
-    """Return every normalized cell beside the paper's."""
-    published = paper.normalized_scores()
-    rows = [
-        _paper_row(study, one.cell, one.scores, one.shortfalls, score, digits=2)
-        for one in study.normalized
-        if (score := published.get(paper_key(one.cell))) is not None
-    ]
-    title = "Normalised scores beside the paper's, cell by cell, with 95 % intervals"
-    name, notes = "beside_paper_normalised", [NORMALIZED, PAPER_INTERVALS]
-    return make_table(name, title, PAPER_HEADER, rows, notes)
+def paper_table(study: Study, normalized: bool = False) -> Table:
+    """Return every cell beside the paper's, with raw or normalized scores."""
+    published = paper.normalized_scores() if normalized else paper.raw_scores()
+    rows: list[TableRow] = []
+    for one in study.normalized:
+        if theirs := published.get(paper_key(one.cell)):
+            columns = _paper_columns(one if normalized else one.cell, theirs)
+            method = method_columns(study, one.cell.method)
+            rows.append([one.cell.task, *method, *columns])
+    name, kind, notes = "beside_paper", "Raw", [PAPER_INTERVALS]
+    if normalized:
+        name, kind, notes = f"{name}_normalised", "Normalised", [NORMALIZED, *notes]
+    title = f"{kind} scores beside the paper's, cell by cell, with 95 % intervals"
+    header = ["task", "method", "UTD", "ours", "paper", "intervals overlap", "lacks"]
+    return make_table(name, title, header, rows, notes)
 
 
 def paper_aggregates_table(study: Study) -> Table:
     """Return every aggregate beside the paper's."""
-    rows = [
-        _aggregate_row(study, result, published)
-        for result in study.suites
-        if result.suite in SUITE_TITLES and result.estimates
-        for published in _published_aggregates(result)
-    ]
+    rows: list[TableRow] = []
+    results = [r for r in study.suites if r.suite in SUITE_TITLES and r.estimates]
+    for result, name in itertools.product(results, ("mean", "iqm")):
+        agent, utd = result.method.agent, result.method.utd or 0
+        published = paper.aggregate(result.suite, name, agent, utd)
+        if published is None:
+            continue
+        estimate = result.estimates[name]
+        ours, theirs = interval_ends(estimate.pooled), (published.low, published.high)
+        rows.append(
+            [
+                SUITE_TITLES[result.suite],
+                name,
+                *method_columns(study, result.method),
+                interval_entry(estimate.value, *ours, digits=2),
+                interval_entry(published.value, *theirs, digits=2),
+                _verdict(result.complete, ours, theirs),
+                describe_suite(result) or "nothing",
+            ]
+        )
     header = ["suite", "statistic", "method", "UTD", "ours", "paper"]
     header += ["intervals overlap", "lacks"]
     title = "Aggregates beside the paper's, with 95 % intervals"
@@ -208,37 +206,30 @@ def _verdict(
 ) -> str:
     """Return whether two intervals overlap, for complete results."""
     if not complete:
-        return NO_REPRODUCTION
+        return "not a reproduction"
     return "yes" if ours[0] <= theirs[1] and theirs[0] <= ours[1] else "no"
 
 
-def _compare_on_task(study: Study, one: Method, other: Method, task: str) -> TableRow:
-    entries: list[Entry] = []
-    usable: list[Scores] = []
-    for cell in (study.cell(method, task) for method in (one, other)):
-        scores = np.empty(0) if cell is None else cell.scores
-        missing = [Shortfall(ShortfallKind.MISSING)]
-        shortfalls = missing if cell is None else cell.shortfalls
-        shortfalls = without_shared(shortfalls, study.shared_overrides)
-        entries.append(score_entry(scores, shortfalls))
-        usable += [{task: scores}] if _is_usable(scores) else []
-    if len(usable) < 2:
-        return [*entries, EMPTY, EMPTY]
-    return [*entries, _difference(*usable), _probability(*usable)]
-
-
-def _compare_overall(study: Study, one: Method, other: Method) -> TableRow:
-    """Return the row over all tasks that both methods have."""
-    raw = [_usable_scores(study, method) for method in (one, other)]
-    tasks = [task for task in raw[0] if task in raw[1]]
-    omitted = [t for t in study.tasks if (t in raw[0]) != (t in raw[1])]
+def _compare(study: Study, one: Method, other: Method) -> Iterable[TableRow]:
+    """Yield the columns of a pair for each task, and for all that both have."""
+    ours, theirs = (_usable_scores(study, method) for method in (one, other))
+    for task in study.tasks:
+        if study.cell(one, task) or study.cell(other, task):
+            entries = [cell_entry(study, m, task, note="missing") for m in (one, other)]
+            if task not in ours or task not in theirs:
+                yield [task, *entries, EMPTY, EMPTY]
+                continue
+            difference = _comparison_entry(_mean_difference, ours, theirs, [task])
+            yield [task, *entries, difference, _probability(ours, theirs, [task])]
+    omitted = [task for task in study.tasks if (task in ours) != (task in theirs)]
     note = f"without {', '.join(omitted)}, which one of them lacks" if omitted else ""
-    title = Entry(f"all shared ({len(tasks)})", note)
-    if not tasks:
-        return [title, "-", "-", "-", "-"]
-    difference = _normalized_difference(study, one, other, tasks)
-    ours, theirs = ({task: scores[task] for task in tasks} for scores in raw)
-    return [title, "-", "-", difference, _probability(ours, theirs)]
+    shared = [task for task in ours if task in theirs]
+    title = Entry(f"all shared ({len(shared)})", note)
+    if not shared:
+        yield [title, "-", "-", "-", "-"]
+        return
+    difference = _normalized_difference(study, one, other, shared)
+    yield [title, "-", "-", difference, _probability(ours, theirs, shared)]
 
 
 def _normalized_difference(
@@ -248,101 +239,57 @@ def _normalized_difference(
     if study.bases_differ((one, other)):
         bases = "; ".join(study.base_label(method) for method in (one, other))
         return Entry("-", f"no overall difference: the bases differ ({bases})")
-    both = [_usable_scores(study, m, normalized=True) for m in (one, other)]
-    if all(task in scores for scores in both for task in tasks):
-        ours, theirs = ({task: scores[task] for task in tasks} for scores in both)
-        return _difference(ours, theirs)
-    return Entry("-", "normalised scores are missing: see their table")
+    ours, theirs = (_usable_scores(study, m, normalized=True) for m in (one, other))
+    if not set(tasks) <= ours.keys() & theirs.keys():
+        return Entry("-", "normalised scores are missing: see their table")
+    return _comparison_entry(_mean_difference, ours, theirs, tasks)
 
 
 def _usable_scores(study: Study, method: Method, normalized: bool = False) -> Scores:
     """Return a method's scores by task, where they are finite."""
     cells = [one for one in study.normalized if one.cell.method == method]
     by_task = {c.cell.task: c.scores if normalized else c.cell.scores for c in cells}
-    return {task: scores for task, scores in by_task.items() if _is_usable(scores)}
+    return {t: x for t, x in by_task.items() if len(x) and np.isfinite(x).all()}
 
 
-def _is_usable(scores: Floats) -> bool:
-    return bool(len(scores)) and bool(np.isfinite(scores).all())
+def _mean_difference(ours: ScoresLike, theirs: ScoresLike) -> Floats:
+    return mean_score(ours) - mean_score(theirs)
 
 
-def _difference(ours: Scores, theirs: Scores) -> Entry:
-    def statistic(x: ScoresLike, y: ScoresLike) -> Floats:
-        return mean_score(x) - mean_score(y)
-
-    return _comparison_entry(statistic, ours, theirs)
-
-
-def _probability(ours: Scores, theirs: Scores) -> Entry:
-    return _comparison_entry(probability_of_improvement, ours, theirs, digits=2)
+def _probability(ours: Scores, theirs: Scores, tasks: Sequence[str]) -> Entry:
+    return _comparison_entry(probability_of_improvement, ours, theirs, tasks, digits=2)
 
 
 def _comparison_entry(
     statistic: Callable[[ScoresLike, ScoresLike], Floats],
     ours: Scores,
     theirs: Scores,
+    tasks: Sequence[str],
     digits: int | None = None,
 ) -> Entry:
-    value = float(statistic(ours, theirs))
-    low = high = math.nan
-    if all(len(scores) > 1 for both in (ours, theirs) for scores in both.values()):
+    """Return a statistic of two methods on some tasks."""
+    first, second = ({t: scores[t] for t in tasks} for scores in (ours, theirs))
+    ends = math.nan, math.nan
+    if all(len(x) > 1 for x in (*first.values(), *second.values())):
         rng = np.random.default_rng(SEED)
-        interval = comparison_interval(statistic, ours, theirs, rng, SAMPLES)
-        low, high = interval_ends(interval)
-    return interval_entry(value, low, high, digits=digits)
+        ends = interval_ends(
+            comparison_interval(statistic, first, second, rng, SAMPLES)
+        )
+    return interval_entry(float(statistic(first, second)), *ends, digits=digits)
 
 
-def _paper_row(
-    study: Study,
-    cell: Cell,
-    scores: Floats,
-    shortfalls: Sequence[Shortfall],
-    published: paper.MeanStd,
-    digits: int | None = None,
-) -> TableRow:
-    """Return a row with a cell's scores, raw or normalized, and the paper's."""
-    ours = summarize(scores)
-    theirs = summarize(paper.synthetic_seeds(published))
-    ends = (ours.low, ours.high), (theirs.low, theirs.high)
-    theirs = theirs._replace(mean=published.mean, std=published.std)
+def _paper_columns(ours: Cell | NormalizedCell, theirs: paper.MeanStd) -> TableRow:
+    """Return a cell's scores, the paper's, whether they agree, and what it lacks."""
+    summary = summarize(ours.scores)
+    published = summarize(paper.synthetic_seeds(theirs))._replace(**theirs._asdict())
+    ends = (summary.low, summary.high), (published.low, published.high)
+    digits = 2 if isinstance(ours, NormalizedCell) else None
     return [
-        cell.task,
-        *method_columns(study, cell.method),
-        _summary_entry(ours, digits),
-        _summary_entry(theirs, digits),
-        _verdict(not shortfalls, *ends),
-        describe(shortfalls) or "nothing",
+        summary_entry(summary, digits=digits),
+        summary_entry(published, digits=digits),
+        _verdict(ours.complete, *ends),
+        describe(ours.shortfalls) or "nothing",
     ]
-
-
-def _summary_entry(summary: ScoreSummary, digits: int | None) -> Entry:
-    if not summary.seeds:
-        return EMPTY
-    text = format_interval(summary.mean, summary.low, summary.high, digits)
-    return Entry(text, numbers=summary._asdict())
-
-
-def _aggregate_row(
-    study: Study, result: SuiteResult, published: paper.Aggregate
-) -> TableRow:
-    estimate = result.estimates[published.statistic]
-    ours, theirs = interval_ends(estimate.pooled), (published.low, published.high)
-    return [
-        SUITE_TITLES[result.suite],
-        published.statistic,
-        *method_columns(study, result.method),
-        interval_entry(estimate.value, *ours, digits=2),
-        interval_entry(published.value, *theirs, digits=2),
-        _verdict(result.complete, ours, theirs),
-        describe_suite(result) or "nothing",
-    ]
-
-
-def _published_aggregates(result: SuiteResult) -> Sequence[paper.Aggregate]:
-    """Return the paper's aggregates of the same suite, agent and UTD."""
-    agent, utd = result.method.agent, result.method.utd or 0
-    aggregates = [paper.aggregate(result.suite, x, agent, utd) for x in ("mean", "iqm")]
-    return [aggregate for aggregate in aggregates if aggregate is not None]
 
 
 def _timing_row(study: Study, run: RunData, timing: RunTiming) -> TableRow:

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -82,10 +83,6 @@ def effective_precision(stated: str | None, versions: Mapping[str, str]) -> str:
     A CPU always computes in float32. A config from before the field `precision` existed
     does not state it: then JAX's matmul precision in `versions.json` decides, and its
     default was mixed.
-
-    Args:
-        stated: field `precision` of the run's config file; None if absent.
-        versions: contents of the run's `versions.json`.
     """
     if versions.get("platform") == "cpu":
         return "float32"
@@ -101,21 +98,18 @@ def load_events(path: Path) -> list[Event]:
 def read_members(
     names: Sequence[str], keys: Sequence[MemberKey], events: Iterable[Event]
 ) -> tuple[MemberData, ...]:
-    """Return the members of a run, from its events.
+    """Return the members of a run from all of its events.
 
     Args:
         names: of the members' folders.
         keys: their tasks and seeds.
         events: of the whole run.
     """
-    by_name: dict[str, list[Event]] = {name: [] for name in names}
+    by_name: dict[str | None, list[Event]] = {}
     for event in events:
-        if event.member in by_name:
-            by_name[event.member].append(event)
-    return tuple(
-        _make_member(name, *key, by_name[name])
-        for name, key in zip(names, keys, strict=True)
-    )
+        by_name.setdefault(event.member, []).append(event)
+    pairs = zip(names, keys, strict=True)
+    return tuple(_make_member(name, *key, by_name.get(name, [])) for name, key in pairs)
 
 
 def compute_timing(events: Sequence[Event]) -> RunTiming | None:
@@ -127,25 +121,24 @@ def compute_timing(events: Sequence[Event]) -> RunTiming | None:
     of_members = [event for event in events if event.member is not None]
     if not of_members:
         return None
-    counts: dict[str | None, tuple[int, int]] = {}
     pending = {event.member for event in of_members if event.update_step}
-    start: tuple[float, int, int] | None = None
+    decisions: Counter[str | None] = Counter()
+    updates: Counter[str | None] = Counter()
+    start = (math.inf, 0, 0)
     for event in of_members:
         # An evaluation is logged at its end with the counts of its start.
-        decisions, updates = counts.get(event.member, (0, 0))
-        decisions = max(decisions, event.decision_step)
-        updates = max(updates, event.update_step)
-        counts[event.member] = decisions, updates
-        if updates and event.member in pending:
-            pending.remove(event.member)
-            start = None if pending else (event.time, *_totals(counts))
-    seconds, (decisions, updates) = events[-1].time, _totals(counts)
+        member = event.member
+        decisions[member] = max(decisions[member], event.decision_step)
+        updates[member] = max(updates[member], event.update_step)
+        if event.update_step and member in pending:
+            pending.remove(member)
+            start = event.time, decisions.total(), updates.total()
+    counts = len(decisions), decisions.total(), updates.total()
+    seconds, elapsed = events[-1].time, events[-1].time - start[0]
     rates = [math.nan, math.nan]
-    if start is not None and seconds > start[0]:
-        elapsed = seconds - start[0]
-        rates = [(updates - start[2]) / elapsed, (decisions - start[1]) / elapsed]
-    rates = [rate if rate > 0 else math.nan for rate in rates]
-    return RunTiming(seconds, len(counts), decisions, updates, rates[0], rates[1])
+    if elapsed > 0:
+        rates = [(counts[n] - start[n]) / elapsed or math.nan for n in (2, 1)]
+    return RunTiming(seconds, *counts, *rates)
 
 
 def truncated_logs(
@@ -180,11 +173,8 @@ def load_results_file(path: Path, name: str) -> list[RunData]:
     """Return the methods of a file of results, each as a run.
 
     An `exp_name` that ends in `_utd` and a number is an agent at that UTD, as in the
-    files that runs write; all other settings are unknown.
-
-    Args:
-        path: the file; columns may be in any order, with others between them.
-        name: of the file in the report.
+    files that runs write; all other settings are unknown. The methods belong to the
+    file `name`, so they never equal a method of a run.
     """
     by_name: dict[str, list[Row]] = {}
     for row in read_results(path):
@@ -195,15 +185,13 @@ def load_results_file(path: Path, name: str) -> list[RunData]:
             f"{path}: has no returns; expected rows with the metric "
             f"{' or '.join(RETURN_METRICS)}"
         )
-    return [
-        RunData(
-            f"{name}: {exp_name}",
-            str(path),
-            "file",
-            Results(_file_method(exp_name, name), rows),
-        )
-        for exp_name, rows in by_name.items()
-    ]
+    runs: list[RunData] = []
+    for exp_name, rows in by_name.items():
+        match = re.fullmatch(r"(.+)_utd([1-9][0-9]{0,8})", exp_name, flags=re.DOTALL)
+        agent, utd = (match[1], int(match[2])) if match else (exp_name, None)
+        results = Results(Method(agent, utd, file=name), rows)
+        runs.append(RunData(f"{name}: {exp_name}", str(path), "file", results))
+    return runs
 
 
 def read_results(path: Path) -> list[Row]:
@@ -236,21 +224,9 @@ def _parse_row(path: Path, number: int, line: Mapping[str, str | None]) -> Row:
     return Row(name, task, seed, metric, step, value)
 
 
-def _file_method(name: str, file: str) -> Method:
-    """Return a method of a file, which never equals a method of a run."""
-    match = re.fullmatch(r"(.+)_utd([1-9][0-9]{0,8})", name, flags=re.DOTALL)
-    if match:
-        return Method(match[1], int(match[2]), file=file)
-    return Method(name, file=file)
-
-
 def _check_return(path: Path, number: int, value: float) -> None:
-    if not _is_plausible(value):
+    if LARGEST_NUMBER <= abs(value) < math.inf:
         raise damaged_line(path, number, f"{value} is too large for a return")
-
-
-def _is_plausible(value: float) -> bool:
-    return not math.isfinite(value) or abs(value) < LARGEST_NUMBER
 
 
 def _parse_event(path: Path, number: int, fields: Mapping[str, object]) -> Event:
@@ -285,10 +261,8 @@ def _make_member(
     for event in events:
         for field, value in event.numbers.items():
             points.setdefault(field, {})[event.env_step] = value
-    last = max([event.decision_step for event in events], default=0)
-    stops = [
-        e.reason for e in events if e.kind == "stopped" and e.decision_step == last
-    ]
+    end = max([event.decision_step for event in events], default=0)
+    stops = [e.reason for e in events if (e.kind, e.decision_step) == ("stopped", end)]
     return MemberData(
         name,
         task,
@@ -297,25 +271,19 @@ def _make_member(
         max([event.update_step for event in events], default=0),
         {field: make_series(by_step) for field, by_step in points.items()},
         tuple(
-            Spectrum(event.env_step, np.array(event.singular_values))
-            for event in events
-            if event.singular_values
+            Spectrum(e.env_step, np.array(e.singular_values))
+            for e in events
+            if e.singular_values
         ),
         tuple(event.env_step for event in events if event.kind == "collapse"),
         stops[-1] if stops else "",
     )
 
 
-def _totals(counts: Mapping[str | None, tuple[int, int]]) -> tuple[int, int]:
-    """Return decision steps and updates of all members."""
-    decisions, updates = zip(*counts.values(), strict=True)
-    return sum(decisions), sum(updates)
-
-
 def _number(value: object) -> float:
     """Return a field of an event as a float; booleans count as 0 and 1."""
     number = float(value) if isinstance(value, bool) else parse_number("value", value)
-    if not _is_plausible(number):
+    if LARGEST_NUMBER <= abs(number) < math.inf:
         raise ValueError("too large")
     return number
 

@@ -17,7 +17,6 @@ from r2r2.report.study import (
 )
 from r2r2.report.tables import (
     DEVIATIONS,
-    EMPTY,
     INTERVALS,
     Entry,
     Table,
@@ -28,8 +27,8 @@ from r2r2.report.tables import (
     score_entry,
 )
 from r2r2.stats import paper
-from r2r2.stats.scores import SCORE_POINTS, Cell, Method
-from r2r2.stats.suites import STATISTICS, NormalizedCell, SuiteResult
+from r2r2.stats.scores import SCORE_POINTS, Method
+from r2r2.stats.suites import STATISTICS, SuiteResult
 
 SUITE_TITLES = {
     "gym-mujoco": "Gymnasium MuJoCo",
@@ -63,14 +62,13 @@ def main_table(study: Study) -> Table:
     results = {(result.suite, result.method): result for result in study.suites}
     rows: list[TableRow] = [
         [
-            *method_columns(study, method),
-            *_base_columns(study, method),
-            *(suite_entry(study, results[suite, method], "mean") for suite in suites),
+            *_method_and_base(study, method),
+            *(_suite_entry(study, results[suite, method], "mean") for suite in suites),
         ]
         for method in sorted(study.methods, key=lambda m: m.utd or math.inf)
     ]
     titles = [suite_title(study, suite) for suite in suites]
-    header = ["method", "UTD", *_base_header(study), *titles]
+    header = [*_method_header(study), *titles]
     title = "Mean normalised score per suite, with 95 % intervals"
     notes = _normalized_notes(study, score_note(study))
     return make_table("main", title, header, rows, notes)
@@ -79,17 +77,16 @@ def main_table(study: Study) -> Table:
 def aggregates_table(study: Study) -> Table:
     """Return every statistic of every method on every suite that has any."""
     suites = {result.suite for result in study.suites if result.estimates}
-    results = [result for result in study.suites if result.suite in suites]
     rows: list[TableRow] = [
         [
             suite_title(study, result.suite),
-            *method_columns(study, result.method),
-            *_base_columns(study, result.method),
-            *(suite_entry(study, result, statistic) for statistic in STATISTICS),
+            *_method_and_base(study, result.method),
+            *(_suite_entry(study, result, statistic) for statistic in STATISTICS),
         ]
-        for result in results
+        for result in study.suites
+        if result.suite in suites
     ]
-    header = ["suite", "method", "UTD", *_base_header(study), *STATISTICS]
+    header = ["suite", *_method_header(study), *STATISTICS]
     title = "Statistics of normalised scores per suite, with 95 % intervals"
     return make_table("aggregates", title, header, rows, _normalized_notes(study))
 
@@ -103,21 +100,20 @@ def score_tables(study: Study) -> list[Table]:
 def ablation_table(study: Study) -> Table:
     """Return the methods that differ in their settings alone."""
     run_methods = study.run_methods
+    several_precisions = len({m.precision for m in study.methods} - {""}) > 1
     groups: dict[tuple[str, int | None], list[Method]] = {}
     for method in study.methods:
         if method in run_methods:
             groups.setdefault((method.agent, method.utd), []).append(method)
-    rows: list[TableRow] = [
-        [
-            method.agent,
-            format_utd(method),
-            _settings_text(study, method),
-            *(_cell_entry(study, method, task) for task in study.tasks),
-        ]
-        for methods in groups.values()
-        if len(methods) > 1
-        for method in sorted(methods, key=lambda m: m.deviation_count)
-    ]
+    rows: list[TableRow] = []
+    for methods in groups.values():
+        for method in sorted(methods, key=lambda m: m.deviation_count):
+            settings = method.setting_texts(
+                study.shared_overrides, precision=several_precisions
+            )
+            entries = [cell_entry(study, method, task) for task in study.tasks]
+            texts = [method.agent, format_utd(method), "; ".join(settings) or "none"]
+            rows += [[*texts, *entries]] if len(methods) > 1 else []
     header = ["agent", "UTD", "settings that differ", *study.tasks]
     title = "Ablations: raw scores of the same agent with other settings"
     return make_table("ablations", title, header, rows, table_notes(study, DEVIATIONS))
@@ -150,17 +146,17 @@ def shortfalls_table(study: Study) -> Table:
 
 
 def diagnostics_table(study: Study) -> Table:
-    """Return the last diagnostics of each method and task."""
+    """Return the mean over seeds of the last diagnostics of each method and task."""
+    groups: dict[tuple[Method, str], list[MemberData]] = {}
+    for (method, task, _), member in study.members_by_seed().items():
+        if member.diagnostics:
+            groups.setdefault((method, task), []).append(member)
     rows: list[TableRow] = []
-    members_by_seed = study.members_by_seed()
     for cell in study.cells:
-        members = [
-            member
-            for (method, task, _), member in members_by_seed.items()
-            if (method, task) == (cell.method, cell.task) and member.diagnostics
-        ]
-        if members:
-            entries = [_last_diagnostic(members, name) for name in DIAGNOSTICS]
+        if members := groups.get((cell.method, cell.task)):
+            by_name = [m.diagnostics for m in members]
+            last = [[d[x].values[-1] for d in by_name if x in d] for x in DIAGNOSTICS]
+            entries = [score_entry(np.array(values, np.float64)) for values in last]
             rows.append([cell.task, *method_columns(study, cell.method), *entries])
     header = ["task", "method", "UTD", *DIAGNOSTICS.values()]
     title, notes = "Representations at the end", [LAST_DIAGNOSTICS]
@@ -175,14 +171,16 @@ def suite_title(study: Study, suite: str) -> str:
     return f"{suite} ({count} task{'s' if count > 1 else ''})"
 
 
-def suite_entry(study: Study, result: SuiteResult, statistic: str) -> Entry:
-    """Return a statistic over a suite, or a dash with the reasons."""
-    estimate = result.estimates.get(statistic)
-    note = describe_suite(result, study.shared_overrides)
-    if estimate is None:
-        return Entry("-", note)
-    ends = interval_ends(estimate.stratified)
-    return interval_entry(estimate.value, *ends, note, digits=2)
+def cell_entry(
+    study: Study, method: Method, task: str, normalized: bool = False, note: str = ""
+) -> Entry:
+    """Return the scores of a method on a task, or a dash with a note without any."""
+    for one in study.normalized:
+        if (one.cell.method, one.cell.task) == (method, task):
+            shown = one if normalized else one.cell
+            shortfalls = without_shared(shown.shortfalls, study.shared_overrides)
+            return score_entry(shown.scores, shortfalls, normalized)
+    return Entry("-", note)
 
 
 def format_utd(method: Method) -> str:
@@ -212,20 +210,32 @@ def table_notes(study: Study, *notes: str) -> list[str]:
     return [f"All runs: {shared}. None of them reproduces the paper.", *notes]
 
 
-def _base_header(study: Study) -> list[str]:
-    """Return the header of a column of bases, if they differ between methods."""
-    return ["base"] if study.bases_differ(study.methods) else []
+def _method_header(study: Study) -> list[str]:
+    """Return the header of a method, with a column of bases if they differ."""
+    bases = ["base"] if study.bases_differ(study.methods) else []
+    return ["method", "UTD", *bases]
 
 
-def _base_columns(study: Study, method: Method) -> list[str]:
-    return [study.base_label(method) for _ in _base_header(study)]
+def _method_and_base(study: Study, method: Method) -> list[str]:
+    """Return the columns of `_method_header`."""
+    columns = [*method_columns(study, method), study.base_label(method)]
+    return columns[: len(_method_header(study))]
+
+
+def _suite_entry(study: Study, result: SuiteResult, statistic: str) -> Entry:
+    """Return a statistic over a suite, or a dash with the reasons."""
+    estimate = result.estimates.get(statistic)
+    note = describe_suite(result, study.shared_overrides)
+    if estimate is None:
+        return Entry("-", note)
+    ends = interval_ends(estimate.stratified)
+    return interval_entry(estimate.value, *ends, note, digits=2)
 
 
 def _normalized_notes(study: Study, *first: str) -> list[str]:
-    bases = [
-        f"{DIFFERENT_BASES}: 1.00 is the score of the base."
-        for _ in _base_header(study)
-    ]
+    bases = [f"{DIFFERENT_BASES}: 1.00 is the score of the base."]
+    if not study.bases_differ(study.methods):
+        bases = []
     return table_notes(study, *first, *bases, NORMALIZED, INTERVALS)
 
 
@@ -244,7 +254,7 @@ def _bases_note(study: Study, methods: Sequence[Method]) -> list[str]:
 def _utd_table(study: Study, utd: int | None, normalized: bool) -> Table:
     methods = [method for method in study.methods if method.utd == utd]
     rows: list[TableRow] = [
-        [task, *(_cell_entry(study, m, task, normalized) for m in methods)]
+        [task, *(cell_entry(study, m, task, normalized) for m in methods)]
         for task in study.tasks
         if any(study.cell(m, task) for m in methods)
     ]
@@ -258,27 +268,6 @@ def _utd_table(study: Study, utd: int | None, normalized: bool) -> Table:
         name, title = f"raw_{name}", f"Raw scores at {title}"
         notes = [score_note(study), DEVIATIONS]
     return make_table(name, title, header, rows, table_notes(study, *notes))
-
-
-def _cell_entry(
-    study: Study, method: Method, task: str, normalized: bool = False
-) -> Entry:
-    cell: Cell | NormalizedCell | None = study.cell(method, task)
-    if cell is None:
-        return EMPTY
-    if normalized:
-        cell = next(one for one in study.normalized if one.cell is cell)
-    shortfalls = without_shared(cell.shortfalls, study.shared_overrides)
-    return score_entry(cell.scores, shortfalls, normalized)
-
-
-def _settings_text(study: Study, method: Method) -> str:
-    overrides = [o for o in method.overrides if o not in study.shared_overrides]
-    texts = [*map(str, overrides)]
-    if len({m.precision for m in study.methods} - {""}) > 1:
-        texts.append(f"precision={method.precision}")
-    texts += [f"run {method.run}"] if method.run else []
-    return "; ".join(texts) or "none"
 
 
 def _run_row(study: Study, run: RunData) -> TableRow:
@@ -309,9 +298,3 @@ def _remarks(run: RunData) -> Iterable[str]:
             yield f"{member.name} first collapsed at environment step {first}"
         if shortfall := run.results.truncated_logs.get((member.task, member.seed)):
             yield f"{member.name} has {shortfall}"
-
-
-def _last_diagnostic(members: Iterable[MemberData], name: str) -> Entry:
-    """Return the mean over seeds of the last values of a diagnostic."""
-    values = [m.diagnostics[name].values[-1] for m in members if name in m.diagnostics]
-    return score_entry(np.array(values, dtype=np.float64))

@@ -77,6 +77,12 @@ class Table(NamedTuple):
         notes = [entry.note for row in self.rows for entry in row if entry.note]
         return tuple(dict.fromkeys(notes))
 
+    @property
+    def columns(self) -> list[tuple[str, list[Entry]]]:
+        """The name and the entries of each column."""
+        names = enumerate(self.header)
+        return [(name, [row[index] for row in self.rows]) for index, name in names]
+
 
 class ScoreSummary(NamedTuple):
     """Scores over seeds."""
@@ -126,8 +132,6 @@ def format_number(value: float, like: float | None = None) -> str:
     Example:
         >>> [format_number(x) for x in (3281.94, 12.345, 0.01234, -0.5, 0.0)]
         ['3,281.9', '12.35', '0.0123', '-0.500', '0.00']
-        >>> format_number(12.345, like=3281.94), format_number(float("nan"))
-        ('12.3', 'nan')
     """
     size = abs(value if like is None else like)
     if not math.isfinite(value) or not math.isfinite(size):
@@ -162,23 +166,26 @@ def interval_entry(
 def score_entry(
     scores: Floats, shortfalls: Iterable[Shortfall] = (), normalized: bool = False
 ) -> Entry:
-    """Return the entry of a cell's scores.
+    """Return the entry of the scores of a cell's seeds.
 
-    Args:
-        scores: of its seeds.
-        shortfalls: of the cell, for the note.
-        normalized: show two digits and the interval; else the deviation, as the paper.
+    Normalized scores have their interval, others their deviation, as in the paper.
     """
-    note = describe(shortfalls)
-    if not len(scores):
+    summary, note = summarize(scores), describe(shortfalls)
+    if normalized or not summary.seeds:
+        return summary_entry(summary, note, digits=2)
+    text = format_number(summary.mean)
+    if summary.seeds > 1:
+        text += f" ± {format_number(summary.std, like=summary.mean)}"
+    return Entry(text, note, summary._asdict())
+
+
+def summary_entry(
+    summary: ScoreSummary, note: str = "", digits: int | None = None
+) -> Entry:
+    """Return the entry of a mean with its interval; a dash without seeds."""
+    if not summary.seeds:
         return Entry("-", note)
-    summary = summarize(scores)
-    if normalized:
-        text = format_interval(summary.mean, summary.low, summary.high, digits=2)
-    else:
-        text = format_number(summary.mean)
-        if summary.seeds > 1:
-            text += f" ± {format_number(summary.std, like=summary.mean)}"
+    text = format_interval(summary.mean, summary.low, summary.high, digits)
     return Entry(text, note, summary._asdict())
 
 
@@ -195,25 +202,32 @@ def write_tables(tables: Iterable[Table], folder: Path) -> list[Path]:
 
 def to_csv(table: Table) -> str:
     """Return a table as CSV, with a column for each number and one for notes."""
-    columns = [_csv_columns(table, index) for index in range(len(table.header))]
+    columns: list[list[float | str]] = []
+    for name, entries in table.columns:
+        keys = list(dict.fromkeys(key for entry in entries for key in entry.numbers))
+        for key in keys:
+            numbers = [entry.numbers.get(key, "") for entry in entries]
+            columns.append([f"{name}: {key}", *numbers])
+        if not keys:
+            columns.append([name, *(entry.text for entry in entries)])
+        if any(entry.note for entry in entries):
+            columns.append([f"{name}: note", *(entry.note for entry in entries)])
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(name for column in columns for name, _ in column)
-    for row in table.rows:
-        pairs = zip(columns, row, strict=True)
-        writer.writerow(value(entry) for column, entry in pairs for _, value in column)
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
     return text.getvalue()
 
 
 def to_markdown(table: Table) -> str:
     """Return a table as Markdown, with its title above and its notes below."""
-    lines = [f"### {markdown_text(table.title)}", ""]
-    lines.append(_markdown_row(markdown_text(name) for name in table.header))
-    lines.append("|" + "---|" * len(table.header))
-    lines += map(_markdown_row, _texts(table, markdown_text, "<sup>{}</sup>"))
+    header, *rows = [
+        f"| {' | '.join(texts)} |"
+        for texts in _texts(table, markdown_text, "<sup>{}</sup>")
+    ]
+    lines = [f"### {markdown_text(table.title)}", "", header]
+    lines += ["|" + "---|" * len(table.header), *rows, ""]
     notes = map(markdown_text, table.footnotes)
-    lines += ["", *(f"{mark}. {note}" for mark, note in enumerate(notes, start=1))]
-    lines += ["", *(f"{markdown_text(note)}\n" for note in table.notes)]
+    lines += [*(f"{mark}. {note}" for mark, note in enumerate(notes, start=1)), ""]
+    lines += [f"{markdown_text(note)}\n" for note in table.notes]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -222,9 +236,20 @@ def to_latex(table: Table) -> str:
 
     A wide table is scaled down to the width of the text.
     """
-    columns = range(len(table.header))
-    alignment = "".join(_latex_column(table, index) for index in columns)
-    wide = sum(_column_width(table, index) for index in columns) > TABLE_WIDTH
+    alignment, width = "", 0
+    for name, entries in table.columns:
+        longest = max([len(entry.text) for entry in entries], default=0)
+        right = any(entry.numbers for entry in entries)
+        long = longest > LINE_LENGTH
+        alignment += r"p{0.4\linewidth}" if long else "r" if right else "l"
+        width += min(max(longest, len(name)), LINE_LENGTH) + 2
+    wide = width > TABLE_WIDTH
+    header, *rows = [
+        rf"{' & '.join(texts)} \\" for texts in _texts(table, latex_text, SUPERSCRIPT)
+    ]
+    notes = map(latex_text, table.footnotes)
+    below = [SUPERSCRIPT.format(mark) + note for mark, note in enumerate(notes, 1)]
+    below += [latex_text(note) for note in table.notes]
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",
         r"\begin{table}[htbp]",
@@ -232,17 +257,12 @@ def to_latex(table: Table) -> str:
         rf"\caption{{{latex_text(table.title)}}}",
         *([r"\resizebox{\linewidth}{!}{%"] if wide else []),
         rf"\begin{{tabular}}{{@{{}}{alignment}@{{}}}}",
-        r"\toprule",
-        _latex_row(latex_text(name) for name in table.header),
-        r"\midrule",
+        *(r"\toprule", header, r"\midrule", *rows, r"\bottomrule"),
+        r"\end{tabular}" + ("}" if wide else ""),
+        *(rf"\par\smallskip\raggedright {line}" for line in below),
+        r"\end{table}",
     ]
-    lines += map(_latex_row, _texts(table, latex_text, SUPERSCRIPT))
-    lines += [r"\bottomrule", r"\end{tabular}" + ("}" if wide else "")]
-    notes = map(latex_text, table.footnotes)
-    below = [SUPERSCRIPT.format(mark) + note for mark, note in enumerate(notes, 1)]
-    below += [latex_text(note) for note in table.notes]
-    lines += [rf"\par\smallskip\raggedright {line}" for line in below]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def markdown_text(text: str) -> str:
@@ -268,51 +288,8 @@ def printable(text: str) -> str:
 def _texts(
     table: Table, escape: Callable[[str], str], mark: str
 ) -> Iterable[list[str]]:
-    """Yield the texts of each row, with marks of the footnotes."""
-    numbers = {note: number for number, note in enumerate(table.footnotes, start=1)}
+    """Yield the texts of the header and of each row, with marks of the footnotes."""
+    yield [escape(name) for name in table.header]
+    marks = {note: mark.format(n) for n, note in enumerate(table.footnotes, start=1)}
     for row in table.rows:
-        yield [
-            escape(e.text) + (mark.format(numbers[e.note]) if e.note else "")
-            for e in row
-        ]
-
-
-def _csv_columns(
-    table: Table, index: int
-) -> list[tuple[str, Callable[[Entry], float | str]]]:
-    """Return the CSV columns for a column of a table: names and values of entries."""
-    name, entries = table.header[index], [row[index] for row in table.rows]
-    keys = list(dict.fromkeys(key for entry in entries for key in entry.numbers))
-    columns: list[tuple[str, Callable[[Entry], float | str]]]
-    columns = [(f"{name}: {key}", _number_getter(key)) for key in keys]
-    if not keys:
-        columns = [(name, lambda entry: entry.text)]
-    if any(entry.note for entry in entries):
-        columns.append((f"{name}: note", lambda entry: entry.note))
-    return columns
-
-
-def _number_getter(key: str) -> Callable[[Entry], float | str]:
-    return lambda entry: entry.numbers.get(key, "")
-
-
-def _column_width(table: Table, index: int) -> int:
-    """Return the characters that a column takes, including the gap beside it."""
-    texts = [table.header[index], *(row[index].text for row in table.rows)]
-    return min(max(map(len, texts)), LINE_LENGTH) + 2
-
-
-def _latex_column(table: Table, index: int) -> str:
-    """Return the LaTeX alignment of a column: paragraphs, right or left."""
-    entries = [row[index] for row in table.rows]
-    if any(len(entry.text) > LINE_LENGTH for entry in entries):
-        return r"p{0.4\linewidth}"
-    return "r" if any(entry.numbers for entry in entries) else "l"
-
-
-def _markdown_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _latex_row(cells: Iterable[str]) -> str:
-    return rf"{' & '.join(cells)} \\"
+        yield [escape(entry.text) + marks.get(entry.note, "") for entry in row]
