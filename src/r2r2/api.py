@@ -104,11 +104,9 @@ def train(
     Args:
         config: the run.
         out: its folder; by default one under `runs/` named after the config.
-        env: a class or function that builds environments, in place of the ones that
-            `config.env` names; or an environment, which then serves both training and
-            evaluation of one member, in this process.
-        on_progress: called before the first step, after all checks, and then after
-            every iteration of the training loop.
+        env: a class or function that builds environments, in place of `config.env`; or
+            an environment, which then serves training and evaluation of one member.
+        on_progress: called before the first step, and after every iteration.
         options: options that do not change the result.
         on_message: called with messages for the user.
 
@@ -151,15 +149,28 @@ def train(
         stack.callback(writer.close)
         on_progress(_no_progress(len(members)))
         training = Training(config, pool, log, writer, shared_env, on_message)
-        if plan.checkpoint:
-            training.resume(plan.checkpoint)
-        else:
-            training.begin()
-        training.run(on_progress)
-        stopped = {members[m].name: why for m, why in training.state.stopped.items()}
-        result = Result(folder, members, log.latest, log.random_returns(), stopped)
-        _finish_folder(config, result)
-        return result
+        return _run(training, folder, plan, on_progress)
+
+
+def _run(
+    training: Training, folder: RunFolder, plan: ResumePlan, on_progress: OnProgress
+) -> Result:
+    """Carry out a run, and finish its folder."""
+    if plan.checkpoint:
+        training.resume(plan.checkpoint)
+    else:
+        training.begin()
+    training.run(on_progress)
+    state, log = training.state, training.state.log
+    stopped = {state.members[m].name: why for m, why in state.stopped.items()}
+    random = log.random_returns()
+    with storage_errors(folder.path):
+        if folder.evaluations.exists():
+            rows = read_evaluations(folder.evaluations)
+            lines = {f"random policy, {task}": x for task, x in random.items()}
+            draw_curve(rows, folder.curve, _title(state.config), lines)
+        folder.finish()
+    return Result(folder, state.members, log.latest, random, stopped)
 
 
 def _no_progress(members: int) -> Progress:
@@ -180,17 +191,6 @@ def _prepare_folder(
     folder = create_run(path, text, names, options.overwrite or plan.restart)
     folder.write_versions(used)
     return folder
-
-
-def _finish_folder(config: RunConfig, result: Result) -> None:
-    """Draw the learning curve and mark the run as finished."""
-    folder = result.folder
-    with storage_errors(folder.path):
-        if folder.evaluations.exists():
-            rows = read_evaluations(folder.evaluations)
-            lines = {f"random policy, {task}": x for task, x in result.random.items()}
-            draw_curve(rows, folder.curve, _title(config), lines)
-        folder.finish()
 
 
 def _title(config: RunConfig) -> str:

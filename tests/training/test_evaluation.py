@@ -15,7 +15,7 @@ from r2r2.training.evaluation import (
     EvalPolicies,
     Evaluator,
     eval_slots,
-    obs_normalizer,
+    normalize_obs,
     play_to_end,
 )
 
@@ -133,8 +133,6 @@ def test_observations_are_normalized_by_the_members_scales():
     scales = Scales(
         np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([[1.0, 1.0], [2, 4]]), 0
     )
-    seen = obs_normalizer(scales, member=1)(np.array([[3.0, 6.0]]))
+    seen = normalize_obs(scales, 1, np.array([[3.0, 6.0]]))
     np.testing.assert_array_equal(seen, [[1.0, 1.0]])
-    np.testing.assert_array_equal(
-        obs_normalizer(None, member=1)(np.ones((1, 2))), [[1, 1]]
-    )
+    np.testing.assert_array_equal(normalize_obs(None, 1, np.ones((1, 2))), [[1, 1]])

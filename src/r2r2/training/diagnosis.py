@@ -9,7 +9,7 @@ from r2r2.diagnostics.latent_probe import LatentProbe, Number
 from r2r2.diagnostics.representation import Diagnosis
 from r2r2.replay.normalizer import Scales
 from r2r2.storage.events import FieldValue
-from r2r2.training.evaluation import obs_normalizer
+from r2r2.training.evaluation import normalize_obs
 from r2r2.training.run_log import Counts
 from r2r2.training.state import TrainState
 
@@ -59,7 +59,7 @@ class Diagnoser:
         obs = self._state.evals.first_obs(member)
         if not len(obs):
             return *result, obs
-        values = self._probe.values(member, states, obs_normalizer(scales, member)(obs))
+        values = self._probe.values(member, states, normalize_obs(scales, member, obs))
         unit = 1.0 if scales is None else float(scales.reward[member])
         return *result, unit * values
 

@@ -29,8 +29,6 @@ from r2r2.replay.normalizer import Scales
 from r2r2.storage.arrays import load_weights
 from r2r2.storage.run_folder import RunFolder
 
-ObsNormalizer = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-
 # Evaluation environments per core, at most: more would not be faster, and a dog
 # takes 85 MB.
 SLOTS_PER_CORE = 32
@@ -218,13 +216,10 @@ class Evaluator:
         policies: EvalPolicies,
         first: Sequence[int],
     ) -> tuple[Fault, ...]:
-        """Start evaluating `members`, none of whom may be busy; return failed slots.
+        """Start evaluating `members` that are not busy; return the failed slots.
 
-        Args:
-            pool: its slots are reset.
-            members: whom to evaluate.
-            policies: of all members.
-            first: the index of each member's first episode within the purpose.
+        `policies` are those of all members; `first` are the indices of the members'
+        first episodes within the purpose.
         """
         self._set_policies(members, policies)
         new: list[EvalEpisode] = []
@@ -258,7 +253,7 @@ class Evaluator:
             for column, index in enumerate(indices):
                 obs[row, column] = episodes.obs[running[index].slot]
                 where[index] = row, column
-            obs[row] = obs_normalizer(self._scales[member], member)(obs[row])
+            obs[row] = normalize_obs(self._scales[member], member, obs[row])
         arguments = jax.device_put((who, obs), self._device)
         actions = np.asarray(self._greedy(self._policies, *arguments))
         slots = [episode.slot for episode in running]
@@ -282,12 +277,14 @@ class Evaluator:
         self._set_policies(self.episodes.busy, policies)
 
 
-def obs_normalizer(scales: Scales | None, member: int) -> ObsNormalizer:
-    """Return the function that normalizes a member's observations, [..., obs]."""
+def normalize_obs(
+    scales: Scales | None, member: int, obs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return a member's observations [..., obs] as its networks see them."""
     if scales is None:
-        return lambda obs: obs
-    mean, deviation = np.asarray(scales.mean[member]), scales.deviation[member]
-    return lambda obs: (obs - mean) / np.asarray(deviation)
+        return obs
+    mean, deviation = (np.asarray(x[member], np.float64) for x in scales[:2])
+    return (obs - mean) / deviation
 
 
 def _greedy(agent: Agent, policies: Any, who: Array, obs: Array) -> Array:

@@ -47,18 +47,10 @@ OnProgress = Callable[[Progress], None]
 
 
 class Training:
-    """A run from its first step to its last.
+    """A finalized run from its first step to its last; `state` is all that changes.
 
-    Attributes:
-        state: everything that changes during the run.
-
-    Args:
-        config: the run, finalized.
-        pool: slots of the members, then those of their evaluation.
-        log: writes the run's files.
-        writer: writes its checkpoints, if it has any.
-        shared_env: whether training and evaluation share one environment.
-        on_message: called with messages for the user.
+    The pool has the members' slots, then those of their evaluation, or one slot for
+    both with `shared_env`. Without a writer, there are no checkpoints.
     """
 
     def __init__(

@@ -59,12 +59,7 @@ def activation_bytes(config: RunConfig, agent: Agent, spec: Spec) -> int:
 
 
 def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
-    """Check that a fleet fits into the memory of the device.
-
-    Args:
-        config: the run.
-        spec: sizes of observations and actions.
-        free: bytes of the device; measured by default.
+    """Check that a fleet fits into the memory of the device, or into `free` bytes.
 
     Raises:
         UserError: It does not fit; the message says what would.

@@ -38,15 +38,7 @@ def member_of(tree: Tree, member: int) -> Tree:
 
 
 class RunLog:
-    """Writes the files of a run while it trains.
-
-    Args:
-        config: the run.
-        folder: where to write.
-        members: the fleet's members.
-        name: the run's name in the table of evaluations.
-        tensorboard: whether to write TensorBoard files as well.
-    """
+    """Writes the files of a run; `name` is its name in the table of evaluations."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from r2r2.envs.rendering import Frame, gl_backend, rendering_hint
 from r2r2.envs.spec import EnvFailure, Member
 from r2r2.storage.run_folder import open_run
 from r2r2.storage.video_file import check_video_path, write_mp4
-from r2r2.training.evaluation import EvalPolicies, load_policies, obs_normalizer
+from r2r2.training.evaluation import EvalPolicies, load_policies, normalize_obs
 from r2r2.training.run_config import fleet_members, load_config, select_members
 from r2r2.training.state import ignore
 
@@ -44,17 +44,10 @@ DEFAULT_FPS = 30.0  # environment steps per second where a task does not say
 
 
 class EpisodeRecorder:
-    """Plays episodes of an environment and yields their frames.
+    """Plays episodes of an environment with render mode 'rgb_array', in real time.
 
-    Attributes:
-        fps: frames per second of real time.
-        max_steps: decision steps of the longest episode, if known.
-        returns: undiscounted returns of the finished episodes.
-
-    Args:
-        task: the environment's name.
-        env: made with render mode 'rgb_array'; closed with the recorder.
-        action_repeat: environment steps per decision step.
+    `returns` are those of the finished episodes; `max_steps` are the decision steps of
+    the longest episode, if known. The environment is closed with the recorder.
     """
 
     def __init__(self, task: str, env: Env, action_repeat: int):
@@ -220,11 +213,11 @@ def _rendered_env(task: str, config: RunConfig, env: EnvBuilder | Env | None) ->
 def _greedy(agent: Agent, policies: EvalPolicies) -> Act:
     """Return the first policy as a function of one observation."""
     policy = jax.tree.map(lambda leaf: leaf[0], policies.policies)
-    greedy, normalize = jax.jit(agent.greedy), obs_normalizer(policies.scales, member=0)
+    greedy = jax.jit(agent.greedy)
 
     def act(obs: NDArray[np.float64]) -> NDArray[np.floating]:
-        normalized = normalize(np.asarray(obs, np.float64))
-        return np.asarray(greedy(policy, normalized[None])[0])
+        obs = normalize_obs(policies.scales, 0, np.asarray(obs, np.float64))
+        return np.asarray(greedy(policy, obs[None])[0])
 
     return act
 
