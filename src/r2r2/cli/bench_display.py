@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress
+from rich.table import Column, Table
 
 from r2r2.bench.end_to_end import PARTS, REST, EndToEnd
 from r2r2.bench.updates import Overhead, Roofline, Stage, TimingStats, UpdateTiming
@@ -59,10 +59,10 @@ class BenchProgress:
         self._console, self._kind = console, ""
         self._eta = StageEta(stages)
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            "{task.description}",
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[eta]}"),
+            "{task.fields[eta]}",
             console=console,
             transient=True,
             disable=not console.is_terminal,
@@ -160,10 +160,8 @@ TRAINING: Columns = {
 
 
 def _fleet_table(fleets: Iterable[Any], columns: Columns) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("agent", no_wrap=True)
-    for name in ("members", *columns):
-        table.add_column(name, justify="right")
+    numbers = [Column(name, justify="right") for name in ("members", *columns)]
+    table = Table(Column("agent", no_wrap=True), *numbers, box=SIMPLE_HEAD)
     for fleet in fleets:
         cells = [cell(fleet) for cell in columns.values()]
         table.add_row(fleet.agent, str(fleet.members), *cells)
@@ -171,9 +169,8 @@ def _fleet_table(fleets: Iterable[Any], columns: Columns) -> Table:
 
 
 def _shares_table(trainings: Sequence[EndToEnd]) -> Table:
-    table = Table("part", box=SIMPLE_HEAD)
-    for x in trainings:
-        table.add_column(x.agent, justify="right")
+    agents = [Column(x.agent, justify="right") for x in trainings]
+    table = Table("part", *agents, box=SIMPLE_HEAD)
     for part in (*PARTS, REST):
         table.add_row(part, *(f"{100 * x.shares[part]:.1f} %" for x in trainings))
     return table

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from r2r2.training.loop import Progress
@@ -142,10 +142,8 @@ class TrainingDisplay:
 
     def view(self) -> Group:
         """Return what a terminal shows: the bar, returns, warnings and the speed."""
-        bar = Table.grid(expand=True, padding=(0, 1))
-        bar.add_column(width=8)
-        bar.add_column(ratio=1)
-        bar.add_column(justify="right", no_wrap=True)
+        left, right = Column(width=8), Column(justify="right", no_wrap=True)
+        bar = Table.grid(left, Column(ratio=1), right, expand=True, padding=(0, 1))
         bar.add_row(self._stage, ProgressBar(self._steps, self._step), self._position())
         ended = self._stage in ("done", "stopped")
         lines = [] if ended or not self._point else self._return_lines()
@@ -192,10 +190,8 @@ class TrainingDisplay:
         return f"{self._step:,}/{self._steps:,} {percent}% {self._time}"
 
     def _task_returns(self) -> dict[str, str]:
-        returns = {
-            x: self._returns[self._tasks == x] for x in dict.fromkeys(self._tasks)
-        }
-        return {task: format_returns(x) for task, x in returns.items()}
+        tasks = dict.fromkeys(self._tasks)
+        return {x: format_returns(self._returns[self._tasks == x]) for x in tasks}
 
     def _return_lines(self) -> list[str]:
         returns = self._task_returns()

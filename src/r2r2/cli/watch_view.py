@@ -50,7 +50,10 @@ def render_runs(runs: Sequence[RunMonitor], now: float, size: Size) -> list[Text
     Every run has at least one row, if there are enough. Runs in training get more rows
     first, and the rest is used for curves. A height of 0 is unlimited.
     """
-    rows = [Text(fit_row(_count_states(runs), size), "dim")]
+    counts = Counter(run.state for run in runs)
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    title = f"{len(runs)} run{'s' * (len(runs) > 1)}: {states}" if runs else "no runs"
+    rows = [Text(fit_row(title, size), "dim")]
     order = sorted(range(len(runs)), key=lambda n: (_priority(runs[n]), n))
     spare = size.height - 1 - len(runs) if size.height else UNLIMITED
     if spare < 0:
@@ -72,14 +75,6 @@ def render_runs(runs: Sequence[RunMonitor], now: float, size: Size) -> list[Text
     return rows
 
 
-def _count_states(runs: Sequence[RunMonitor]) -> str:
-    if not runs:
-        return "no runs"
-    counts = Counter(run.state for run in runs)
-    states = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return f"{len(runs)} run{'s' * (len(runs) > 1)}: {states}"
-
-
 def _priority(run: RunMonitor) -> int:
     """Return 0 for runs in training, which come first, and 2 for finished runs."""
     return 0 if run.state in ACTIVE_STATES else 2 if run.state == "finished" else 1
@@ -89,16 +84,17 @@ def _add_curves(
     runs: Sequence[RunMonitor], blocks: dict[int, list[Text]], size: Size
 ) -> None:
     """Add curves of equal height to as many of the blocks as fit."""
-    counts = {n: len(_finite_curves(runs[n])) for n in blocks}
-    drawn = [n for n in blocks if counts[n]]
-    while drawn and size.height // sum(counts[n] for n in drawn) < MIN_CURVE:
-        drawn.pop()
-    if not drawn:
-        return
-    height = size.height // sum(counts[n] for n in drawn)
-    height = min(height, MAX_CURVE if size.height < UNLIMITED // 2 else USUAL_CURVE)
-    for n in drawn:
-        blocks[n] = blocks[n] + _curve_rows(runs[n], size._replace(height=height))
+    curves = {n: drawn for n in blocks if (drawn := _finite_curves(runs[n]))}
+    while curves and size.height < MIN_CURVE * sum(map(len, curves.values())):
+        curves.popitem()
+    height = size.height // max(sum(map(len, curves.values())), 1)
+    limit = MAX_CURVE if size.height < UNLIMITED // 2 else USUAL_CURVE
+    for n, drawn in curves.items():
+        config = runs[n].config
+        last = config.steps * config.action_repeat if config is not None else 0
+        for curve in drawn:
+            area = size._replace(height=min(height, limit))
+            blocks[n] += _curve_rows(curve, last, area)
 
 
 # Text that fits
@@ -125,36 +121,23 @@ def wrap_text(text: str, size: Size) -> list[str]:
 
 def _printable(text: str, size: Size) -> str:
     text = one_line(text)
-    if not size.ascii_only:
-        return text
-    return text.encode("ascii", "backslashreplace").decode()
-
-
-def _dots(size: Size) -> str:
-    return "..." if size.ascii_only else "…"
+    encoded = text.encode("ascii", "backslashreplace")
+    return encoded.decode() if size.ascii_only else text
 
 
 def _ellipsize(text: str, size: Size) -> str:
-    width = max(size.width - len(_dots(size)), 0)
-    return set_cell_size(text, min(width, cell_len(text))).rstrip() + _dots(size)
-
-
-def _path_end(path: str, width: int, size: Size) -> str:
-    """Return a path, cut at its start if it is too wide."""
-    text = _printable(path, size)
-    if cell_len(text) <= width:
-        return text
-    while cell_len(text) > max(width - len(_dots(size)), 0):
-        text = text[1:]
-    return _dots(size) + text
+    dots = "..." if size.ascii_only else "…"
+    width = max(size.width - len(dots), 0)
+    return set_cell_size(text, min(width, cell_len(text))).rstrip() + dots
 
 
 # One run
 
 
 def _short_row(run: RunMonitor, now: float, size: Size) -> Text:
-    started = run.summary.started
-    progress = f" {_percent(run):>4} {_time(run, now):12}" if started else ""
+    progress = (
+        f" {_percent(run):>3}% {_time(run, now):12}" if run.summary.started else ""
+    )
     latest = [value for _, value in _latest_returns(run).values()]
     returns = f" {np.mean(latest):.1f}" if latest else ""
     text = Text(fit_row(f"{run.state:11}{progress}{returns} {run.path}", size))
@@ -166,13 +149,15 @@ def _run_rows(run: RunMonitor, now: float, size: Size) -> list[Text]:
     """Return rows with config, progress, speed, returns and problems of a run."""
     rows = [Text(row) for row in wrap_text(f"{run.state}  {_title(run)}", size)]
     rows[0].stylize(STYLES[run.state], 0, len(run.state))
+    indented = size._replace(width=size.width - 2)
     if run.seen:
-        rows.append(Text(f"  {_path_end(str(run.path), size.width - 2, size)}", "dim"))
+        # A path is cut at its start.
+        path = fit_row(_printable(str(run.path), size)[::-1], indented)[::-1]
+        rows.append(Text(f"  {path}", "dim"))
     if run.summary.started and run.config is not None:
         rows.append(_progress_bar(run, now, size))
-        rows.append(Text(fit_row(f"  {_speed(run, now)}", size)))
-        rows += [Text(fit_row(f"  {line}", size)) for line in _returns(run, size)]
-    indented = size._replace(width=size.width - 2)
+        lines = [_speed(run, now), *_returns(run, indented)]
+        rows += [Text(fit_row(f"  {line}", size)) for line in lines]
     for message, style in _messages(run):
         rows += [Text(f"  {row}", style) for row in wrap_text(message, indented)]
     return rows
@@ -186,13 +171,8 @@ def _title(run: RunMonitor) -> str:
     return f"{run.config.agent.name} on {tasks}, UTD {run.config.utd}, seeds {seeds}"
 
 
-def _fraction(run: RunMonitor) -> float:
-    steps = run.config.steps if run.config is not None else 1
-    return min(run.summary.decisions / steps, 1.0)
-
-
-def _percent(run: RunMonitor) -> str:
-    return f"{int(100 * _fraction(run))}%"
+def _percent(run: RunMonitor) -> int:
+    return min(int(100 * run.summary.decisions / run.summary.steps), 100)
 
 
 def _time(run: RunMonitor, now: float) -> str:
@@ -203,11 +183,10 @@ def _time(run: RunMonitor, now: float) -> str:
 
 
 def _progress_bar(run: RunMonitor, now: float, size: Size) -> Text:
-    steps = run.config.steps if run.config is not None else 1
-    counts = f"{run.summary.decisions:,.0f}/{steps:,}"
-    position = f"{counts} {_percent(run)} {_time(run, now)}"
+    counts = f"{run.summary.decisions:,.0f}/{run.summary.steps:,}"
+    position = f"{counts} {_percent(run)}% {_time(run, now)}"
     width = min(max(size.width - len(position) - 3, 0), MAX_WIDTH)
-    done = int(width * _fraction(run))
+    done = min(int(width * run.summary.decisions / run.summary.steps), width)
     full, empty = "#." if size.ascii_only else "█░"
     text = Text.assemble("  ", (full * done, "green"), (empty * (width - done), "dim"))
     rest = size._replace(width=size.width - width - 2)
@@ -241,10 +220,8 @@ def _returns(run: RunMonitor, size: Size) -> Iterator[str]:
         step = max(step for step, _ in seeds.values())
         yield f"{label}return {format_returns(values)} at env step {step:,}"
         if len(seeds) > 1:
-            each = [
-                f"s{seed} {value:.1f}" for seed, (_, value) in sorted(seeds.items())
-            ]
-            yield from wrap_text(", ".join(each), size._replace(width=size.width - 2))
+            each = (f"s{seed} {x:.1f}" for seed, (_, x) in sorted(seeds.items()))
+            yield from wrap_text(", ".join(each), size)
 
 
 def _messages(run: RunMonitor) -> Iterator[tuple[str, str]]:
@@ -283,26 +260,19 @@ def _finite_curves(run: RunMonitor) -> list[Curve]:
     members = run.summary.members
     stopped = {name for name, member in members.items() if member.stopped is not None}
     hidden = stopped if len(stopped) < len(members) else set[str]()
-    rows = [
-        row
-        for row in run.rows
-        if math.isfinite(row.value)
-        and Member(row.env_name, row.seed).name not in hidden
-    ]
+    finite = [row for row in run.rows if math.isfinite(row.value)]
+    rows = [row for row in finite if Member(row.env_name, row.seed).name not in hidden]
     return [curve for curve in learning_curves(rows) if len(curve.steps)]
 
 
-def _curve_rows(run: RunMonitor, size: Size) -> list[Text]:
-    """Return the curves of a run with titles, each of the given height."""
-    rows: list[Text] = []
+def _curve_rows(curve: Curve, last_step: float, size: Size) -> list[Text]:
+    """Return a curve with a title."""
+    count = len(curve.seeds)
+    what = f"mean and range of {count} seeds" if count > 1 else "one seed"
+    title = Text(fit_row(f"  {curve.name}: {what}", size), "dim")
     inner = Size(min(size.width, MAX_WIDTH) - 2, size.height - 1, size.ascii_only)
-    last = run.config.steps * run.config.action_repeat if run.config is not None else 0
-    for curve in _finite_curves(run):
-        count = len(curve.seeds)
-        what = f"mean and range of {count} seeds" if count > 1 else "one seed"
-        rows.append(Text(fit_row(f"  {curve.name}: {what}", size), "dim"))
-        rows += [Text.assemble("  ", row) for row in render_curve(curve, last, inner)]
-    return rows
+    rows = render_curve(curve, last_step, inner)
+    return [title, *(Text.assemble("  ", row) for row in rows)]
 
 
 def render_curve(curve: Curve, last_step: float, size: Size) -> list[Text]:
@@ -310,17 +280,6 @@ def render_curve(curve: Curve, last_step: float, size: Size) -> list[Text]:
 
     The mean over seeds is a line, and dots show the range; in ASCII they are '*' and
     '.'. The returns must be finite; the axis ends at the run's last step.
-
-    Example:
-        >>> steps, returns = np.array([0.0, 30.0]), np.array([[0.0, 90.0]])
-        >>> curve = Curve("walk", ((steps, returns[0]),), steps, returns)
-        >>> for row in render_curve(curve, 60, Size(17, 5, ascii_only=True)):
-        ...     print(row.plain)
-        90|     **
-        45|  ***
-         0|**
-          |--------------
-           0           60
     """
     returns = np.clip(curve.returns, -LARGEST, LARGEST)
     rows = max(size.height - 2, 1)
@@ -328,19 +287,19 @@ def render_curve(curve: Curve, last_step: float, size: Size) -> list[Text]:
     margin = max(map(len, labels))
     columns = max(size.width - margin - 1, 4)
     end = max(last_step, float(curve.steps[-1]), 1.0)
-    dots = (1, 1) if size.ascii_only else BITS.shape
-    grid = rows * dots[0], columns * dots[1]
+    height, width = (1, 1) if size.ascii_only else BITS.shape
+    grid = rows * height, columns * width
     line, band = _rasterize(curve.steps / end, returns, grid)
     labelled, plain, corner, floor = FRAMES[size.ascii_only]
     texts: list[Text] = []
     for row, label in enumerate(labels):
-        part = slice(row * dots[0], (row + 1) * dots[0])
+        part = slice(row * height, (row + 1) * height)
         texts.append(Text(f"{label:>{margin}}{labelled if label else plain}"))
         _append_cells(texts[-1], line[part], band[part], size.ascii_only)
     unit = " env steps" if columns > 21 else ""
-    texts.append(Text(" " * margin + corner + floor * columns))
     last = f"{short_number(end)}{unit}"
-    texts.append(Text(" " * (margin + 1) + "0" + f"{last:>{columns - 1}}"))
+    texts.append(Text(" " * margin + corner + floor * columns))
+    texts.append(Text(" " * (margin + 1) + f"0{last:>{columns - 1}}"))
     return texts
 
 
@@ -390,45 +349,41 @@ def _rasterize(
     low, high = _value_range(returns)
     first, last = (round(float(place) * (columns - 1)) for place in places[[0, -1]])
     span = range(first, last + 1)
+    levels = (returns - low) / (high - low)
     # The exact ends rather than those of their columns, so that no value is missed.
     inside = [column / max(columns - 1, 1) for column in span[1:-1]]
     across = np.array([places[0], *inside, places[-1]][-len(span) :])
-    levels = [
-        np.interp(across, places, (values - low) / (high - low))
-        for values in (returns.mean(0), returns.min(0), returns.max(0))
-    ]
     mean, lowest, highest = (
-        np.rint((1 - level) * (rows - 1)).astype(int) for level in levels
+        np.rint((1 - np.interp(across, places, level)) * (rows - 1))
+        .astype(int)
+        .tolist()
+        for level in (levels.mean(0), levels.min(0), levels.max(0))
     )
     line, band = np.zeros(grid, dtype=bool), np.zeros(grid, dtype=bool)
-    before = int(mean[0])
-    for number, column in enumerate(span):
-        now = int(mean[number])
+    before = mean[0]
+    for column, now, bottom, top in zip(span, mean, lowest, highest, strict=True):
         # Starts next to the previous row, so that a steep line has no gaps.
         near = before + (now > before) - (now < before)
         line[min(near, now) : max(near, now) + 1, column] = True
+        band[top : bottom + 1, column] = True
         before = now
-        band[int(highest[number]) : int(lowest[number]) + 1, column] = True
     return line, band
 
 
 def _append_cells(text: Text, line: Dots, band: Dots, ascii_only: bool) -> None:
     """Append one row of characters, grouped by style."""
-    cells = _ascii_cells(line[0], band[0]) if ascii_only else _braille(line, band)
+    width = 1 if ascii_only else BITS.shape[1]
+    cells: list[tuple[str, str]] = []
+    for left in range(0, line.shape[1], width):
+        on_line, in_band = line[:, left : left + width], band[:, left : left + width]
+        style = MEAN_STYLE if on_line.any() else RANGE_STYLE
+        if ascii_only:
+            cells.append(
+                ("*" if on_line.any() else "." if in_band.any() else " ", style)
+            )
+        else:
+            dots = BITS * (on_line | (in_band & RANGE_DOTS))
+            cells.append((chr(BRAILLE + int(dots.sum())) if dots.any() else " ", style))
     for style, group in itertools.groupby(cells, lambda cell: cell[1]):
         text.append("".join(character for character, _ in group), style)
     text.rstrip()
-
-
-def _ascii_cells(line: Dots, band: Dots) -> Iterator[tuple[str, str]]:
-    for mean, around in zip(line, band, strict=True):
-        character = "*" if mean else "." if around else " "
-        yield character, MEAN_STYLE if mean else RANGE_STYLE
-
-
-def _braille(line: Dots, band: Dots) -> Iterator[tuple[str, str]]:
-    for left in range(0, line.shape[1], BITS.shape[1]):
-        cell = slice(left, left + BITS.shape[1])
-        dots = BITS * (line[:, cell] | (band[:, cell] & RANGE_DOTS))
-        character = chr(BRAILLE + int(dots.sum())) if dots.any() else " "
-        yield character, MEAN_STYLE if line[:, cell].any() else RANGE_STYLE
