@@ -9,7 +9,7 @@ import pytest
 from forgery import mutate
 from rich.console import Console
 
-from r2r2.cli.report import ReportBar, find_sources, load_study
+from r2r2.cli.report import find_sources, load_study, progress_bar
 from r2r2.report import figures
 from synthetic_runs import flat, make_csv, make_run
 
@@ -286,7 +286,7 @@ def test_bad_arguments_are_rejected(rejected, workdir, line):
 def test_the_progress_bar_is_delayed(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr("r2r2.cli.report.time.monotonic", lambda: now[0])
-    with ReportBar(Console(force_terminal=True), 3) as bar:
+    with progress_bar(Console(force_terminal=True), 3) as bar:
         bar("first")
         assert capsys.readouterr().out == ""
         now[0] = 10.0

@@ -16,7 +16,6 @@ FILE = Range("the name of a file", bool)
 FOLDER = Range("the name of a folder", bool)
 
 HELP_OPTIONS = ("-h", "--help")
-HELP_COLUMN = 28
 INTEGERS, STRINGS = tuple[int, ...], tuple[str, ...]
 ALIASES = {"agent": ("--agent.name",)}  # as in a TOML file
 METAVARS = {"checkpoint_every": "TIME", "env": "TASK", "member": "TASK:SEED"}
@@ -26,20 +25,7 @@ METAVAR_OF_KIND = {int: "N", float: "X", INTEGERS: "N,...", STRINGS: "NAME,..."}
 class ArgumentParser(argparse.ArgumentParser):
     """An argparse parser whose options are fields and whose errors are `UserError`.
 
-    Args:
-        command: name of the r2r2 command.
-        usage: its arguments, for the first line of the help.
-        description: text below the usage.
-        examples: text at the end of the help.
-        fields: the options.
-        positional: whether there are positional arguments, or their allowed values.
-
-    Example:
-        >>> from r2r2.config.fields import at_least
-        >>> table = field_table(("episodes", int, 10, "episodes", at_least(1)))
-        >>> parser = ArgumentParser("eval", "RUN", fields=table, positional=True)
-        >>> sorted(parser.parse(["runs/a", "--episodes", "3"]).items())
-        [('arguments', ['runs/a']), ('episodes', 3)]
+    `positional` says whether there are positional arguments, or which are allowed.
     """
 
     def __init__(
@@ -56,7 +42,7 @@ class ArgumentParser(argparse.ArgumentParser):
             usage=f"r2r2 {command} {usage}",
             description=description,
             epilog=f"examples:\n{examples}" if examples else None,
-            formatter_class=_HelpFormatter,
+            formatter_class=lambda prog: _HelpFormatter(prog, max_help_position=28),
             allow_abbrev=False,
             add_help=False,
         )
@@ -99,9 +85,7 @@ class ArgumentParser(argparse.ArgumentParser):
     def parse(self, argv: Sequence[str], partial: bool = False) -> dict[str, Any]:
         """Return the given options by path; positional ones as `arguments`.
 
-        Args:
-            argv: the arguments of the command.
-            partial: whether to ignore arguments that this parser does not know.
+        A partial parse ignores arguments that this parser does not know.
         """
         tokens = _normalize(token for token in argv if token not in HELP_OPTIONS)
         if partial:
@@ -118,11 +102,11 @@ class ArgumentParser(argparse.ArgumentParser):
             raise UserError(f"expected {expected}")
         if len(arguments) > 1:
             raise UserError(f"unexpected argument {arguments[1]!r}")
-        (value,) = arguments
+        value = str(arguments[0])
         if self.choices and value not in self.choices:
             near = did_you_mean(value, self.choices)
             raise UserError(f"expected {expected}, got {value!r}{near}")
-        return str(value)
+        return value
 
     def error(self, message: str) -> NoReturn:
         """Raise an error that argparse found, named by the option alone."""
@@ -170,9 +154,6 @@ class _FieldAction(argparse.Action):
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """One line per option: its shortest name, its value, help and default."""
 
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=HELP_COLUMN)
-
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not isinstance(action, _FieldAction):
             return super()._format_action_invocation(action)
@@ -193,10 +174,9 @@ def wants_help(argv: Sequence[str]) -> bool:
 
 
 def _normalize(argv: Iterable[str]) -> list[str]:
-    """Return tokens as argparse needs them.
+    """Write names with dashes, and join values such as -1,2 to their option.
 
-    Underscores in names become dashes, and a value that starts with a minus sign, which
-    argparse may take for an option, is joined to the option before it.
+    argparse would take such a value for an option.
     """
     tokens: list[str] = []
     for token in argv:

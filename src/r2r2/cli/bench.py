@@ -5,18 +5,14 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 from rich.console import Console
 
-from r2r2.bench.end_to_end import (
-    EndToEnd,
-    TrainingSetup,
-    check_setup,
-    time_training,
-)
+from r2r2.bench.end_to_end import EndToEnd, TrainingSetup, check_setup, time_training
 from r2r2.bench.updates import (
     BenchSizes,
     OnStage,
@@ -35,7 +31,6 @@ from r2r2.cli.bench_display import BenchProgress, print_results
 from r2r2.cli.main import (
     add_working_folder_to_path,
     enable_compilation_cache,
-    print_plain,
     program_name,
 )
 from r2r2.config.agents import agent_config
@@ -57,13 +52,8 @@ from r2r2.storage.files import StorageError, atomic_write, reason
 from r2r2.storage.versions import versions
 from r2r2.training.loop import UPDATES_PER_CALL
 
-
-def _unique(values: tuple[str, ...]) -> bool:
-    return len(set(values)) == len(values)
-
-
-NAMES = Range("different names", _unique)
-NUMBERS = Range("different integers", _unique)
+NAMES = Range("different names", lambda x: len(set(x)) == len(x))
+NUMBERS = NAMES._replace(description="different integers")
 MEMBER_COUNT = FieldSpec("--members", int, 1, "", integer_between(1, 1000))
 WIDTHS = ("width", "latent", "model_width", "actor_width", "critic_width")
 CPU_UPDATES = 20  # updates per call on a CPU, where each takes 100 times as long
@@ -137,7 +127,7 @@ def parse_bench(argv: Sequence[str]) -> BenchCommand:
     """Parse the arguments of `r2r2 bench`."""
     given = PARSER.parse(argv)
     values = {path: given.get(path, spec.value) for path, spec in FIELDS.items()}
-    spec = _task_spec(values["env"])
+    sizes = _sizes(values, given)
     members = tuple(int(parse_value(MEMBER_COUNT, x)) for x in values["members"])
     names = tuple(values["agents"])
     for name in names:
@@ -148,28 +138,24 @@ def parse_bench(argv: Sequence[str]) -> BenchCommand:
         {name: configs[name] for name in names},
         configs,
         members,
-        _sizes(spec, values["repeats"], given),
+        sizes,
         _setup(values, given, max(members)),
         Path(values["out"]) if values["out"] else None,
         values["commit"],
     )
 
 
-def _task_spec(name: str) -> Spec:
-    if name not in PAPER_TASKS:
+def _sizes(values: Mapping[str, Any], given: Mapping[str, Any]) -> BenchSizes:
+    if (name := values["env"]) not in PAPER_TASKS:
         near = did_you_mean(name, PAPER_TASKS, most=1)
         expected = f"one of {', '.join(PAPER_TASKS)}, or --obs and --action"
         raise invalid_value("--env", expected, name, near)
-    return Spec(*PAPER_TASKS[name][1:])
-
-
-def _sizes(spec: Spec, repeats: int, given: Mapping[str, Any]) -> BenchSizes:
-    on_cpu = jax.default_backend() == "cpu"
+    task, on_cpu = PAPER_TASKS[name], jax.default_backend() == "cpu"
     return BenchSizes(
-        Spec(given.get("obs", spec.obs_dim), given.get("action", spec.action_dim)),
+        Spec(given.get("obs", task.obs_dim), given.get("action", task.action_dim)),
         given.get("rows", CPU_ROWS if on_cpu else RunConfig.replay_size),
         given.get("updates", CPU_UPDATES if on_cpu else UPDATES_PER_CALL),
-        repeats,
+        values["repeats"],
     )
 
 
@@ -204,19 +190,30 @@ def run(argv: list[str]) -> int:
     enable_compilation_cache()
     console = Console()
     with BenchProgress(console, _stages(command)) as bar:
-        found = _measure(command, bar)
-    print_results(console, *found, jax.default_backend() != "cpu")
+        results = _measure(command, bar)
+    print_results(console, *results, jax.default_backend() != "cpu")
     if command.out is not None:
         line = shlex.join([*program_name().split(), "bench", *argv])
-        _write(command.out, _as_json(command, line, found))
-        print_plain(console, f"all repeats are in '{command.out}'")
+        text = json.dumps(_as_json(command, line, results), indent=1, allow_nan=False)
+        try:
+            atomic_write(command.out, f"{text}\n")
+        except OSError as error:
+            raise StorageError(
+                f"{command.out}: cannot write: {reason(error)}"
+            ) from error
+        print(f"all repeats are in '{command.out}'")
     return 0
 
 
 def _check(command: BenchCommand) -> None:
     """Reject what could only fail after minutes."""
-    if command.out is not None:
-        _check_out(command.out)
+    if (out := command.out) is not None:
+        if out.is_dir():
+            raise UserError(f"--out: '{out}' is a folder; expected a file")
+        if not out.parent.is_dir():
+            raise UserError(f"--out: the folder '{out.parent}' does not exist")
+        if not os.access(out.parent, os.W_OK):
+            raise UserError(f"--out: the folder '{out.parent}' is not writable")
     for members in command.members:
         check_memory(command.timed, members, command.sizes)
     if command.setup is not None:
@@ -224,24 +221,15 @@ def _check(command: BenchCommand) -> None:
             check_setup(agent, command.setup)
 
 
-def _check_out(out: Path) -> None:
-    if out.is_dir():
-        raise UserError(f"--out: '{out}' is a folder; expected a file")
-    if not out.parent.is_dir():
-        raise UserError(f"--out: the folder '{out.parent}' does not exist")
-    if not os.access(out.parent, os.W_OK):
-        raise UserError(f"--out: the folder '{out.parent}' is not writable")
-
-
 def _stages(command: BenchCommand) -> list[Stage]:
     """Return everything that will be reported to the progress display."""
-    all_stages = [ROOFLINE]
+    stages = [ROOFLINE]
     for members in command.members:
-        all_stages += update_stages(command.timed, members, command.sizes.repeats)
+        stages += update_stages(command.timed, members, command.sizes.repeats)
     if command.setup is not None:
         for name in command.agents:
-            all_stages += _training_stages(name, command.setup)
-    return all_stages
+            stages += _training_stages(name, command.setup)
+    return stages
 
 
 def _training_stages(agent: str, setup: TrainingSetup) -> list[Stage]:
@@ -252,41 +240,31 @@ def _training_stages(agent: str, setup: TrainingSetup) -> list[Stage]:
 
 def _measure(command: BenchCommand, on_stage: OnStage) -> Measurements:
     on_stage(ROOFLINE)
-    found = Measurements(measure_roofline(), [], [], [])
-    tflops = found.ceiling.tflops.median
+    results = Measurements(measure_roofline(), [], [], [])
+    tflops = results.ceiling.tflops.median
     for members in command.members:
         updates, overheads = measure_updates(
             command.timed, members, command.sizes, tflops, on_stage
         )
-        found.updates.extend(updates)
-        found.overheads.extend(overheads)
-    if command.setup is not None:
+        results.updates.extend(updates)
+        results.overheads.extend(overheads)
+    if (setup := command.setup) is not None:
         for name, agent in command.agents.items():
-            tenths = Tenths(_training_stages(name, command.setup), on_stage)
-            found.end_to_end.append(time_training(agent, command.setup, tenths))
-            tenths(1.0)
-    return found
+            start, *tenths = _training_stages(name, setup)
+            on_stage(start)
+            on_fraction = partial(_report_tenths, tenths, on_stage)
+            results.end_to_end.append(time_training(agent, setup, on_fraction))
+            on_fraction(1.0)
+    return results
 
 
-class Tenths:
-    """Report the start of a training run, and then each tenth of it."""
-
-    def __init__(self, stages: list[Stage], on_stage: OnStage):
-        self._stages, self._on_stage = iter(stages), on_stage
-        self._reported = 0
-        self._report(1)
-
-    def __call__(self, fraction: float) -> None:
-        """Report how much is done."""
-        self._report(2 + min(int(fraction * TENTHS), TENTHS - 1))
-
-    def _report(self, count: int) -> None:
-        while self._reported < count:
-            self._on_stage(next(self._stages))
-            self._reported += 1
+def _report_tenths(left: list[Stage], on_stage: OnStage, fraction: float) -> None:
+    """Report the tenths of a training run up to the current one."""
+    while left and len(left) >= TENTHS - int(fraction * TENTHS):
+        on_stage(left.pop())
 
 
-def _as_json(command: BenchCommand, line: str, found: Measurements) -> dict[str, Any]:
+def _as_json(command: BenchCommand, line: str, results: Measurements) -> Any:
     stats = jax.devices()[0].memory_stats() or {}
     on_cpu = jax.default_backend() == "cpu"
     commit = {"commit": command.commit} if command.commit else {}
@@ -297,7 +275,7 @@ def _as_json(command: BenchCommand, line: str, found: Measurements) -> dict[str,
         "agents": {x: dataclasses.asdict(y) for x, y in command.timed.items()},
         "kernels_are": "computations fused by XLA" if on_cpu else "kernels launched",
         "device_peak_bytes": stats.get("peak_bytes_in_use"),
-        **_plain(found),
+        **_plain(results),
     }
 
 
@@ -306,10 +284,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "_asdict"):
         return {name: _plain(x) for name, x in value._asdict().items()}
     return [_plain(x) for x in value] if isinstance(value, list | tuple) else value
-
-
-def _write(out: Path, results: dict[str, Any]) -> None:
-    try:
-        atomic_write(out, json.dumps(results, indent=1, allow_nan=False) + "\n")
-    except OSError as error:
-        raise StorageError(f"{out}: cannot write: {reason(error)}") from error

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from r2r2.cli.argparser import ArgumentParser, field_table
-from r2r2.cli.main import print_plain, program_name
+from r2r2.cli.main import program_name
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY
 from r2r2.storage.disk_usage import (
@@ -56,32 +56,25 @@ version of r2r2, non-runs and symlink targets are never touched.
 )
 
 STATUS = {"finished": "finished", "running": "unfinished", "unknown": "other version"}
-
-
-class Deletion(NamedTuple):
-    """Something that can be deleted."""
-
-    what: str
-    bytes: int
-    delete: Callable[[], None]
+# What can be deleted, its bytes, and the function that deletes it.
+Deletion = tuple[str, int, Callable[[], None]]
 
 
 def run(argv: list[str]) -> int:
     """Run `r2r2 clean` and return its exit code."""
     given = PARSER.parse(argv)
     names: list[str] = given.pop("arguments")
-    deleting = given.get("checkpoints") or given.get("unfinished")
+    deleting = bool(given.get("checkpoints") or given.get("unfinished"))
     if given.get("yes") and not deleting:
         raise UserError("--yes: only used with --checkpoints or --unfinished")
-    usages = _find_runs(names, bool(deleting))
-    console = Console()
+    usages = _find_runs(names, deleting)
     if not usages:
-        print_plain(console, f"no runs in '{DEFAULT}'")
+        print(f"no runs in '{DEFAULT}'")
     elif not deleting:
-        console.print(_table(usages))
-        _print_next_steps(console, usages, names)
+        Console().print(_table(usages))
+        _print_next_steps(usages, names)
     else:
-        _clean(console, usages, given)
+        _clean(usages, given)
     return 0
 
 
@@ -112,31 +105,24 @@ def _find_runs(names: Sequence[str], deleting: bool) -> list[RunUsage]:
 
 def _table(usages: Sequence[RunUsage]) -> Table:
     table = Table(show_footer=len(usages) > 1)
-    sums = [sum(sizes) for sizes in zip(*map(_sizes, usages), strict=True)]
     table.add_column("run", "all", overflow="fold")
     table.add_column("status")
-    heads = ("total", "checkpoints", "weights", "others")
-    for head, total in zip(heads, sums, strict=True):
-        table.add_column(head, format_bytes(total), justify="right", no_wrap=True)
+    sizes = ("total", "checkpoints", "weights", "others")
+    for name in sizes:
+        total = format_bytes(sum(getattr(usage, name) for usage in usages))
+        table.add_column(name, total, justify="right", no_wrap=True)
     table.add_column("changed", no_wrap=True)
     for usage in usages:
-        changed = time.strftime("%Y-%m-%d", time.localtime(usage.modified))
-        sizes = map(format_bytes, _sizes(usage))
-        table.add_row(escape(str(usage.run)), _status(usage), *sizes, changed)
+        table.add_row(
+            escape(str(usage.run)),
+            "in training" if usage.locked else STATUS[usage.manifest.status],
+            *(format_bytes(getattr(usage, name)) for name in sizes),
+            time.strftime("%Y-%m-%d", time.localtime(usage.modified)),
+        )
     return table
 
 
-def _sizes(usage: RunUsage) -> tuple[int, ...]:
-    return usage.total, usage.checkpoints, usage.weights, usage.others
-
-
-def _status(usage: RunUsage) -> str:
-    return "in training" if usage.locked else STATUS[usage.manifest.status]
-
-
-def _print_next_steps(
-    console: Console, usages: Sequence[RunUsage], names: Sequence[str]
-) -> None:
+def _print_next_steps(usages: Sequence[RunUsage], names: Sequence[str]) -> None:
     """Print what could be deleted, each with its command."""
     command = shlex.join([*program_name().split(), "clean", *names])
     free = [usage for usage in usages if not usage.locked]
@@ -151,44 +137,42 @@ def _print_next_steps(
     if size := sum(usage.total for usage in unfinished):
         lines.append(f"{command} --unfinished    frees {format_bytes(size)}:")
         lines.append("    unfinished runs, completely")
-    lines = lines or ["nothing to delete"]
-    print_plain(console, "\n".join(f"  {line}" for line in lines))
+    print(*(f"  {line}" for line in lines or ["nothing to delete"]), sep="\n")
 
 
-def _clean(console: Console, usages: Sequence[RunUsage], given: dict[str, Any]) -> None:
+def _clean(usages: Sequence[RunUsage], given: dict[str, Any]) -> None:
     """Show what would be deleted, ask, and delete it."""
     deletions: list[Deletion] = []
     for usage in usages:
         if usage.locked:
             owner = lock_owner(usage.run)
-            print_plain(console, f"skipped {usage.run}: {owner} is training it")
+            print(f"skipped {usage.run}: {owner} is training it")
         else:
             deletions += _deletions(usage, given)
-    for deletion in deletions:
-        print_plain(console, f"  {deletion.what}: {format_bytes(deletion.bytes)}")
+    for what, size, _ in deletions:
+        print(f"  {what}: {format_bytes(size)}")
+    total = format_bytes(sum(size for _, size, _ in deletions))
     if not deletions:
-        print_plain(console, "nothing to delete")
-        return
-    total = format_bytes(sum(deletion.bytes for deletion in deletions))
-    if not given.get("yes") and not _confirmed(f"delete these, {total} in all?"):
-        print_plain(console, "nothing was deleted")
-        return
-    for deletion in deletions:
-        deletion.delete()
-    print_plain(console, f"freed {total}")
+        print("nothing to delete")
+    elif given.get("yes") or _confirmed(f"delete these, {total} in all?"):
+        for _, _, delete in deletions:
+            delete()
+        print(f"freed {total}")
+    else:
+        print("nothing was deleted")
 
 
 def _deletions(usage: RunUsage, given: dict[str, Any]) -> list[Deletion]:
     status = usage.manifest.status
     if given.get("unfinished") and status == "running":
         what = f"{usage.run}, unfinished run with everything in its folder"
-        return [Deletion(what, usage.total, partial(delete_run, usage))]
+        return [(what, usage.total, partial(delete_run, usage))]
     files = removable_checkpoints(usage) if given.get("checkpoints") else []
     if not files:
         return []
     kind = "checkpoints" if status == "finished" else "all but the newest checkpoint"
     delete = partial(delete_checkpoints, usage, files)
-    return [Deletion(f"{usage.run}, {kind}", total_bytes(files), delete)]
+    return [(f"{usage.run}, {kind}", total_bytes(files), delete)]
 
 
 def _confirmed(question: str) -> bool:

@@ -1,7 +1,6 @@
 """`r2r2 completion`: scripts that complete commands, options and values in a shell."""
 
 import shlex
-from typing import NamedTuple
 
 from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser
 from r2r2.cli.main import COMMANDS, command_parser
@@ -32,7 +31,7 @@ _r2r2() {{
     fi
     COMPREPLY=()
     if [[ $COMP_CWORD -eq 1 ]]; then
-        COMPREPLY=($(compgen -W {commands} -- "$word"))
+        COMPREPLY=($(compgen -W '{commands}' -- "$word"))
         return
     fi
     case $command in
@@ -58,12 +57,8 @@ ZSH = """\
 autoload -Uz bashcompinit && bashcompinit
 """
 
-
-class Completions(NamedTuple):
-    """What can follow a command."""
-
-    options: dict[str, FieldSpec]
-    arguments: tuple[str, ...]  # the choices of its positional argument
+# The options of a command, and the choices of its positional argument.
+Completions = tuple[dict[str, FieldSpec], tuple[str, ...]]
 
 
 def run(argv: list[str]) -> int:
@@ -80,7 +75,7 @@ def _completions(command: str) -> Completions:
     agents = AGENTS if command == "train" else [DEFAULT_AGENT]
     parsers = [command_parser(command, ["--agent", name]) for name in agents]
     options = {name: spec for parser in parsers for name, spec in parser.fields.items()}
-    return Completions(options, parsers[0].choices)
+    return options, parsers[0].choices
 
 
 def _values(spec: FieldSpec) -> str:
@@ -100,16 +95,12 @@ def _bash_script(commands: dict[str, Completions]) -> str:
         words = " ".join([*fields, *flags, "--help"])
         options.append(f"        {command}) options='{words}' ;;")
         choices = {name: _values(spec) for name, spec in fields.items()}
-        choices[command] = " ".join(arguments)
-        values += [
-            f"        '{command} {previous}') values='{words}' ;;"
-            for previous, words in choices.items()
-            if words
-        ]
+        for previous, words in (choices | {command: " ".join(arguments)}).items():
+            if words:
+                values.append(f"        '{command} {previous}') values='{words}' ;;")
+    names = " ".join([*commands, "--help", "--version"])
     return BASH.format(
-        commands=f"'{' '.join([*commands, '--help', '--version'])}'",
-        options="\n".join(options),
-        values="\n".join(values),
+        commands=names, options="\n".join(options), values="\n".join(values)
     )
 
 

@@ -15,11 +15,7 @@ from rich.table import Table
 
 from r2r2.api import Evaluation, evaluate_run
 from r2r2.cli.argparser import FILE, ArgumentParser, field_table
-from r2r2.cli.main import (
-    add_working_folder_to_path,
-    enable_compilation_cache,
-    print_plain,
-)
+from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache
 from r2r2.cli.train import WORKERS
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, EPISODES
@@ -60,7 +56,7 @@ def run(argv: list[str]) -> int:
     enable_compilation_cache()
     console = Console()
     if "video" in given:
-        print_plain(console, _describe(_record(path, given, console)))
+        print(_describe(_record(path, given, console)))
     console.print(_table(evaluate_run(path, **given)))
     return 0
 
@@ -78,17 +74,14 @@ def _record(path: Path, given: dict[str, Any], console: Console) -> Video:
         disable=not console.is_terminal,
     )
     episodes, target = given.pop("video_episodes", 1), Path(given.pop("video"))
+    task = progress.add_task("", total=None)
+
+    def on_progress(frames: int, limit: int | None) -> None:
+        progress.update(task, completed=frames, total=limit)
+
     with progress:
-        task = progress.add_task("", total=None)
-        return record_video(
-            path,
-            target,
-            given.get("member"),
-            episodes,
-            on_progress=lambda frames, limit: progress.update(
-                task, completed=frames, total=limit
-            ),
-        )
+        member = given.get("member")
+        return record_video(path, target, member, episodes, on_progress=on_progress)
 
 
 def _describe(video: Video) -> str:

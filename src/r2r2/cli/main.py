@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import r2r2
 from r2r2.cli.argparser import ArgumentParser, wants_help
@@ -14,9 +14,6 @@ from r2r2.cli.signals import Terminated, defer_signals, exit_code
 from r2r2.config.errors import UserError, did_you_mean
 from r2r2.envs.spec import EnvFailure
 from r2r2.storage.files import StorageError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 COMMANDS = {
     "train": "train agents on tasks, or resume a run",
@@ -51,7 +48,6 @@ examples:
 # Exit codes after which threads may still be compiling.
 ABRUPT_EXIT_CODES = (1, exit_code(KeyboardInterrupt()), exit_code(Terminated()))
 
-
 LIST_PARSER = ArgumentParser(
     "list",
     "agents|envs",
@@ -81,20 +77,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(tokens: list[str]) -> int:
-    if not tokens or tokens[0] in ("-h", "--help", "help"):
+    name, *arguments = tokens or ["help"]
+    if name in ("-h", "--help", "help"):
         print(HELP, end="")
-        return 0
-    name, *arguments = tokens
-    if name == "--version":
+    elif name == "--version":
         print(f"r2r2 {r2r2.__version__}")
-        return 0
-    if name not in COMMANDS:
+    elif name not in COMMANDS:
         near = did_you_mean(name, COMMANDS)
         raise UserError(f"unknown command {name!r}{near or '; see r2r2 --help'}")
-    if wants_help(arguments):
+    elif wants_help(arguments):
         print(command_parser(name, arguments).format_help(), end="")
-        return 0
-    return _list(arguments) if name == "list" else int(_module(name).run(arguments))
+    elif name == "list":
+        _list(arguments)
+    else:
+        return int(_module(name).run(arguments))
+    return 0
 
 
 def command_parser(name: str, argv: Sequence[str] = ()) -> ArgumentParser:
@@ -129,26 +126,15 @@ def entry() -> None:
     sys.exit(code)
 
 
-def _list(argv: list[str]) -> int:
-    given = LIST_PARSER.parse(argv)
-    what = LIST_PARSER.pop_argument(given, "what to list: agents or envs")
-    if what == "agents":
-        _list_agents()
-    else:
-        _list_tasks()
-    return 0
-
-
-def _list_agents() -> None:
+def _list(argv: list[str]) -> None:
     from r2r2.config.agents import AGENTS
-
-    for name, spec in AGENTS.items():
-        print(f"{name:18} {spec.description}")
-
-
-def _list_tasks() -> None:
     from r2r2.envs.suites import PAPER_TASKS, known_tasks
 
+    given = LIST_PARSER.parse(argv)
+    if LIST_PARSER.pop_argument(given, "what to list: agents or envs") == "agents":
+        for name, spec in AGENTS.items():
+            print(f"{name:18} {spec.description}")
+        return
     print("the paper's tasks (sizes of observation and action):")
     for name, task in PAPER_TASKS.items():
         print(f"  {name:18} {task.suite:10} ({task.obs_dim}, {task.action_dim})")
@@ -188,8 +174,3 @@ def enable_compilation_cache() -> None:
 def one_line(text: str) -> str:
     """Return text with unprintable characters escaped, safe to show in a terminal."""
     return "".join(c if c.isprintable() else f"<{ord(c):#x}>" for c in text)
-
-
-def print_plain(console: "Console", text: str) -> None:
-    """Print text as it is: not wrapped, without markup or highlighting."""
-    console.print(text, soft_wrap=True, markup=False, highlight=False)

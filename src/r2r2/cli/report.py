@@ -3,9 +3,9 @@
 import contextlib
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import (
@@ -18,7 +18,7 @@ from rich.progress import (
 
 import r2r2
 from r2r2.cli.argparser import FOLDER, ArgumentParser, field_table
-from r2r2.cli.main import one_line, print_plain
+from r2r2.cli.main import one_line
 from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config, replace_fields
 from r2r2.config.resolve import run_defaults
@@ -49,10 +49,10 @@ from r2r2.training.run_config import load_config, task_default_config
 
 DEFAULT = Path("report")
 CONTENTS = ("index.html", "figures", "tables")
-VERSIONS = "versions.json"
 BAR_DELAY = 2.0  # seconds before a progress bar is shown
 SLOW_STAGE = "figures"  # takes longer than that by itself
-STAGES_AFTER_READING = ("statistics", "tables", SLOW_STAGE, "page")
+STAGES_AFTER_READING = 4  # statistics, tables, figures and the page
+OnStage = Callable[[str], None]
 
 # Fields in which 0 means that the task decides.
 TASK_FIELDS = ("action_repeat", "agent.critics", "agent.discount")
@@ -96,64 +96,50 @@ def run(argv: list[str]) -> int:
     check_report_dir(out, CONTENTS)
     sources = find_sources([Path(name) for name in given["arguments"]])
     console = Console()
-    with ReportBar(console, len(sources) + len(STAGES_AFTER_READING)) as bar:
-        summary = write_report(load_study(sources, bar), sources, out, bar)
-    print_plain(console, one_line(summary))
+    with progress_bar(console, len(sources) + STAGES_AFTER_READING) as on_stage:
+        study = load_study(sources, on_stage)
+        summary = write_report(study, sources, out, on_stage)
+    print(one_line(summary))
     return 0
 
 
-class ReportBar:
-    """A progress bar in a terminal, shown only when a report takes long."""
+@contextlib.contextmanager
+def progress_bar(console: Console, total: int) -> Generator[OnStage]:
+    """Yield a function that shows the next stage in a bar, if a report takes long."""
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task, start = bar.add_task("", total=total, completed=-1), time.monotonic()
 
-    def __init__(self, console: Console, total: int):
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("", total=total)
-        self._started, self._done = time.monotonic(), -1
+    def on_stage(stage: str) -> None:
+        bar.update(task, advance=1, description=one_line(stage))
+        if stage == SLOW_STAGE or time.monotonic() - start > BAR_DELAY:
+            bar.start()
 
-    def __call__(self, stage: str) -> None:
-        """Show the next stage."""
-        self._done += 1
-        self._progress.update(
-            self._task, completed=self._done, description=one_line(stage)
-        )
-        if stage == SLOW_STAGE or time.monotonic() - self._started > BAR_DELAY:
-            self._progress.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+    try:
+        yield on_stage
+    finally:
+        bar.stop()
 
 
 class Source(NamedTuple):
-    """A run folder or a file of results, and its name in a report."""
+    """A run folder or a CSV file of results, and its name in a report."""
 
     path: Path
     name: str
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it is a file in the long CSV format."""
-        return self.path.is_file()
 
 
 def find_sources(paths: Sequence[Path]) -> list[Source]:
     """Return the runs and files in paths, and in folders below them, each once."""
     found: list[Path] = []
     for path in paths:
-        if path.is_file():
-            found.append(path)
-        else:
-            found += find_runs(path) or _raise_no_run(path)
+        found += [path] if path.is_file() else find_runs(path) or _raise_no_run(path)
     unique = list({path.resolve(): path for path in found}.values())
     names = [path.resolve().name for path in unique]
     return [
@@ -162,14 +148,12 @@ def find_sources(paths: Sequence[Path]) -> list[Source]:
     ]
 
 
-def load_study(
-    sources: Sequence[Source], on_stage: Callable[[str], None] = lambda _: None
-) -> Study:
+def load_study(sources: Sequence[Source], on_stage: OnStage = lambda _: None) -> Study:
     """Read runs and files, and compute their statistics."""
     runs: list[RunData] = []
     for source in sources:
         on_stage(source.name)
-        if source.is_file:
+        if source.path.is_file():
             results = load_results_file(source.path, source.name)
             runs += map(_with_action_repeats, results)
         else:
@@ -181,7 +165,7 @@ def load_study(
 def _load_run(source: Source) -> RunData:
     folder = open_run(source.path)
     config = load_config(folder)
-    versions = load_versions(source.path / VERSIONS)
+    versions = load_versions(source.path / "versions.json")
     precision = parse_toml(folder.config_text()).get("precision")
     results = run_results(
         config,
@@ -189,8 +173,7 @@ def _load_run(source: Source) -> RunData:
         load_evaluations(folder.evaluations),
         effective_precision(precision, versions),
     )
-    known = set(results.members)
-    if any((row.env_name, row.seed) not in known for row in results.rows):
+    if not {(row.env_name, row.seed) for row in results.rows} <= {*results.members}:
         raise UserError(
             f"{source.path}: evaluations.csv and manifest.json have different members"
         )
@@ -242,10 +225,7 @@ def _raise_no_run(path: Path) -> list[Path]:
 
 
 def write_report(
-    study: Study,
-    sources: Sequence[Source],
-    out: Path,
-    on_stage: Callable[[str], None] = lambda _: None,
+    study: Study, sources: Sequence[Source], out: Path, on_stage: OnStage
 ) -> str:
     """Write a report completely or not at all, and return a summary of it."""
     facts = {
@@ -263,7 +243,7 @@ def write_report(
         figures = write_figures(study, folder / "figures")
         on_stage("page")
         write_page(study, tables, figures, folder)
-    files = sum(source.is_file for source in sources)
+    files = sum(source.path.is_file() for source in sources)
     counts = {"run": len(sources) - files, "file": files}
     read = [f"{n} {what}{'s' * (n > 1)}" for what, n in counts.items() if n]
     return (

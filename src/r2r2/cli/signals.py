@@ -34,12 +34,28 @@ def interruptible(saves: bool = True) -> Generator[Callable[[], None]]:
     runs a callback. A signal that the caller ignores (nohup, background jobs) stays
     ignored.
 
-    Args:
-        saves: whether checkpoints are written; if not, signals are raised at once.
+    Without `saves`, no checkpoints are written and signals are always raised at once.
     """
-    state = SignalState(saves)
-    with _handling(state.handle):
-        yield state.check
+    noted: int | None = None
+    checks = 0
+
+    def handle(number: int, _: object) -> None:
+        nonlocal noted
+        if noted is not None:
+            _exit_now(128 + number)
+        noted = number
+        if checks < 2 or not saves:
+            raise _interruption(number)
+        _announce()
+
+    def check() -> None:
+        nonlocal checks
+        checks += 1
+        if noted is not None:
+            raise _interruption(noted)
+
+    with _handling(handle):
+        yield check
 
 
 @contextlib.contextmanager
@@ -66,29 +82,6 @@ def _handling(handler: Callable[[int, object], None]) -> Generator[None]:
         for number, old in before.items():
             # None stands for a handler that was not set from Python.
             signal.signal(number, old or signal.SIG_DFL)
-
-
-class SignalState:
-    """The first signal that arrived, and whether the loop has started."""
-
-    def __init__(self, saves: bool):
-        self._noted: int | None = None
-        self._saves, self._checks = saves, 0
-
-    def handle(self, number: int, _: object) -> None:
-        """Note a signal or raise it; a second one ends the process."""
-        if self._noted is not None:
-            _exit_now(128 + number)
-        self._noted = number
-        if self._checks < 2 or not self._saves:
-            raise _interruption(number)
-        _announce()
-
-    def check(self) -> None:
-        """Raise a signal that was noted."""
-        self._checks += 1
-        if self._noted is not None:
-            raise _interruption(self._noted)
 
 
 def _interruption(number: int) -> KeyboardInterrupt:

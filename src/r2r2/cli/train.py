@@ -3,7 +3,7 @@
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,19 +11,11 @@ import jax
 from rich.console import Console
 from rich.markup import escape
 
-from r2r2.api import (
-    DEFAULT_OPTIONS,
-    Result,
-    RunOptions,
-    is_finished,
-    run_path,
-    train,
-)
+from r2r2.api import DEFAULT_OPTIONS, Result, RunOptions, is_finished, run_path, train
 from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser, field_table
 from r2r2.cli.main import (
     add_working_folder_to_path,
     enable_compilation_cache,
-    print_plain,
     program_name,
 )
 from r2r2.cli.progress import TrainingDisplay, format_returns
@@ -75,7 +67,6 @@ CLI_ONLY = field_table(
     ("tensorboard", bool, False, "write TensorBoard files as well", ANY),
     WORKERS,
 )
-SELECTORS = {name: CLI_ONLY[name] for name in ("agent", "config", "resume")}
 
 # Options that do not say what to train: with these alone, --quick is used.
 NON_CONFIG = ("out", *RunOptions._fields)
@@ -116,8 +107,6 @@ EXAMPLES = """\
   r2r2 train --resume RUN --steps 800_000
 """
 
-SHOWN_FIRST = ("env", "seeds", "utd", "action_repeat")  # on the first line of a run
-
 
 class TrainCommand(NamedTuple):
     """A parsed `r2r2 train` command line."""
@@ -138,12 +127,9 @@ def _parser(config: RunConfig) -> ArgumentParser:
     """Return a parser for the fields of a config and the other options."""
     fields = flatten_config(config)
     del fields["agent.name"]  # given as --agent
-    agents = textwrap.fill(
-        ", ".join(AGENTS), 78, initial_indent="  ", subsequent_indent="  "
-    )
-    parser = ArgumentParser(
-        "train", "[--option VALUE]...", DESCRIPTION + agents, EXAMPLES
-    )
+    agents = textwrap.indent(textwrap.fill(", ".join(AGENTS), 76), "  ")
+    description = DESCRIPTION + agents
+    parser = ArgumentParser("train", "[--option VALUE]...", description, EXAMPLES)
     specs = CLI_ONLY | fields
     groups = {
         title: {path: specs.pop(path) for path in paths if path in specs}
@@ -158,7 +144,8 @@ def _parser(config: RunConfig) -> ArgumentParser:
 
 def _select(argv: Sequence[str]) -> dict[str, Any]:
     """Return the options that decide which fields there are."""
-    return ArgumentParser("train", "", fields=SELECTORS).parse(argv, partial=True)
+    fields = {name: CLI_ONLY[name] for name in ("agent", "config", "resume")}
+    return ArgumentParser("train", "", fields=fields).parse(argv, partial=True)
 
 
 def _layers(selected: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -187,13 +174,13 @@ def _parse_resume(run: Path, argv: Sequence[str]) -> TrainCommand:
     """Return the command that resumes a run with its own config."""
     config = load_config(open_run(run))
     given = _parser(config).parse(argv)
-    for path in given:
-        if path not in ("resume", *WITH_RESUME):
-            allowed = ", ".join(_option(name) for name in WITH_RESUME)
-            raise UserError(
-                f"{_option(path)}: not allowed with --resume, which uses the config "
-                f"of the run; expected only {allowed}"
-            )
+    if others := [path for path in given if path not in ("resume", *WITH_RESUME)]:
+        names = (x.rpartition(".")[2] for x in (others[0], *WITH_RESUME))
+        option, *allowed = (f"--{name.replace('_', '-')}" for name in names)
+        raise UserError(
+            f"{option}: not allowed with --resume, which uses the config of the run; "
+            f"expected only {', '.join(allowed)}"
+        )
     changes = {name: given[name] for name in CHANGEABLE if name in given}
     if (steps := changes.get("steps", config.steps)) < config.steps:
         raise UserError(
@@ -204,10 +191,6 @@ def _parse_resume(run: Path, argv: Sequence[str]) -> TrainCommand:
     return TrainCommand(changed, run, _run_options(given), quick=False)
 
 
-def _option(path: str) -> str:
-    return "--" + path.rpartition(".")[2].replace("_", "-")
-
-
 def _run_options(given: Mapping[str, Any]) -> RunOptions:
     return RunOptions(**{x: given[x] for x in RunOptions._fields if x in given})
 
@@ -215,71 +198,63 @@ def _run_options(given: Mapping[str, Any]) -> RunOptions:
 def run(argv: list[str]) -> int:
     """Run `r2r2 train` and return its exit code."""
     command = parse_train(argv)
-    console = Console()
     config = finalize_config(command.config)
     path = run_path(config, command.out)
     if not command.options.overwrite and is_finished(config, command.out):
-        print_plain(console, f"{path} is already finished with the same config.")
-        stopped = _stopped_members(path)
+        print(f"{path} is already finished with the same config.")
+        folder = open_run(path)
+        reports = {name: folder.report(name) for name in folder.members}
+        stopped = {name: f"see '{x}'" for name, x in reports.items() if x.exists()}
         _print_stopped(stopped)
-        _print_next_steps(console, path)
+        _print_next_steps(path)
         return 1 if stopped else 0
     enable_compilation_cache()
-    return _train(config, path, command, console)
+    return _train(config, path, command)
 
 
-def _train(
-    config: RunConfig, path: Path, command: TrainCommand, console: Console
-) -> int:
+def _train(config: RunConfig, path: Path, command: TrainCommand) -> int:
     """Train, print the result, and return the exit code."""
     tasks = [member.task for member in fleet_members(config)]
-    bar = TrainingDisplay(config.steps, tasks, console, _opening(config, path))
-    saves = parse_interval(command.options.checkpoint_every) != Interval()
+    bar = TrainingDisplay(config.steps, tasks, Console(), _opening(config, path))
+    options = command.options
+    saves = parse_interval(options.checkpoint_every) != Interval()
+    calls, step = 0, 0
     with interruptible(saves) as check:
-        watch = _ProgressCallback(bar, check)
+
+        def on_progress(progress: Progress) -> None:
+            nonlocal calls, step
+            calls, step = calls + 1, int(progress.decisions.min())
+            check()
+            bar(progress)
+
         try:
             with bar:
                 result = train(
                     config,
                     path,
-                    on_progress=watch,
-                    options=command.options,
+                    on_progress=on_progress,
+                    options=options,
                     on_message=bar.say,
                 )
         except KeyboardInterrupt as interruption:
-            if not watch.calls:
+            if not calls:
                 raise
-            print(f"r2r2: {_interrupted(path, watch, saves)}", file=sys.stderr)
+            # The first call comes before the loop, when no checkpoint can be written.
+            text = _interrupted(path, step if calls > 1 else None, saves)
+            print(f"r2r2: {text}", file=sys.stderr)
             return exit_code(interruption)
-    _print_result(console, result, command.quick)
+    _print_result(result, command.quick)
     return 1 if result.stopped else 0
 
 
-class _ProgressCallback:
-    """Update the progress display, and remember the step in case of a signal."""
-
-    def __init__(self, bar: TrainingDisplay, check: Callable[[], None]):
-        self._bar, self._check = bar, check
-        self.calls, self.step = 0, 0
-
-    def __call__(self, progress: Progress) -> None:
-        self.calls, self.step = self.calls + 1, int(progress.decisions.min())
-        self._check()
-        self._bar(progress)
-
-
-def _interrupted(path: Path, watch: _ProgressCallback, saves: bool) -> str:
-    """Return what an interrupted run left, with a command that can be pasted.
-
-    The first call comes before the loop, when no checkpoint can be written.
-    """
+def _interrupted(path: Path, step: int | None, saves: bool) -> str:
+    """Return what an interrupted run left, with a command that can be pasted."""
+    where = "before its first step" if step is None else f"at step {step}"
+    what = "resume"
+    if step is not None and not saves:
+        where, what = f"{where} without a checkpoint", "start over"
     command = f"{program_name()} train --resume {shlex.quote(str(path))}"
-    if watch.calls <= 1:
-        return f"'{path}' stopped before its first step; resume with: {command}"
-    stopped = f"'{path}' stopped at step {watch.step}"
-    if saves:
-        return f"{stopped}; resume with: {command}"
-    return f"{stopped} without a checkpoint; start over with: {command}"
+    return f"'{path}' stopped {where}; {what} with: {command}"
 
 
 def _print_stopped(stopped: Mapping[str, str]) -> None:
@@ -287,27 +262,17 @@ def _print_stopped(stopped: Mapping[str, str]) -> None:
         print(f"r2r2: {name} was stopped: {reason}", file=sys.stderr)
 
 
-def _stopped_members(path: Path) -> dict[str, str]:
-    """Return the stopped members of a finished run, each with its report."""
-    folder = open_run(path)
-    reports = {name: folder.report(name) for name in folder.members}
-    return {name: f"see '{x}'" for name, x in reports.items() if x.exists()}
-
-
 def _opening(config: RunConfig, path: Path) -> str:
     """Return the lines shown before a run."""
-    seeds = ",".join(map(str, config.seeds))
     lines = [
         f"[bold]{config.agent.name}[/] on {', '.join(config.env)}, UTD {config.utd}, "
-        f"seeds {seeds}",
+        f"seeds {','.join(map(str, config.seeds))}",
         f"  {jax.devices()[0].device_kind}, run folder {escape(str(path))}",
     ]
     changed = changed_fields(config, task_default_config(config))
-    shown = [
-        f"{path.rpartition('.')[2]}={value}"
-        for path, value in changed.items()
-        if path not in SHOWN_FIRST
-    ]
+    for shown_first in ("env", "seeds", "utd", "action_repeat"):
+        changed.pop(shown_first, None)
+    shown = [f"{path.rpartition('.')[2]}={value}" for path, value in changed.items()]
     if shown:
         lines.append(f"  changed: {escape(', '.join(shown))}")
     if config.warmup >= config.steps:
@@ -317,26 +282,24 @@ def _opening(config: RunConfig, path: Path) -> str:
     return "\n".join(lines)
 
 
-def _print_result(console: Console, result: Result, quick: bool) -> None:
+def _print_result(result: Result, quick: bool) -> None:
     """Print the return of every task over its finished members, then the others."""
     for task in dict.fromkeys(member.task for member in result.members):
         finished = [
-            member.task == task and member.name not in result.stopped
-            for member in result.members
+            x.task == task and x.name not in result.stopped for x in result.members
         ]
         line = f"{task}: return {format_returns(result.returns[finished])}"
         if task in result.random:
             line += f"; random policy {result.random[task]:.1f}"
         if quick and task == QUICK_TASK["env"]:
             line += f"; --quick target: {QUICK_TARGET}"
-        print_plain(console, line)
+        print(line)
     _print_stopped(result.stopped)
     if len(result.stopped) < len(result.members):
-        _print_next_steps(console, result.folder.path)
+        _print_next_steps(result.folder.path)
 
 
-def _print_next_steps(console: Console, path: Path) -> None:
-    lines = f"  evaluate: {program_name()} eval {shlex.quote(str(path))}"
+def _print_next_steps(path: Path) -> None:
+    print(f"  evaluate: {program_name()} eval {shlex.quote(str(path))}")
     if (path / "curve.png").exists():
-        lines += f"\n  curve:    {path / 'curve.png'}"
-    print_plain(console, lines)
+        print(f"  curve:    {path / 'curve.png'}")
