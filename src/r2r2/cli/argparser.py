@@ -18,8 +18,11 @@ FOLDER = Range("the name of a folder", bool)
 HELP_OPTIONS = ("-h", "--help")
 INTEGERS, STRINGS = tuple[int, ...], tuple[str, ...]
 ALIASES = {"agent": ("--agent.name",)}  # as in a TOML file
-METAVARS = {"checkpoint_every": "TIME", "env": "TASK", "member": "TASK:SEED"}
-METAVAR_OF_KIND = {int: "N", float: "X", INTEGERS: "N,...", STRINGS: "NAME,..."}
+METAVARS: dict[Any, str] = {  # by path, range or type
+    **{"checkpoint_every": "TIME", "env": "TASK", "member": "TASK:SEED"},
+    **{FILE: "FILE", FOLDER: "DIR"},
+    **{int: "N", float: "X", INTEGERS: "N,...", STRINGS: "NAME,..."},
+}
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -64,6 +67,7 @@ class ArgumentParser(argparse.ArgumentParser):
                 negated = [f"--no-{name[2:]}" for name in names if spec.kind is bool]
                 self.fields[names[0]] = spec
                 self._paths.append(names[-1])
+                keys = (spec.path, spec.allowed, spec.kind)
                 group.add_argument(
                     *names,
                     *negated,
@@ -71,7 +75,7 @@ class ArgumentParser(argparse.ArgumentParser):
                     spec=spec,
                     dest=path,
                     nargs=self._nargs(spec),
-                    metavar=_metavar(spec),
+                    metavar=next((METAVARS[x] for x in keys if x in METAVARS), "NAME"),
                     default=argparse.SUPPRESS,
                     help=_help_text(spec),
                 )
@@ -183,7 +187,7 @@ def _normalize(argv: Iterable[str]) -> list[str]:
         if token.startswith("--"):
             name, equals, value = token.partition("=")
             tokens.append(name.replace("_", "-") + equals + value)
-        elif re.match(r"-[\d.]", token) and re.match("--[^=]+$", " ".join(tokens[-1:])):
+        elif re.match(r"-[\d.]", token) and tokens and re.match("--[^=]+$", tokens[-1]):
             tokens[-1] += f"={token}"
         else:
             tokens.append(token)
@@ -200,12 +204,6 @@ def _option_names(path: str, paths: Iterable[str]) -> list[str]:
         if suffix == path
         or sum(other == suffix or other.endswith(f".{suffix}") for other in paths) == 1
     ]
-
-
-def _metavar(spec: FieldSpec) -> str:
-    if spec.allowed in (FILE, FOLDER):
-        return "FILE" if spec.allowed is FILE else "DIR"
-    return METAVARS.get(spec.path) or METAVAR_OF_KIND.get(spec.kind, "NAME")
 
 
 def _help_text(spec: FieldSpec) -> str:

@@ -129,9 +129,12 @@ def parse_bench(argv: Sequence[str]) -> BenchCommand:
     values = {path: given.get(path, spec.value) for path, spec in FIELDS.items()}
     sizes = _sizes(values, given)
     members = tuple(int(parse_value(MEMBER_COUNT, x)) for x in values["members"])
+    setup = None
+    if task := values["task"]:
+        setup = TrainingSetup(task, max(members), values["utd"], values["steps"])
+    elif unused := [name for name in ("steps", "utd") if name in given]:
+        raise UserError(f"--{unused[0]}: only used with --task, as in --task Hopper-v5")
     names = tuple(values["agents"])
-    for name in names:
-        agent_config(name)
     timed = with_bases(names) if values["bases"] else names
     configs = {name: _config(name, values["env"], given) for name in timed}
     return BenchCommand(
@@ -139,7 +142,7 @@ def parse_bench(argv: Sequence[str]) -> BenchCommand:
         configs,
         members,
         sizes,
-        _setup(values, given, max(members)),
+        setup,
         Path(values["out"]) if values["out"] else None,
         values["commit"],
     )
@@ -169,17 +172,6 @@ def _config(name: str, task: str, given: Mapping[str, Any]) -> AgentConfig:
     # The time of an update does not depend on the length of an episode.
     info = TaskInfo(task, PAPER_TASKS[task].suite, lambda: 1000)
     return dataclasses.replace(config, **changes).for_task(info)
-
-
-def _setup(
-    values: Mapping[str, Any], given: Mapping[str, Any], members: int
-) -> TrainingSetup | None:
-    if values["task"]:
-        return TrainingSetup(values["task"], members, values["utd"], values["steps"])
-    for name in ("steps", "utd"):
-        if name in given:
-            raise UserError(f"--{name}: only used with --task, as in --task Hopper-v5")
-    return None
 
 
 def run(argv: list[str]) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.filesize import decimal as format_bytes
 from rich.markup import escape
 from rich.table import Table
 
@@ -76,14 +77,6 @@ def run(argv: list[str]) -> int:
     else:
         _clean(usages, given)
     return 0
-
-
-def format_bytes(count: float) -> str:
-    """Return a number of bytes with a unit, as in 4.2 kB."""
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while count >= 999.95 and len(units) > 1:
-        count, units = count / 1000, units[1:]
-    return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
 
 
 def _find_runs(names: Sequence[str], deleting: bool) -> list[RunUsage]:

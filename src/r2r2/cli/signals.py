@@ -46,7 +46,10 @@ def interruptible(saves: bool = True) -> Generator[Callable[[], None]]:
         noted = number
         if checks < 2 or not saves:
             raise _interruption(number)
-        _announce()
+        try:
+            print(WAIT, file=sys.stderr, flush=True)
+        except RuntimeError:  # the signal arrived during a write to the same stream
+            os.write(2, f"{WAIT}\n".encode())
 
     def check() -> None:
         nonlocal checks
@@ -86,13 +89,6 @@ def _handling(handler: Callable[[int, object], None]) -> Generator[None]:
 
 def _interruption(number: int) -> KeyboardInterrupt:
     return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
-
-
-def _announce() -> None:
-    try:
-        print(WAIT, file=sys.stderr, flush=True)
-    except RuntimeError:  # the signal arrived during a write to the same stream
-        os.write(2, f"{WAIT}\n".encode())
 
 
 def _exit_now(code: int) -> NoReturn:

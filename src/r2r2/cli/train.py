@@ -75,17 +75,12 @@ NON_CONFIG = ("out", *RunOptions._fields)
 CHANGEABLE = ("steps", *NON_RESULT_FIELDS)
 WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x != "overwrite"))
 
-GROUPS = {
-    "run": (
-        *("agent", "config", "quick", "resume", "seeds", "steps", "utd", "warmup"),
-        *("replay_size", "precision"),
-    ),
-    "environment": ("env", "action_repeat", "workers", "env_timeout", "env_faults"),
-    "evaluation": ("eval_every", "eval_episodes", "eval_average"),
-    "checkpoints and output": (
-        *("out", "overwrite", "checkpoint_every", "checkpoints", "tensorboard"),
-        "log_every",
-    ),
+GROUPS = {  # of options in the help
+    "run": "agent config quick resume seeds steps utd warmup replay_size precision",
+    "environment": "env action_repeat workers env_timeout env_faults",
+    "evaluation": "eval_every eval_episodes eval_average",
+    "checkpoints": "checkpoint_every checkpoints",
+    "output": "out overwrite tensorboard log_every",
 }
 
 DESCRIPTION = """\
@@ -132,7 +127,7 @@ def _parser(config: RunConfig) -> ArgumentParser:
     parser = ArgumentParser("train", "[--option VALUE]...", description, EXAMPLES)
     specs = CLI_ONLY | fields
     groups = {
-        title: {path: specs.pop(path) for path in paths if path in specs}
+        title: {path: specs.pop(path) for path in paths.split() if path in specs}
         for title, paths in GROUPS.items()
     }
     for path, spec in specs.items():
