@@ -25,8 +25,6 @@ from r2r2.report.score_tables import (
     table_notes,
 )
 from r2r2.report.study import (
-    RunData,
-    RunTiming,
     Study,
     describe,
     describe_suite,
@@ -189,7 +187,26 @@ def paper_aggregates_table(study: Study) -> Table:
 
 def timing_table(study: Study) -> Table:
     """Return the speed of each run."""
-    rows = [_timing_row(study, run, run.timing) for run in study.runs if run.timing]
+    rows: list[TableRow] = []
+    for run in study.runs:
+        if (timing := run.timing) is None:
+            continue
+        method, per_member = run.results.method, timing.seconds_per_step
+        published = [
+            f"{time.seconds} ({time.task}, {time.hardware})"
+            for time in paper.training_times()
+            if (time.agent, time.utd) == method[:2] and time.task in run.tasks
+        ]
+        entries = [
+            _number_entry(timing.seconds / 3600),
+            _number_entry(timing.updates, f"{timing.updates:,}"),
+            _number_entry(timing.updates_per_second),
+            _number_entry(timing.microseconds_per_update),
+            _number_entry(per_member * timing.members),
+            _number_entry(per_member),
+        ]
+        texts = [run.name, *method_columns(study, method), str(timing.members)]
+        rows.append([*texts, *entries, "; ".join(published) or "-"])
     header = ["run", "agent", "UTD", "members", "hours", "updates", "updates/s"]
     header += ["µs per update", "s per step of the fleet", "s per step of a member"]
     header += ["paper: s per step"]
@@ -289,29 +306,6 @@ def _paper_columns(ours: Cell | NormalizedCell, theirs: paper.MeanStd) -> TableR
         summary_entry(published, digits=digits),
         _verdict(ours.complete, *ends),
         describe(ours.shortfalls) or "nothing",
-    ]
-
-
-def _timing_row(study: Study, run: RunData, timing: RunTiming) -> TableRow:
-    method = run.results.method
-    per_member = timing.seconds_per_step
-    published = [
-        f"{time.seconds} ({time.task}, {time.hardware})"
-        for time in paper.training_times()
-        if (time.agent, time.utd) == (method.agent, method.utd)
-        and time.task in run.tasks
-    ]
-    return [
-        run.name,
-        *method_columns(study, method),
-        str(timing.members),
-        _number_entry(timing.seconds / 3600),
-        _number_entry(timing.updates, f"{timing.updates:,}"),
-        _number_entry(timing.updates_per_second),
-        _number_entry(timing.microseconds_per_update),
-        _number_entry(per_member * timing.members),
-        _number_entry(per_member),
-        "; ".join(published) or "-",
     ]
 
 

@@ -98,13 +98,7 @@ def load_events(path: Path) -> list[Event]:
 def read_members(
     names: Sequence[str], keys: Sequence[MemberKey], events: Iterable[Event]
 ) -> tuple[MemberData, ...]:
-    """Return the members of a run from all of its events.
-
-    Args:
-        names: of the members' folders.
-        keys: their tasks and seeds.
-        events: of the whole run.
-    """
+    """Return the members with these folders and keys from all events of a run."""
     by_name: dict[str | None, list[Event]] = {}
     for event in events:
         by_name.setdefault(event.member, []).append(event)

@@ -80,8 +80,7 @@ class MemberData(NamedTuple):
 class RunTiming(NamedTuple):
     """Duration and speed of a run, all of its members together.
 
-    Rates exclude warm-up and the first compilation, and include environments and
-    evaluations.
+    Rates include environments and evaluations, but not warm-up and first compilation.
     """
 
     seconds: float  # of the whole run, without pauses between resumptions
@@ -200,25 +199,17 @@ class Study(NamedTuple):
 
 
 def make_study(runs: Sequence[RunData]) -> Study:
-    """Return the study of some runs.
-
-    Raises:
-        UserError: There are no results, or a run contradicts itself.
-    """
+    """Return the study of some runs."""
     runs = disambiguate(runs)
     cells = make_cells(run.results for run in runs)
     if not cells:
         raise UserError("runs: expected at least one evaluation or member, got none")
     base_of = _find_bases([cell.method for cell in cells])
     cells = _sort_cells(cells)
-    normalized = normalize_cells(cells, base_of)
-    return Study(
-        tuple(runs),
-        tuple(cells),
-        tuple(normalized),
-        tuple(_make_curve(runs, cell) for cell in cells),
-        tuple(suite_results(normalized)),
-    )
+    normalized = tuple(normalize_cells(cells, base_of))
+    curves = tuple(_make_curve(runs, cell) for cell in cells)
+    suites = tuple(suite_results(normalized))
+    return Study(tuple(runs), tuple(cells), normalized, curves, suites)
 
 
 def make_series(points: Mapping[int, float]) -> Series:
@@ -326,16 +317,7 @@ def _make_curve(runs: Sequence[RunData], cell: Cell) -> TaskCurve:
 
 
 def describe(shortfalls: Iterable[Shortfall]) -> str:
-    """Return shortfalls as one text, with equal ones of several seeds combined.
-
-    Example:
-        >>> few = Shortfall(ShortfallKind.FEW_SEEDS, 2, 5)
-        >>> short = [Shortfall(ShortfallKind.POINTS, 5, 50, seed) for seed in (0, 3)]
-        >>> describe([few, *short])
-        '2 of 5 seeds; seeds 0, 3 have 5 points instead of 50'
-        >>> describe([few, few._replace(of_base=True)])
-        '2 of 5 seeds; the same for its base'
-    """
+    """Return shortfalls as one text, with equal ones of several seeds combined."""
     unique = list(dict.fromkeys(shortfalls))
     direct = [s for s in unique if not s.of_base]
     inherited = [s._replace(of_base=False) for s in unique if s.of_base]

@@ -44,16 +44,7 @@ ScoresLike = Sample | Mapping[str, ArrayLike] | ArrayLike
 
 
 def as_sample(scores: ScoresLike) -> Sample:
-    """Return scores as a sample.
-
-    Args:
-        scores: an array [runs, tasks], or the scores of each task's runs by task;
-            tasks may have different numbers of runs.
-
-    Raises:
-        UserError: A task has no score, or a score is not finite. Failed runs must be
-            dropped explicitly by the caller.
-    """
+    """Return an array [runs, tasks], or scores by task, as a sample; all finite."""
     if isinstance(scores, Sample):
         return scores
     if not isinstance(scores, Mapping):

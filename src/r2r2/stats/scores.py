@@ -175,14 +175,7 @@ class Cell(NamedTuple):
 def run_results(
     config: RunConfig, default: RunConfig, rows: Sequence[Row], precision: str = ""
 ) -> Results:
-    """Return the results of a run whose settings are known.
-
-    Args:
-        config: the run's config, with task defaults applied.
-        default: the default config of its agent on the same task.
-        rows: evaluations of the run.
-        precision: effective precision of the run; empty if unknown.
-    """
+    """Return the results of a run; `default` is its agent's config on the task."""
     defaults = changed_fields(default, config)
     overrides = tuple(
         Override(path.removeprefix("agent."), str(value), str(defaults[path]))
@@ -198,9 +191,6 @@ def make_cells(results: Iterable[Results]) -> list[Cell]:
     """Return one cell per method and task, in the order of first appearance.
 
     Seeds of several runs of the same method are combined in one cell.
-
-    Raises:
-        UserError: Results of one method have different returns for the same point.
     """
     points: dict[tuple[Method, str], dict[int, dict[int, float]]] = {}
     logs: dict[tuple[Method, str], dict[int, Shortfall]] = {}
