@@ -218,12 +218,12 @@ def test_experiment_name_lists_changed_fields():
             "lambda_rr": 0,
             "policy_checkpoints": False,
             "eval_average": 2,
-            "precision": "tf32",
+            "precision": "float32",
         }
     )
     assert experiment_name(config, default) == (
         "td7+r2r2_width=64_lambda_rr=0.0_policy_checkpoints=False_eval_average=2"
-        "_precision=tf32_utd20"
+        "_precision=float32_utd20"
     )
 
 
