@@ -24,6 +24,7 @@ from r2r2.bench.updates import (
 )
 from r2r2.compute import update
 from r2r2.compute.compiled import CompiledUpdates
+from r2r2.compute.precision import DEFAULT_OPTIONS
 from r2r2.config.agents import agent_config
 from r2r2.config.errors import UserError
 from r2r2.envs.spec import Spec
@@ -92,7 +93,8 @@ def flops_of_an_update(width, members=1, **changes):
     replay = jax.eval_shape(partial(ring.init, SIZES.rows, SPEC), obs)
     states = jax.eval_shape(partial(update.initial_states, agent), keys, jnp.ones(()))
     learners = jax.eval_shape(partial(update.init, agent), states, replay)
-    programs = CompiledUpdates(agent, (update.Data(replay.rows), learners, keys))
+    example = update.Data(replay.rows), learners, keys
+    programs = CompiledUpdates(agent, example, DEFAULT_OPTIONS)
     return update_flops(agent._replace(**changes), programs, members)
 
 
