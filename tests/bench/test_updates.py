@@ -87,7 +87,8 @@ def test_bytes_are_those_of_the_arrays(trained):
 @cache
 def flops_of_an_update(width, members=1, **changes):
     """Return the flops of td7+r2r2, from shapes only."""
-    agent = make_agent(tiny("td7+r2r2", width), SPEC, 1)
+    config = dataclasses.replace(tiny("td7+r2r2", width), **changes)
+    agent = make_agent(config, SPEC, 1)
     keys = jnp.stack([jax.random.key(seed) for seed in range(members)])
     obs = jnp.zeros((members, SPEC.obs_dim))
     replay = jax.eval_shape(partial(ring.init, SIZES.rows, SPEC), obs)
@@ -95,7 +96,7 @@ def flops_of_an_update(width, members=1, **changes):
     learners = jax.eval_shape(partial(update.init, agent), states, replay)
     example = update.Data(replay.rows), learners, keys
     programs = CompiledUpdates(agent, example, DEFAULT_OPTIONS)
-    return update_flops(agent._replace(**changes), programs, members)
+    return update_flops(agent, programs, members)
 
 
 def test_flops_grow_with_width_not_with_fleet_size():
@@ -105,7 +106,7 @@ def test_flops_grow_with_width_not_with_fleet_size():
 
 
 def test_delayed_policy_updates_are_averaged():
-    every_time = flops_of_an_update(width=8, policy_period=1)
+    every_time = flops_of_an_update(width=8, policy_delay=1)
     assert every_time > 1.05 * flops_of_an_update(width=8)
 
 
