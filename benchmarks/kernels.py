@@ -1,12 +1,11 @@
-"""Which kernels a turn of the loop of updates launches on a GPU, and how long they run.
+"""List the kernels of one turn of the update loop on a GPU, and their run times.
 
     python benchmarks/kernels.py --agent simbav2-spl+r2r2 --out NAME.json
 
-One call is traced as training makes it, its graph whole: kernels that do not need each
-other overlap, and take longer than they would alone. Of every kernel of the loop a
-trace has one launch, in whichever turn that was, so the sum of them is that of a turn.
-Left out are copies by the driver, which have no names, and the few kernels that run
-before the first product and after the last.
+One call is traced as training makes it, as one graph: independent kernels overlap and
+take longer than alone. A trace has one launch of every kernel of the loop, from any of
+its turns, so their sum is that of a turn. Not included are copies by the driver, which
+have no names, and the few kernels before the first product and after the last.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from jax.profiler import ProfileData
 from r2r2.bench.program_cost import kernel_names
 from r2r2.storage.versions import versions
 
-# Without it a graph is taken apart to be traced.
+# Without this flag the profiler splits graphs.
 FLAG = "--xla_enable_command_buffers_during_profiling=true"
 PRODUCTS, OWN, OTHERS = "products", "steps of our own", "the rest"
 FAMILIES = {
@@ -45,7 +44,7 @@ class Kernel(NamedTuple):
 
 
 def traced(fleet: Any, updates: int) -> list[Kernel]:
-    """All kernels of a call."""
+    """Return all kernels of a call."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             fleet.seconds(updates)
@@ -62,26 +61,26 @@ def traced(fleet: Any, updates: int) -> list[Kernel]:
 
 
 def of_the_loop(kernels: list[Kernel], names: set[str]) -> list[Kernel]:
-    """Those of the loop of updates, the longest first.
+    """Return the kernels of the update loop, the longest first.
 
-    A kernel of the same text may be part of what comes before and after, where weights
-    are turned; there are no products there.
+    Kernels of the same name may run before and after the loop, where weights are
+    transposed; there are no products there.
     """
-    known = {PRODUCTS, OWN}  # libraries call theirs as they like
-    own = [x for x in kernels if x.name in names or family(x.name) in known]
-    starts = [x.start for x in own if family(x.name) == PRODUCTS]
-    inside = (x for x in own if min(starts) <= x.start <= max(starts))
+    known = {PRODUCTS, OWN}  # whose names come from libraries
+    loop = [x for x in kernels if x.name in names or family(x.name) in known]
+    starts = [x.start for x in loop if family(x.name) == PRODUCTS]
+    inside = (x for x in loop if min(starts) <= x.start <= max(starts))
     return sorted(inside, key=lambda x: x.us, reverse=True)
 
 
 def family(name: str) -> str:
-    """What a kernel does, by its name."""
+    """Return what a kernel does, by its name."""
     marks = FAMILIES.items()
     return next((x for x, parts in marks if any(p in name for p in parts)), OTHERS)
 
 
 def summary(kernels: list[Kernel]) -> dict[str, Any]:
-    """Every family's kernels, and their time one after the other."""
+    """Return the number of kernels of every family, and their total time."""
     launches, times = Counter[str](), Counter[str]()
     for kernel in kernels:
         launches[family(kernel.name)] += 1
@@ -93,35 +92,35 @@ def summary(kernels: list[Kernel]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Traces a fleet and, with --out, keeps every kernel of a turn."""
+    """Trace a fleet and, with --out, write every kernel of a turn."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agent", default="simbav2-spl+r2r2")
     parser.add_argument("--members", type=int, default=1)
     parser.add_argument("--updates", type=int, default=64)
-    parser.add_argument("--obs", type=int, default=348, help="Humanoid-v5's")
+    parser.add_argument("--obs", type=int, default=348, help="default: Humanoid-v5's")
     parser.add_argument("--action", type=int, default=17)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    args = parser.parse_args()
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAG}"
     if jax.default_backend() != "gpu":
-        parser.error("there is no GPU: a CPU launches no kernels")
-    fleet = make_fleet(given.agent, given.members, given)
-    updates = fleet.round_up(given.updates)
+        parser.error("this benchmark needs a GPU")
+    fleet = make_fleet(args.agent, args.members, args)
+    updates = fleet.round_up(args.updates)
     fleet.seconds(updates)
     names = kernel_names(fleet.program(updates).as_text())
     turn = of_the_loop(traced(fleet, updates), names)
-    found = {
-        "agent": given.agent,
-        "members": given.members,
+    result = {
+        "agent": args.agent,
+        "members": args.members,
         "updates_per_turn": fleet.update_period,
         "families": summary(turn),
     }
-    print(json.dumps(found, indent=1))
-    if given.out:
+    print(json.dumps(result, indent=1))
+    if args.out:
         each = [(round(kernel.us, 2), kernel.name) for kernel in turn]
-        kept = {"versions": versions(), **found, "kernels": each}
-        given.out.write_text(json.dumps(kept))
+        kept = {"versions": versions(), **result, "kernels": each}
+        args.out.write_text(json.dumps(kept))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One TD7 agent on a CPU: our compiled update beside the same update in PyTorch.
+"""Time one TD7 agent on a CPU: our compiled update and the same update in PyTorch.
 
     pip install torch
     python benchmarks/torch_td7.py --out benchmarks/results/torch_td7_2cores.json
@@ -37,12 +37,12 @@ def normed(x: Tensor) -> Tensor:
 
 
 def layers(*sizes: int) -> nn.ModuleList:
-    """A linear layer between each pair of neighbours."""
+    """Return a linear layer between each pair of sizes."""
     return nn.ModuleList(nn.Linear(*pair) for pair in itertools.pairwise(sizes))
 
 
 def mlp(linears: nn.ModuleList, x: Tensor, activation=F.elu) -> Tensor:
-    """The layers one after the other, with the activation between them."""
+    """Apply layers in turn, with the activation between them."""
     *hidden, last = linears
     for layer in hidden:
         x = activation(layer(x))
@@ -58,16 +58,16 @@ class Encoder(nn.Module):
         self.joint = layers(WIDTH + action, WIDTH, WIDTH, WIDTH)
 
     def zs(self, obs: Tensor) -> Tensor:
-        """Embeds observations."""
+        """Embed observations."""
         return normed(mlp(self.state, obs))
 
     def zsa(self, zs: Tensor, action: Tensor) -> Tensor:
-        """Predicts the next embedding."""
+        """Predict the next embedding."""
         return mlp(self.joint, torch.cat([zs, action], 1))
 
 
 class Critic(nn.Module):
-    """Both twins, one after the other, as released."""
+    """Both twins, computed in turn, as released."""
 
     def __init__(self, obs: int, action: int):
         super().__init__()
@@ -75,7 +75,7 @@ class Critic(nn.Module):
         self.rest = nn.ModuleList(layers(3 * WIDTH, WIDTH, WIDTH, 1) for _ in range(2))
 
     def forward(self, obs: Tensor, action: Tensor, zsa: Tensor, zs: Tensor) -> Tensor:
-        """Values [B, 2]."""
+        """Return values [B, 2]."""
         rows, embeddings = torch.cat([obs, action], 1), torch.cat([zsa, zs], 1)
         pairs = zip(self.embeds, self.rest, strict=True)
         return torch.cat(
@@ -96,7 +96,7 @@ class Actor(nn.Module):
         self.rest = layers(2 * WIDTH, WIDTH, WIDTH, action)
 
     def forward(self, obs: Tensor, zs: Tensor) -> Tensor:
-        """Actions in [-1, 1]."""
+        """Return actions in [-1, 1]."""
         x = torch.cat([normed(self.embed(obs)), zs], 1)
         return torch.tanh(mlp(self.rest, x, F.relu))
 
@@ -123,14 +123,14 @@ class Learner:
         self.steps = 0
 
     def sync(self) -> None:
-        """The targets move up."""
+        """Copy networks to their targets."""
         self.fixed_target = copy.deepcopy(getattr(self, "fixed", self.encoder))
         self.fixed = copy.deepcopy(self.encoder)
         self.critic_target = copy.deepcopy(self.critic)
         self.actor_target = copy.deepcopy(self.actor)
 
     def sample(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Rows in proportion to their priorities."""
+        """Sample rows in proportion to their priorities."""
         sums = torch.cumsum(self.priority, 0)
         draws = torch.rand(BATCH) * sums[-1]
         index = torch.searchsorted(sums, draws).clamp(max=len(sums) - 1)
@@ -138,7 +138,7 @@ class Learner:
         return index, found
 
     def update(self) -> None:
-        """One update."""
+        """Make one update."""
         self.steps += 1
         index, batch = self.sample()
         obs, action = batch["obs"], batch["action"]
@@ -163,7 +163,7 @@ class Learner:
             self.low, self.high = self.seen
 
     def target(self, batch: dict[str, Tensor]) -> Tensor:
-        """Clipped double targets [B, 1]."""
+        """Return clipped double targets [B, 1]."""
         after = batch["next_obs"]
         zs = self.fixed_target.zs(after)
         noise = (torch.randn_like(batch["action"]) * 0.2).clamp(-0.5, 0.5)
@@ -177,14 +177,14 @@ class Learner:
         return value
 
     def step(self, which: int, loss: Tensor) -> None:
-        """One step of one optimiser."""
+        """Take one step of one optimizer."""
         self.adams[which].zero_grad()
         loss.backward()
         self.adams[which].step()
 
 
 def timed_torch(learner: Learner, count: int) -> float:
-    """Seconds of `count` updates."""
+    """Return the seconds of `count` updates."""
     start = time.perf_counter()
     for _ in range(count):
         learner.update()
@@ -192,7 +192,7 @@ def timed_torch(learner: Learner, count: int) -> float:
 
 
 def our_fleet(given: argparse.Namespace) -> BenchFleet:
-    """One of our agents, in the program that trains."""
+    """Return one of our agents, with the program of training."""
     spec = Spec(given.obs, given.action)
     agent = make_agent(agent_config("td7"), spec, utd=1)
     fleet = BenchFleet(agent, spec, 1, given.rows)
@@ -201,7 +201,7 @@ def our_fleet(given: argparse.Namespace) -> BenchFleet:
 
 
 def main() -> None:
-    """Times both in turns, and keeps the table with --out."""
+    """Time both in turns and, with --out, write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--obs", type=int, default=348, help="Humanoid-v5's")
     parser.add_argument("--action", type=int, default=17)

@@ -9,7 +9,7 @@ from r2r2.agents.losses import categorical
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
-def test_projected(wrap):
+def test_project_distribution(wrap):
     # Atoms 0, 1, 2.  0.5 at 0.5: a quarter each to 0 and 1.  0.3 at 1: all to 1.
     # 0.2 at 1.75: 0.05 to 1, 0.15 to 2.  Sums: 0.25, 0.6, 0.15.
     mass, places = jnp.array([[0.5, 0.3, 0.2]]), jnp.array([[0.5, 1.0, 1.75]])
@@ -19,7 +19,7 @@ def test_projected(wrap):
     np.testing.assert_allclose(shown, [[0.25, 0.6, 0.15]], rtol=1e-6)
 
 
-def test_beyond_the_ends_all_mass_is_at_the_ends():
+def test_mass_beyond_the_ends_is_at_the_ends():
     places = jnp.array([[-9.0, 9.0, 2.0]])
     shown = categorical.project_distribution(
         jnp.array([[0.5, 0.3, 0.2]]), places, jnp.array([0.0, 1.0, 2.0])
@@ -29,7 +29,7 @@ def test_beyond_the_ends_all_mass_is_at_the_ends():
 
 @settings(max_examples=50)
 @given(st.lists(st.floats(-5, 5, width=32), min_size=7, max_size=7))
-def test_projection_keeps_mass_and_mean(places):
+def test_projection_preserves_mass_and_mean(places):
     values = categorical.atoms(-5, 5, 7)
     mass = jnp.arange(1.0, 8.0)[None] / 28
     shown = categorical.project_distribution(mass, jnp.array([places]), values)
@@ -39,7 +39,7 @@ def test_projection_keeps_mass_and_mean(places):
     np.testing.assert_allclose(mean, jnp.sum(mass[0] * jnp.array(places)), atol=1e-4)
 
 
-def test_moved_atoms():
+def test_bellman_atoms():
     # Row 0: 1 + 0.5 (v - 2) at v = 0, 4: 0 and 2.  Row 1 terminated: its reward.
     shown = categorical.bellman_atoms(
         reward=jnp.array([1.0, 7.0]),
@@ -51,7 +51,7 @@ def test_moved_atoms():
     np.testing.assert_allclose(shown, [[0.0, 2.0], [7.0, 7.0]])
 
 
-def test_lesser_chooses_per_row_and_the_first_of_equals():
+def test_min_by_mean_chooses_per_row_and_the_first_of_equals():
     values = jnp.array([0.0, 1.0])
     low, high = jnp.log(jnp.array([0.9, 0.1])), jnp.log(jnp.array([0.2, 0.8]))
     same = jnp.log(jnp.array([0.5, 0.5]))
@@ -64,7 +64,7 @@ def test_lesser_chooses_per_row_and_the_first_of_equals():
     )
 
 
-def test_lesser_of_one_critic_is_its_own():
+def test_min_by_mean_of_one_critic():
     log_probs = jax.nn.log_softmax(jnp.arange(6.0).reshape(1, 2, 3))
     found = categorical.min_by_mean(log_probs, jnp.arange(3.0))
     np.testing.assert_array_equal(found, log_probs[0])
@@ -80,7 +80,7 @@ def test_cross_entropy_sums_critics_and_averages_the_batch():
     assert not gradient.any()
 
 
-def test_projection_takes_memory_of_batch_times_bins():
+def test_projection_needs_no_matrix_of_bins():
     """A weight for every pair of atoms would take 101 times as much."""
     values, mass = categorical.atoms(-5, 5, 101), jnp.ones((256, 101))
     compiled = (

@@ -17,14 +17,14 @@ from r2r2.agents.networks.hypersphere import (
 from r2r2.agents.networks.layers import Linear, orthogonal
 
 
-def test_a_zero_vector_stays_zero_and_has_a_finite_gradient():
+def test_zero_vectors_stay_zero_with_a_finite_gradient():
     value, gradient = jax.value_and_grad(lambda x: jnp.sum(normalize(x)))(jnp.zeros(3))
     assert value == 0
     assert np.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("stack", [(), (2,), (4, 2)], ids=["one", "twins", "fleet"])
-def test_projection_is_by_type_and_by_the_input_axis(stack):
+def test_project_normalizes_columns_of_unit_layers_only(stack):
     blank = Head(5, 3), Linear(5, 3)
     moved = jax.tree.map(lambda x: 2.0 + jnp.zeros((*stack, *x.shape)), blank)
     head, plain = project(moved)
@@ -53,11 +53,11 @@ def test_orthogonal_is_uniform():
     np.testing.assert_allclose((many**4).mean(axis=0), np.full((3, 3), 0.2), atol=0.03)
 
 
-def test_a_singular_matrix_ends_too():
+def test_orthogonal_terminates_for_singular_matrices():
     assert orthogonal(jnp.ones((3, 3))).shape == (3, 3)
 
 
-def test_plain_layers_start_lecun_normal_cut_at_two_deviations():
+def test_linear_layers_are_lecun_normal_truncated_at_two_deviations():
     layer = sphere_weights(Linear(400, 300), jax.random.key(0))
     assert not layer.bias.any()
     np.testing.assert_allclose(layer.kernel.std(), 400**-0.5, rtol=0.01)
@@ -65,7 +65,7 @@ def test_plain_layers_start_lecun_normal_cut_at_two_deviations():
     assert 1.95 < largest < 2.001
 
 
-def test_a_drawn_network_lies_on_the_sphere_with_its_gains_as_built():
+def test_sphere_weights_have_unit_columns_and_unchanged_gains():
     block = sphere_weights(LerpBlock(8, 4, blocks=2), jax.random.key(0))
     for layer in (block.up, block.down):
         norms = jnp.linalg.norm(layer.kernel, axis=-2)
@@ -83,7 +83,7 @@ def test_scaler():
     assert scaler(jnp.array([3.0])).tolist() == [6.0]
 
 
-def test_embed_keeps_the_length_of_its_input():
+def test_embed_preserves_the_length_of_its_input():
     embed = Embed(2, 2, shift=3.0)
     kernel = jnp.array([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
     embed = jax.tree.map(lambda x: kernel if x.ndim == 2 else jnp.ones(2), embed)
@@ -92,7 +92,7 @@ def test_embed_keeps_the_length_of_its_input():
     np.testing.assert_allclose(shown, [0.8, 0.6], rtol=1e-6)
 
 
-def test_embed_is_what_it_would_be_with_its_input_on_the_sphere():
+def test_embed_equals_that_of_a_normalized_input():
     with jax.enable_x64(True):
         embed = sphere_weights(Embed(5, 4, shift=3.0), jax.random.key(0))
         x, slope = (jax.random.normal(jax.random.key(n), (6, 5)) for n in (1, 2))
@@ -108,7 +108,7 @@ def test_embed_is_what_it_would_be_with_its_input_on_the_sphere():
         chex.assert_trees_all_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_a_block_of_dead_units_has_a_finite_gradient():
+def test_blocks_of_dead_units_have_a_finite_gradient():
     block = sphere_weights(LerpBlock(4, 4, blocks=1), jax.random.key(0))
     dead = eqx.tree_at(lambda b: b.up.kernel, block, jnp.zeros((4, 16)))
     x = normalize(jnp.ones(4))

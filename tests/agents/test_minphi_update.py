@@ -1,4 +1,4 @@
-"""Minimalist phi's update, part by part, as MINIMALIST_PHI.md has it."""
+"""The parts of Minimalist phi's update, as its specification defines them."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ NETWORKS = ("encoder", "encoder_target", "model", "critic", "critic_target", "ac
 
 @functools.cache
 def start():
-    """A state whose targets are not its networks."""
+    """Return a state whose targets differ from its networks."""
     state, other = (
         jax.jit(lambda key: init(CONFIG, SPEC, key))(jax.random.key(seed))
         for seed in (0, 1)
@@ -50,7 +50,7 @@ def noise():
 
 
 def shown(phase: str, config, state) -> dict:
-    """The metrics of one phase, from a given state on."""
+    """Return the metrics of one phase."""
     if phase == "a":
         return phase_a(config, state, batch(), noise())[1]
     if phase == "b":
@@ -59,36 +59,51 @@ def shown(phase: str, config, state) -> dict:
     return phase_c(config, state, jax.lax.stop_gradient(z), noise())[1]
 
 
-def reached(phase: str, metric: str, config=CONFIG) -> set[str]:
-    """The networks to which a loss has a gradient, among all the state holds."""
-    state = start()
-
-    def loss(networks):
-        return shown(phase, config, state._replace(**networks))[metric]
-
-    networks = {name: getattr(state, name) for name in NETWORKS}
-    grads = jax.jit(jax.grad(loss))(networks)
-    return {n for n in grads if any(x.any() for x in jax.tree.leaves(grads[n]))}
+LOSSES = {
+    "representation/spl": "a",
+    "representation/redundancy": "a",
+    "representation/variance": "a",
+    "loss/encoder_actor": "a",
+    "loss/critic": "b",
+    "loss/actor": "c",
+}
 
 
-def test_where_each_loss_has_a_gradient():
-    assert reached("a", "representation/spl") == {"encoder", "model"}
-    # Of these phase A steps the encoder alone.
-    assert reached("a", "loss/encoder_actor") == {"encoder", "critic", "actor"}
-    assert reached("b", "loss/critic") == {"encoder", "critic"}
-    # Of these phase C steps the actor alone.
-    assert reached("c", "loss/actor") == {"critic", "actor"}
-
-
-def test_the_terms_of_r2r2_reach_the_encoder_alone():
+@functools.cache
+def reached() -> dict[str, set[str]]:
+    """Return for each loss the networks to which it has a gradient."""
     weights = Representation(lambda_rr=0.01, lambda_var=0.01)
     config = dataclasses.replace(CONFIG, representation=weights)
-    for term in ("redundancy", "variance"):
-        assert reached("a", f"representation/{term}", config) == {"encoder"}
+    state = start()
+
+    def losses(networks):
+        changed = state._replace(**networks)
+        phases = {phase: shown(phase, config, changed) for phase in "abc"}
+        return {metric: phases[phase][metric] for metric, phase in LOSSES.items()}
+
+    networks = {name: getattr(state, name) for name in NETWORKS}
+    grads = jax.jit(jax.jacrev(losses))(networks)
+    return {
+        loss: {n for n in NETWORKS if any(x.any() for x in jax.tree.leaves(grad[n]))}
+        for loss, grad in grads.items()
+    }
 
 
-def test_the_actors_loss_reaches_the_encoder_through_the_actors_input_alone():
-    """With an actor that ignores its input nothing is left."""
+def test_networks_to_which_each_loss_has_a_gradient():
+    expected = {
+        "representation/spl": {"encoder", "model"},
+        "representation/redundancy": {"encoder"},
+        "representation/variance": {"encoder"},
+        # Of these phase A steps only the encoder.
+        "loss/encoder_actor": {"encoder", "critic", "actor"},
+        "loss/critic": {"encoder", "critic"},
+        # Of these phase C steps only the actor.
+        "loss/actor": {"critic", "actor"},
+    }
+    assert reached() == expected
+
+
+def test_the_actor_loss_reaches_the_encoder_only_through_the_actor_input():
     state = start()
     deaf = jax.tree.map(jnp.zeros_like, state.actor)
 
@@ -114,7 +129,7 @@ def changed(before, after) -> set[str]:
     }
 
 
-def test_what_each_phase_changes():
+def test_networks_that_each_phase_changes():
     state = start()
     a, b, c = (
         jax.jit(functools.partial(f, CONFIG)) for f in (phase_a, phase_b, phase_c)
@@ -149,7 +164,7 @@ def test_adam_steps_of_one_update(phantom):
     assert found == {"encoder": 2, "model": 1 + phantom, "critic": 1, "actor": 1}
 
 
-def test_the_two_batches_are_the_halves_of_what_is_drawn():
+def test_the_two_batches_are_halves_of_the_sampled_one():
     """Phase A sees the first half, phases B and C the second."""
     agent = minphi(CONFIG, SPEC, utd=1)
     rows = batch(2 * CONFIG.batch_size)
@@ -167,7 +182,7 @@ def test_the_two_batches_are_the_halves_of_what_is_drawn():
     assert plain["loss/encoder"].total == update(moved)["loss/encoder"].total
 
 
-def test_targets_go_a_two_hundredth_of_the_way():
+def test_targets_move_by_the_polyak_coefficient():
     before, after = start(), updated()
     for name in ("encoder", "critic"):
         trees = (
@@ -180,20 +195,20 @@ def test_targets_go_a_two_hundredth_of_the_way():
             np.testing.assert_allclose(new, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_a_termination_leaves_the_reward_alone():
+def test_terminated_rows_do_not_bootstrap():
     rows = batch()
-    target = value_target(CONFIG, start(), rows, noise())
+    target = jax.jit(functools.partial(value_target, CONFIG))(start(), rows, noise())
     assert target[0] == rows.reward[0]
     assert not np.any(target[1:] == rows.reward[1:])
 
 
-def test_with_equal_errors_self_prediction_is_their_square_times_the_features():
+def test_self_prediction_sums_over_features():
     state = start()
     model, target = jax.tree.map(jnp.zeros_like, (state.model, state.encoder_target))
     half = jnp.full(CONFIG.latent, 0.5)
     model = eqx.tree_at(lambda model: model.layers[-1].bias, model, half)
     state = state._replace(model=model, encoder_target=target)
-    spl = shown("a", CONFIG, state)["representation/spl"]
+    spl = jax.jit(lambda: shown("a", CONFIG, state)["representation/spl"])()
     np.testing.assert_allclose(spl, CONFIG.latent * 0.25, rtol=1e-6)
 
 
@@ -201,14 +216,14 @@ def test_with_equal_errors_self_prediction_is_their_square_times_the_features():
     ("decisions", "deviation"),
     [(0, 1.0), (50_000, 0.55), (100_000, 0.1), (2_000_000, 0.1)],
 )
-def test_the_noise_falls_in_a_line(decisions, deviation):
+def test_noise_falls_linearly(decisions, deviation):
     found = noise_deviation(MinPhiConfig(), jnp.asarray(decisions))
     np.testing.assert_allclose(found, deviation, rtol=1e-6)
 
 
 @pytest.mark.parametrize("utd", [1, 4])
-def test_the_noise_follows_decisions_not_updates(utd):
-    """Acting knows the decisions before this one, learning counts it too."""
+def test_noise_follows_decisions_not_updates(utd):
+    """Acting counts the decisions before this one, learning also this one."""
     config = dataclasses.replace(CONFIG, noise_steps=10, noise_clip=10.0)
     agent, state = minphi(config, SPEC, utd), start()
     obs, ones = jnp.zeros(SPEC.obs_dim), jnp.full(SPEC.action_dim, 1e-3)
@@ -225,12 +240,12 @@ def test_the_noise_follows_decisions_not_updates(utd):
     assert losses[0] != losses[utd]
 
 
-def test_a_clipped_action_has_a_gradient_as_if_it_were_not():
+def test_clipped_actions_have_the_gradient_of_the_identity():
     value, grad = jax.value_and_grad(lambda x: straight_through_clip(x, 0.9))(1.7)
     assert (np.float32(value), grad) == (np.float32(0.9), 1)
 
 
-def test_evaluation_is_the_mean_even_beyond_the_clip():
+def test_evaluation_uses_the_unclipped_mean():
     config = dataclasses.replace(CONFIG, action_margin=0.999)
     agent, state = minphi(config, SPEC, utd=1), start()
     obs = batch().obs
@@ -239,10 +254,11 @@ def test_evaluation_is_the_mean_even_beyond_the_clip():
     np.testing.assert_array_equal(agent.greedy(agent.eval_policy(state), obs), mean)
 
 
-def test_gradients_are_clipped_over_encoder_and_model_together():
-    """Adam hides a common factor: what shows it is the first moment."""
+def test_gradients_of_encoder_and_model_are_clipped_together():
+    """The first moment shows the scale of gradients, which Adam's step hides."""
     config = dataclasses.replace(CONFIG, gradient_clip=0.01)
-    after, metrics = phase_a(config, start(), batch(), noise())
+    step = jax.jit(functools.partial(phase_a, config))
+    after, metrics = step(start(), batch(), noise())
     moments = after.encoder_adam[0].mu, after.model_adam[0].mu
     squares = sum(float(jnp.sum(x**2)) for x in jax.tree.leaves(moments))
     assert metrics["gradient/phase_a"] > 1
@@ -260,7 +276,7 @@ def test_gradients_are_clipped_over_encoder_and_model_together():
         ((348, 17), (466_994, 1_170_482, 598_018, 297_489)),
     ],
 )
-def test_parameter_counts_at_the_releases_width(sizes, counts):
+def test_parameter_counts_at_the_default_width(sizes, counts):
     state = state_shapes(make_agent(MinPhiConfig(), Spec(*sizes), 1))
     networks = (state.encoder, state.model, state.critic, state.actor)
     found = [sum(leaf.size for leaf in jax.tree.leaves(net)) for net in networks]

@@ -56,7 +56,7 @@ def test_self_prediction_averages_and_stops_at_the_target(wrap):
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e20, -3.3])
 @pytest.mark.parametrize("rows", [2, 3, 7, 256])
-def test_a_constant_feature_has_no_gradient(value, rows):
+def test_constant_features_have_no_gradient(value, rows):
     # 0.1 does not average to itself over 3 or 7 rows: its computed variance is not 0.
     moving = jnp.linspace(-0.5, 0.5, rows)
     z = jnp.stack([jnp.full(rows, value), moving], axis=1)
@@ -67,19 +67,19 @@ def test_a_constant_feature_has_no_gradient(value, rows):
     assert deviation(z)[0] == 0
 
 
-def test_a_variance_that_underflows_has_no_gradient_either():
+def test_variances_that_underflow_have_no_gradient():
     z = jnp.array([[0.0, 0.0], [1e-30, 1.0]])
     gradient = jax.grad(variance_hinge)(z)
     assert jnp.isfinite(gradient).all()
 
 
-def test_deviations_are_those_from_the_mean():
+def test_deviation_equals_that_from_the_mean():
     z = jax.random.normal(jax.random.key(0), (64, 32)) * 0.3
     plain = jnp.sqrt(jnp.sum((z - z.mean(0)[None]) ** 2, axis=0) / 63)
     np.testing.assert_allclose(deviation(z), plain, rtol=2e-6)
 
 
-def test_a_first_row_far_off_costs_a_few_digits_at_most():
+def test_a_distant_first_row_costs_few_digits():
     z = np.random.default_rng(0).normal(size=(256, 4))
     z[0] = 1e4
     np.testing.assert_allclose(deviation(jnp.asarray(z)), z.std(0, ddof=1), rtol=1e-4)
@@ -100,7 +100,7 @@ def test_latents_of_wrong_shape_are_an_error(term, shape):
     assert str(shape) in str(error.value)
 
 
-def test_the_total_is_the_weighted_sum():
+def test_total_is_the_weighted_sum():
     weights = Representation(lambda_spl=2.0, lambda_rr=0.5, lambda_var=3.0)
     z = jnp.array([[0.0, 1.0], [0.6, 3.0], [0.0, 6.0]])
     total, terms = representation_loss(weights, z, jnp.asarray(7.0))
@@ -109,7 +109,7 @@ def test_the_total_is_the_weighted_sum():
     assert set(terms) == {"spl", "redundancy", "variance"}
 
 
-def test_the_ablations_reach_the_terms():
+def test_ablations_apply_to_the_terms():
     z = Z * 0.1
     full, _ = representation_loss(R2R2, z, jnp.asarray(0.0))
     np.testing.assert_allclose(full, 0.01 * redundancy(z) + 0.01 * variance_hinge(z))
@@ -121,7 +121,7 @@ def test_the_ablations_reach_the_terms():
     np.testing.assert_allclose(total, expected, rtol=1e-6)
 
 
-def test_a_weight_of_zero_removes_its_term_from_the_program():
+def test_zero_weights_remove_their_terms():
     z = jnp.full((4, 3), jnp.nan)
     total, terms = representation_loss(Representation(), z, jnp.asarray(1.5))
     assert total == 1.5

@@ -40,21 +40,21 @@ def test_layer_norm_adds_a_gain_and_a_bias_to_each_hidden_unit_of_the_encoder():
 
 
 @pytest.mark.parametrize("n_in", [1, 100])
-def test_linear_starts_within_its_limits(n_in):
+def test_uniform_weights_are_within_their_limits(n_in):
     layer = uniform_weights(Linear(n_in, 2000), jax.random.key(0))
     for leaf in (layer.kernel, layer.bias):
         largest = float(jnp.abs(leaf).max())
         assert 0.99 * n_in**-0.5 < largest <= n_in**-0.5
 
 
-def test_random_weights_are_all_different():
+def test_initial_weights_are_all_different():
     state = init(TD7Config(width=8, latent=8), SPEC, jax.random.key(0))
     networks = (state.encoder, state.critic, state.actor)
     numbers = np.concatenate([np.ravel(x) for x in jax.tree.leaves(networks)])
     assert len(set(numbers.tolist())) > 0.999 * len(numbers)
 
 
-def test_the_twins_and_the_targets():
+def test_twins_differ_and_targets_equal_their_networks():
     state = init(TD7Config(width=8, latent=8), SPEC, jax.random.key(0))
     for leaf in jax.tree.leaves(state.critic):
         assert leaf.shape[0] == 2

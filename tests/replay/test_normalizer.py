@@ -33,7 +33,7 @@ def watched(normaliser: Normalizer, steps: int, members: int) -> Normalizer:
     return normaliser
 
 
-def test_statistics_of_a_long_stream_far_from_zero_are_the_streams_own():
+def test_statistics_of_a_long_stream_far_from_zero_are_exact():
     """100,000 steps about 1e3; the start counts as 1e-4 samples of mean 0, variance 1.
 
     With them the sum of squares about the mean is that of all samples together.
@@ -80,7 +80,7 @@ def test_a_terminal_reward_leaks_into_the_next_episode():
     np.testing.assert_allclose(shown, [0.0, 1.0, 2.0, 5.8])
 
 
-def test_the_scale_of_rewards_has_two_branches():
+def test_reward_scale_is_the_larger_of_deviation_and_limit():
     normaliser = fresh(1)
     normaliser.statistics.returns.variance[:] = 4.0
     normaliser.statistics.largest[:] = 5.0
@@ -89,7 +89,7 @@ def test_the_scale_of_rewards_has_two_branches():
     np.testing.assert_allclose(normaliser.scales().reward, [10.0])
 
 
-def test_only_members_that_act_learn_and_each_from_its_own():
+def test_members_have_separate_statistics():
     apart = [watched(fresh(1), 7, 1) for _ in range(2)]
     chosen = fresh(3)
     obs, reward, ended = stream(7, 1)
@@ -111,7 +111,7 @@ def test_only_members_that_act_learn_and_each_from_its_own():
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 5, 3)], ids=["acting", "evaluating"])
-def test_normalising_learns_nothing_and_takes_each_members_own(shape):
+def test_normalize_uses_each_members_statistics_and_changes_none(shape):
     normaliser = watched(fresh(2), 20, 2)
     before = jax.tree.map(np.copy, normaliser.statistics)
     shown = normaliser.normalize(np.ones(shape))
@@ -127,7 +127,7 @@ def test_normalising_learns_nothing_and_takes_each_members_own(shape):
         np.testing.assert_array_equal(old, new)
 
 
-def test_a_run_goes_on_from_saved_statistics(tmp_path):
+def test_statistics_survive_a_round_trip(tmp_path):
     whole = watched(fresh(2), 20, 2)
     first = fresh(2)
     obs, reward, ended = stream(20, 2)
@@ -144,7 +144,7 @@ def test_a_run_goes_on_from_saved_statistics(tmp_path):
         np.testing.assert_array_equal(ours, expected)
 
 
-def test_agents_normalise_as_their_record_says():
+def test_normalizers_match_the_agent_record():
     for name, spec in AGENTS.items():
         settled = {"critics": 1, "discount": 0.9} if "simbav2" in name else {}
         config = dataclasses.replace(spec.config, **settled)

@@ -30,13 +30,13 @@ def test_inverse_cdf_by_hand():
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1e-30, 0.5, 1.0])
-def test_weight_zero_is_never_drawn_even_at_the_ends(uniform):
+def test_weight_zero_is_never_sampled_even_at_the_ends(uniform):
     weights = jnp.array([0.0, 0.0, 1.0, 0.0, 2.0, 0.0])
     drawn = sum_tree.inverse_cdf(weights[None], jnp.array([uniform]))
     assert drawn[0] in (2, 4)
 
 
-def test_sums_are_the_entries_sums_after_many_changes():
+def test_sums_stay_exact_after_many_changes():
     rng = np.random.default_rng(0)
     tree = filled(jnp.asarray(rng.uniform(size=300)), fanout=8)
     assign = jax.jit(sum_tree.assign)
@@ -50,14 +50,14 @@ def test_sums_are_the_entries_sums_after_many_changes():
         np.testing.assert_array_equal(above.reshape(-1)[: len(sums)], sums)
 
 
-def test_a_row_drawn_twice_leaves_the_sums_consistent():
+def test_assigning_a_row_twice_keeps_sums_consistent():
     tree = filled(jnp.ones(20), fanout=4)
     tree = sum_tree.assign(tree, jnp.array([3, 3, 7]), jnp.array([5.0, 6.0, 2.0]))
     assert tree.weights[3] in (5.0, 6.0)
     np.testing.assert_allclose(jnp.sum(tree.levels[-1]), jnp.sum(tree.weights))
 
 
-def test_a_fleets_tree_is_its_members_trees():
+def test_tree_of_a_fleet_equals_those_of_its_members():
     rng = np.random.default_rng(1)
     weights = jnp.asarray(rng.uniform(size=(3, 50)))
     trees = jax.vmap(lambda w: filled(w, 4))(weights)
@@ -93,7 +93,7 @@ def exact_probabilities(tree: sum_tree.SumTree) -> np.ndarray:
     return probability
 
 
-def test_a_million_rows_are_drawn_within_two_percent():
+def test_probabilities_of_a_million_rows_are_within_two_percent():
     rng = np.random.default_rng(2)
     size = 1_000_000
     # LAP's priorities are at least 1; max(error, 1)^0.4 rarely passes 10.
@@ -111,7 +111,7 @@ def test_a_million_rows_are_drawn_within_two_percent():
         np.testing.assert_allclose(drawn, exact[rows], rtol=0.02)
 
 
-def test_draws_follow_the_weights():
+def test_samples_follow_the_weights():
     weights = jnp.asarray(np.r_[np.zeros(100), np.ones(100), np.full(100, 3.0)])
     tree = filled(weights, fanout=8)
     uniforms = 1 - jax.random.uniform(jax.random.key(0), (100_000, 3))

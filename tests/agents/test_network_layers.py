@@ -12,14 +12,14 @@ from r2r2.agents.networks.layers import (
 )
 
 
-def test_layer_norm_by_its_formula():
+def test_layer_norm_equals_its_formula():
     x = np.array([[1.0, 2.0, 6.0], [0.0, 0.0, 0.0]])
     norm = LayerNorm(3)
     unit = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(norm(jnp.asarray(x)), unit, rtol=1e-5, atol=1e-6)
 
 
-def test_layer_norm_scales_and_moves_each_feature():
+def test_layer_norm_scales_and_shifts_features():
     norm, rows = LayerNorm(3), jnp.asarray([[1.0, 2.0, 6.0]])
     gain, bias = jnp.array([2.0, 3.0, 4.0]), jnp.array([0.5, 0.0, -0.5])
     leaves = jax.tree.unflatten(jax.tree.structure(norm), [gain, bias])
@@ -32,7 +32,7 @@ def test_hidden_layers_are_normed_and_the_last_is_not():
     assert {type(layer) for layer in linears(3, 4, 5, 2)} == {Linear}
 
 
-def test_norms_come_before_the_activation():
+def test_norms_precede_the_activation():
     layers = uniform_weights(linears(3, 8, 2, normed=True), jax.random.key(0))
     first, last = layers
     x = jnp.ones((1, 3))
@@ -41,7 +41,7 @@ def test_norms_come_before_the_activation():
     np.testing.assert_allclose(mlp(layers, x), last(hidden), rtol=1e-5)
 
 
-def test_random_weights_leave_norms_as_they_are():
+def test_uniform_weights_do_not_change_norms():
     layer = uniform_weights(NormedLinear(3, 4), jax.random.key(0))
     assert layer.kernel.all()
     assert layer.bias.all()
