@@ -104,9 +104,7 @@ def check_data(training: Training, config: RunConfig) -> dict[str, str]:
         weights = np.asarray(training.state.fleet.learners.priorities.tree.weights)
         low, high = weights[weights > 0].min(), weights.max()
         # With small rewards all errors may be below the minimum, with priority 1.
-        checks["priorities"] = (
-            f"{low:.3g} to {high:.3g}" if low < high else f"all {low}"
-        )
+        checks["priorities"] = f"{low:.3g} to {high:.3g}" if low < high else f"all {low}"
     if isinstance(training.state.normalizer, Normalizer):
         now = training.state.normalizer.statistics
         stuck = unchanged(initial_statistics(1, now.obs.mean.shape[1]), now)
@@ -119,9 +117,7 @@ def check_log(events: list[Row]) -> Row:
     """Return the first and last losses, and the return of the evaluation."""
     lines = [e for e in events if e["event"] == "losses"]
     (point,) = [float(e["mean"]) for e in events if e["event"] == "evaluation"]
-    table = {
-        x: [float(e[x]) for e in lines] for x in lines[0] if x not in COMMON_FIELDS
-    }
+    table = {x: [float(e[x]) for e in lines] for x in lines[0] if x not in COMMON_FIELDS}
     finite = np.isfinite([point, *np.ravel([*table.values()])]).all()
     fine = f"{len(lines)} finite lines" if finite and len(lines) > 1 else "NO"
     ends = {name: f"{x[0]:.4g} to {x[-1]:.4g}" for name, x in table.items()}
@@ -144,9 +140,7 @@ def run(job: Job) -> Row:
             training.run(lambda _: None)
         events = read_events(folder.events)
     updates = int(training.state.schedule.done[0])
-    copied = (
-        updates % getattr(config.agent, "target_period", MIN_UPDATES + updates) == 0
-    )
+    copied = updates % getattr(config.agent, "target_period", MIN_UPDATES + updates) == 0
     return {
         "device": jax.devices()[0].device_kind,
         "steps": int(training.state.rollout.steps[0]),
@@ -169,11 +163,7 @@ def run_in_process(job: Job, options: argparse.Namespace, free: Any) -> Row:
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, __file__, "--job", json.dumps([job, cores])]
-    settings = {
-        "env": os.environ | variables,
-        "capture_output": True,
-        "timeout": MAX_SECONDS,
-    }
+    settings = {"env": os.environ | variables, "capture_output": True, "timeout": MAX_SECONDS}
     try:
         output = subprocess.run(command, **settings, check=True, text=True).stdout
         row = json.loads(output.splitlines()[-1])
@@ -226,9 +216,7 @@ def run_all(jobs: list[Job], options: argparse.Namespace, result: Row) -> None:
 
 def line_of(row: Row) -> str:
     """Return a row of the table as text."""
-    losses = [
-        f"{k[5:]} {v}" for k, v in row.get("logged", {}).items() if k[:5] == "loss/"
-    ]
+    losses = [f"{k[5:]} {v}" for k, v in row.get("logged", {}).items() if k[:5] == "loss/"]
     row = {"losses": row.get("error", "; ".join(losses))} | row
     return " | ".join(str(row.get(name, "")) for name in COLUMNS)
 
@@ -240,9 +228,7 @@ def main() -> int:
     parser.add_argument("--tasks", nargs="+", choices=PAPER_TASKS)
     parser.add_argument("--widths", choices=("real", "small", "all"), default="all")
     parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
-    parser.add_argument(
-        "--jobs", type=int, default=1, help="number of parallel processes"
-    )
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel processes")
     parser.add_argument("--commit", help="commit to record when not in a git checkout")
     parser.add_argument("--add-to", type=Path, help="result file to complete")
     parser.add_argument("--out", type=Path)

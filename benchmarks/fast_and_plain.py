@@ -53,9 +53,7 @@ def make_fleets(name: str, members: int, args: argparse.Namespace) -> list[Bench
 def compile_all(fleets: list[BenchFleet], updates: int) -> None:
     """Compile the programs of all fleets, several at a time."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for program in [
-            pool.submit(fleet.program, fleet.round_up(updates)) for fleet in fleets
-        ]:
+        for program in [pool.submit(fleet.program, fleet.round_up(updates)) for fleet in fleets]:
             program.result()
 
 
@@ -63,9 +61,7 @@ def difference(fast: Any, plain: Any) -> float:
     """Return the largest difference of two trees, relative to the largest entry."""
     pairs = zip(jax.tree.leaves(fast), jax.tree.leaves(plain), strict=True)
     arrays = [(np.asarray(x, float), np.asarray(y, float)) for x, y in pairs]
-    return max(
-        float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-12)) for x, y in arrays
-    )
+    return max(float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-12)) for x, y in arrays)
 
 
 def compare(name: str, fleets: list[BenchFleet], args: argparse.Namespace) -> Any:

@@ -11,10 +11,7 @@ from r2r2.envs.spec import Spec
 
 
 def make_fleet(
-    name: str,
-    members: int,
-    args: argparse.Namespace,
-    options: ComputeOptions = DEFAULT_OPTIONS,
+    name: str, members: int, args: argparse.Namespace, options: ComputeOptions = DEFAULT_OPTIONS
 ) -> BenchFleet:
     """Return a fleet whose replay is full of random rows, always the same ones."""
     config, spec = agent_config(name), Spec(args.obs, args.action)

@@ -43,11 +43,7 @@ def cases(rng: np.random.Generator) -> dict[str, Callable[[], object]]:
         if (name, way) != ("median", "pooled")
     }
     timed["probability of improvement"] = functools.partial(
-        r2r2.comparison_interval,
-        r2r2.probability_of_improvement,
-        scores + 0.1,
-        scores,
-        rng,
+        r2r2.comparison_interval, r2r2.probability_of_improvement, scores + 0.1, scores, rng
     )
     return timed
 
@@ -69,11 +65,7 @@ def main() -> None:
         case()
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        row = {
-            "case": name,
-            "seconds": round(min(seconds), 3),
-            "peak_mib": round(peak / 2**20),
-        }
+        row = {"case": name, "seconds": round(min(seconds), 3), "peak_mib": round(peak / 2**20)}
         print(row, flush=True)
         table.append(row)
     slowest = max(row["seconds"] for row in table)

@@ -86,8 +86,7 @@ def summary(kernels: list[Kernel]) -> dict[str, Any]:
         launches[family(kernel.name)] += 1
         times[family(kernel.name)] += kernel.us
     return {
-        name: {"kernels": launches[name], "us": round(us, 1)}
-        for name, us in times.most_common()
+        name: {"kernels": launches[name], "us": round(us, 1)} for name, us in times.most_common()
     }
 
 

@@ -73,9 +73,7 @@ def measure(task: str, options: argparse.Namespace) -> dict[str, float | str | b
     members = [Member(task, seed) for seed in range(options.members)]
     factory = EnvFactory(task, repeat, timed_env_builder(task))
     env_slots = [EnvSlot(member, factory, "training") for member in members]
-    env_slots += eval_slots(
-        members, [factory] * len(members), episodes=10
-    )  # as in a run
+    env_slots += eval_slots(members, [factory] * len(members), episodes=10)  # as in a run
     single, pool_times, slowest = SingleEnv(task, repeat), [], []
     rng, slots = np.random.default_rng(0), range(len(members))
     with EnvPool(env_slots, worker_count(None)) as pool:
@@ -119,11 +117,7 @@ def main() -> None:
         print(row, flush=True)
     if options.out:
         commit = {"commit": options.commit} if options.commit else {}
-        result = {
-            "cores": available_cores(),
-            "versions": versions() | commit,
-            "table": table,
-        }
+        result = {"cores": available_cores(), "versions": versions() | commit, "table": table}
         options.out.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -71,9 +71,7 @@ def _short(value: Any) -> Any:
     return value if isinstance(value, str) else float(f"{value:.4g}")
 
 
-def double_state(
-    name: str, args: argparse.Namespace, fast: bool = True
-) -> list[np.ndarray]:
+def double_state(name: str, args: argparse.Namespace, fast: bool = True) -> list[np.ndarray]:
     """Return all networks and moments after a few updates in float64."""
     fleet = make_fleet(name, args.members, args, ComputeOptions(fast))
     fleet.seconds(fleet.round_up(args.double_updates))
@@ -119,9 +117,7 @@ def main() -> None:
     parser.add_argument("--action", type=int, default=17)
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--updates", type=int, default=1000)
-    parser.add_argument(
-        "--double-updates", type=int, default=20, help="0: skip the states"
-    )
+    parser.add_argument("--double-updates", type=int, default=20, help="0: skip the states")
     parser.add_argument("--commit", default="", help="if not in a git checkout")
     parser.add_argument("--out", type=Path)
     parser.add_argument(DOUBLE, type=Path, help=argparse.SUPPRESS)

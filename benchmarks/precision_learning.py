@@ -61,9 +61,7 @@ def published_returns(path: Path, experiment: str, task: str) -> dict[int, Float
 def bootstrap_interval(a: Floats, b: Floats) -> tuple[float, float]:
     """Return the 95 % percentile interval of the difference of means over seeds."""
     rng = np.random.default_rng(0)
-    means = [
-        x[rng.integers(0, len(x), (RESAMPLES, len(x)))].mean(axis=1) for x in (a, b)
-    ]
+    means = [x[rng.integers(0, len(x), (RESAMPLES, len(x)))].mean(axis=1) for x in (a, b)]
     low, high = np.percentile(means[0] - means[1], [2.5, 97.5])
     return float(low), float(high)
 
@@ -71,17 +69,13 @@ def bootstrap_interval(a: Floats, b: Floats) -> tuple[float, float]:
 def permutation_p(a: Floats, b: Floats) -> float:
     """Return the two-sided p value of a permutation test of the difference of means."""
     pooled, observed = np.concatenate([a, b]), abs(a.mean() - b.mean())
-    splits = itertools.islice(
-        itertools.combinations(range(len(pooled)), len(a)), MOST_SPLITS
-    )
+    splits = itertools.islice(itertools.combinations(range(len(pooled)), len(a)), MOST_SPLITS)
     chosen = pooled[np.array(list(splits))].sum(axis=1)
     rest = (pooled.sum() - chosen) / len(b)
     return float(np.mean(np.abs(chosen / len(a) - rest) >= observed - 1e-9))
 
 
-def compare(
-    label: str, a: Floats, b: Floats, published: Floats | None
-) -> dict[str, Any]:
+def compare(label: str, a: Floats, b: Floats, published: Floats | None) -> dict[str, Any]:
     """Return one row of the comparison."""
     return {
         "env_steps": label,
@@ -98,9 +92,7 @@ def compare(
 
 def as_markdown(row: Row) -> str:
     """Return a row as a line of a Markdown table."""
-    a, b, low_high, published = (
-        row[name] for name in ("a", "b", "interval_95", "published")
-    )
+    a, b, low_high, published = (row[name] for name in ("a", "b", "interval_95", "published"))
     beside = f"{published['mean']:.0f} ± {published['std']:.0f}" if published else ""
     return (
         f"| {row['env_steps']} | {a['mean']:.0f} ± {a['std']:.0f} "
@@ -122,16 +114,11 @@ def main() -> None:
     given = parser.parse_args()
     a, b = returns_by_step(given.a), returns_by_step(given.b)
     published = (
-        published_returns(given.published, given.experiment, given.task)
-        if given.published
-        else {}
+        published_returns(given.published, given.experiment, given.task) if given.published else {}
     )
     steps = [step for step in a if step in b]
     rows = [compare(f"{s:,}", a[s], b[s], published.get(s)) for s in steps]
-    for label, some in (
-        ("last 3 points", steps[-3:]),
-        ("all but the first", steps[1:]),
-    ):
+    for label, some in (("last 3 points", steps[-3:]), ("all but the first", steps[1:])):
         means = [np.mean([x[s] for s in some], axis=0) for x in (a, b)]
         rows.append(compare(label, *means, None))
     first, second = given.names

@@ -69,9 +69,7 @@ def command(run: Path, steps: int, checkpoints: str) -> list[str]:
     return [sys.executable, "-m", "r2r2", "train", *flags, "--out", str(run)]
 
 
-def run_process(
-    argv: list[str], output: Path, limit: float | None
-) -> tuple[float, bool]:
+def run_process(argv: list[str], output: Path, limit: float | None) -> tuple[float, bool]:
     """Run a process, kill its group at the limit; return seconds and if killed."""
     start = time.monotonic()
     environ = os.environ | {"XDG_CACHE_HOME": str(output.parent / "cache")}
@@ -113,15 +111,10 @@ def run_with_kills(
     folder: Path, steps: int, minutes: float, rng: random.Random
 ) -> list[ProcessRecord]:
     """Start and kill the run until the time is over, then let it finish."""
-    argv, table = (
-        command(folder / "killed", steps, CHECKPOINT_EVERY),
-        list[ProcessRecord](),
-    )
+    argv, table = (command(folder / "killed", steps, CHECKPOINT_EVERY), list[ProcessRecord]())
     end = time.monotonic() + 60 * minutes
     while not table or table[-1].killed:
-        limit = (
-            rng.uniform(MIN_SECONDS, MAX_SECONDS) if time.monotonic() < end else None
-        )
+        limit = rng.uniform(MIN_SECONDS, MAX_SECONDS) if time.monotonic() < end else None
         seconds, killed = run_process(argv, folder / "killed.txt", limit)
         table.append(inspect_run(folder / "killed", seconds, killed))
         print(len(table), table[-1]._asdict(), flush=True)
@@ -140,18 +133,14 @@ def differences(one: Path, other: Path) -> list[str]:
     different: list[str] = []
     for member in open_run(one).members:
         a, b = (read_arrays(open_run(run).weights(member)) for run in (one, other))
-        different += [
-            f"{member}: {name} exists only once" for name in sorted(set(a) ^ set(b))
-        ]
+        different += [f"{member}: {name} exists only once" for name in sorted(set(a) ^ set(b))]
         different += [
             f"{member}: {name}"
             for name in sorted(set(a) & set(b))
             if a[name].dtype != b[name].dtype or a[name].tobytes() != b[name].tobytes()
         ]
     pairs = zip(events_of(one), events_of(other), strict=False)
-    different += [f"event {n}: {a} | {b}" for n, (a, b) in enumerate(pairs) if a != b][
-        :5
-    ]
+    different += [f"event {n}: {a} | {b}" for n, (a, b) in enumerate(pairs) if a != b][:5]
     if len(events_of(one)) != len(events_of(other)):
         different.append(f"{len(events_of(one))} events | {len(events_of(other))}")
     tables = [(run / "evaluations.csv").read_bytes() for run in (one, other)]

@@ -79,11 +79,7 @@ class Critic(nn.Module):
         rows, embeddings = torch.cat([obs, action], 1), torch.cat([zsa, zs], 1)
         pairs = zip(self.embeds, self.rest, strict=True)
         return torch.cat(
-            [
-                mlp(rest, torch.cat([normed(embed(rows)), embeddings], 1))
-                for embed, rest in pairs
-            ],
-            1,
+            [mlp(rest, torch.cat([normed(embed(rows)), embeddings], 1)) for embed, rest in pairs], 1
         )
 
 

@@ -52,9 +52,7 @@ def experience(seeds, step: int) -> HostTransition:
         flag = bool(ended and step % 2)
         return rng.uniform(-1, 1, 2), rng.normal(), flag, ended, obs, first, False
 
-    return HostTransition(
-        *(np.array(field) for field in zip(*map(one, seeds), strict=True))
-    )
+    return HostTransition(*(np.array(field) for field in zip(*map(one, seeds), strict=True)))
 
 
 def fleet_of(config, seeds, steps: int = 40, options=DEFAULT_OPTIONS) -> Fleet:
@@ -106,11 +104,7 @@ def trio(name: str) -> Fleet:
 
 
 def check_paths_agree(
-    name: str,
-    made: tuple[int, int, int],
-    updates: int,
-    rtol: float = 1e-9,
-    **changes: float,
+    name: str, made: tuple[int, int, int], updates: int, rtol: float = 1e-9, **changes: float
 ) -> None:
     """Train a member by the fast path in a fleet, and by the plain path alone.
 

@@ -74,9 +74,7 @@ def _write(log, config, member, steps, part):
 
 def _steps(config, part):
     decisions = round(part * config.steps)
-    return StepCounts(
-        decisions * config.action_repeat, decisions, decisions * config.utd
-    )
+    return StepCounts(decisions * config.action_repeat, decisions, decisions * config.utd)
 
 
 def make_csv(path, runs, metric="return"):

@@ -18,26 +18,9 @@ ALLOWED = {
     "storage": {"config"},
     "stats": {"config", "storage"},
     "report": {"config", "storage", "stats"},
-    "training": {
-        "config",
-        "envs",
-        "agents",
-        "replay",
-        "compute",
-        "diagnostics",
-        "storage",
-    },
+    "training": {"config", "envs", "agents", "replay", "compute", "diagnostics", "storage"},
     "api": {"config", "envs", "agents", "storage", "report", "training"},
-    "bench": {
-        "config",
-        "envs",
-        "agents",
-        "replay",
-        "compute",
-        "storage",
-        "training",
-        "api",
-    },
+    "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
     "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api"},
     "__init__": {"agents", "api", "config", "diagnostics", "stats", "training"},
     "__main__": {"cli"},
@@ -60,9 +43,7 @@ def imported_names(source: Path) -> set[str]:
 def package_of(name: str) -> str | None:
     """Return the package of r2r2 that a dotted name belongs to, if any."""
     parts = name.split(".")
-    return (
-        parts[1] if parts[0] == "r2r2" and parts[1:2] and parts[1] in ALLOWED else None
-    )
+    return parts[1] if parts[0] == "r2r2" and parts[1:2] and parts[1] in ALLOWED else None
 
 
 def test_packages_import_only_what_the_table_allows():
@@ -78,9 +59,7 @@ def test_packages_import_only_what_the_table_allows():
 
 
 def test_the_table_lists_every_package():
-    packages = {
-        path.stem for path in PACKAGE.iterdir() if not path.stem.startswith(".")
-    }
+    packages = {path.stem for path in PACKAGE.iterdir() if not path.stem.startswith(".")}
     assert packages - {"__pycache__", "py"} == set(ALLOWED)
 
 

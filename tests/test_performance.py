@@ -63,6 +63,4 @@ def test_what_a_million_transitions_take_is_what_is_allocated():
         names = ["td7+r2r2", "minphi+r2r2", "simbav2-spl+r2r2"]
         asked = parse_bench(["--env", task, "--no-bases", "--agents", *names])
         taken = [agent_bytes(make_agent(x, spec, 1)) for x in asked.agents.values()]
-        assert [float(x) for x in networks] == pytest.approx(
-            [x / 1e6 for x in taken], abs=0.06
-        )
+        assert [float(x) for x in networks] == pytest.approx([x / 1e6 for x in taken], abs=0.06)

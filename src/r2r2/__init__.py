@@ -28,12 +28,7 @@ if TYPE_CHECKING:
         variance_hinge,
     )
     from r2r2.api import evaluate_run, train
-    from r2r2.config.agent_configs import (
-        MinPhiConfig,
-        SimbaV2Config,
-        SimbaV2SPLConfig,
-        TD7Config,
-    )
+    from r2r2.config.agent_configs import MinPhiConfig, SimbaV2Config, SimbaV2SPLConfig, TD7Config
     from r2r2.config.agents import AGENTS, AgentSpec, agent_config, register_agent
     from r2r2.config.common import R2R2, AgentConfig, Representation
     from r2r2.config.errors import UserError
@@ -70,12 +65,7 @@ _EXPORTS = {
         "variance_hinge",
     ),
     "r2r2.api": ("evaluate_run", "train"),
-    "r2r2.config.agent_configs": (
-        "MinPhiConfig",
-        "SimbaV2Config",
-        "SimbaV2SPLConfig",
-        "TD7Config",
-    ),
+    "r2r2.config.agent_configs": ("MinPhiConfig", "SimbaV2Config", "SimbaV2SPLConfig", "TD7Config"),
     "r2r2.config.agents": ("AGENTS", "AgentSpec", "agent_config", "register_agent"),
     "r2r2.config.common": ("R2R2", "AgentConfig", "Representation"),
     "r2r2.config.errors": ("UserError",),

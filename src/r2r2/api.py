@@ -32,13 +32,7 @@ from r2r2.storage.run_folder import (
 from r2r2.storage.tensorboard import require_tensorboard
 from r2r2.storage.versions import versions
 from r2r2.training.checkpointing import CheckpointWriter
-from r2r2.training.evaluation import (
-    EvalEpisodes,
-    Evaluator,
-    eval_slots,
-    load_policies,
-    play_to_end,
-)
+from r2r2.training.evaluation import EvalEpisodes, Evaluator, eval_slots, load_policies, play_to_end
 from r2r2.training.loop import OnProgress, Progress, Training
 from r2r2.training.memory import check_fits
 from r2r2.training.resume_plan import ResumePlan, plan_resume

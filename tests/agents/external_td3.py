@@ -17,13 +17,7 @@ import jax.numpy as jnp
 from r2r2 import AgentConfig, AgentSpec
 from r2r2.agents.base import Agent, Array, Batch, Metric, Update, as_metrics
 from r2r2.agents.losses.value import td_target
-from r2r2.agents.networks.layers import (
-    Linear,
-    linears,
-    mlp,
-    twin_values,
-    uniform_weights,
-)
+from r2r2.agents.networks.layers import Linear, linears, mlp, twin_values, uniform_weights
 from r2r2.agents.optimizer import Optimizer, OptState, minimize, polyak
 from r2r2.config.common import ADAM, Adam
 from r2r2.config.fields import NON_NEGATIVE, POSITIVE, at_least, between, option, size
@@ -44,9 +38,7 @@ class TD3Config(AgentConfig):
     target_rate: float = option(0.005, "Polyak coefficient", between(0, 1))
     target_noise: float = option(0.2, "deviation of target policy noise", NON_NEGATIVE)
     noise_clip: float = option(0.5, "clip range of target policy noise", NON_NEGATIVE)
-    exploration_noise: float = option(
-        0.1, "deviation of exploration noise", NON_NEGATIVE
-    )
+    exploration_noise: float = option(0.1, "deviation of exploration noise", NON_NEGATIVE)
     adam: Adam = ADAM
 
 
@@ -112,12 +104,7 @@ def init(config: TD3Config, spec: Spec, key: Array) -> TD3State:
     critic = jax.vmap(new_critic)(jax.random.split(critic_key))
     actor_optimizer, critic_optimizer = optimizers(config)
     return TD3State(
-        actor,
-        critic,
-        actor,
-        critic,
-        actor_optimizer.init(actor),
-        critic_optimizer.init(critic),
+        actor, critic, actor, critic, actor_optimizer.init(actor), critic_optimizer.init(critic)
     )
 
 

@@ -13,9 +13,7 @@ def test_project_distribution(wrap):
     # Atoms 0, 1, 2.  0.5 at 0.5: a quarter each to 0 and 1.  0.3 at 1: all to 1.
     # 0.2 at 1.75: 0.05 to 1, 0.15 to 2.  Sums: 0.25, 0.6, 0.15.
     mass, places = jnp.array([[0.5, 0.3, 0.2]]), jnp.array([[0.5, 1.0, 1.75]])
-    shown = wrap(categorical.project_distribution)(
-        mass, places, jnp.array([0.0, 1.0, 2.0])
-    )
+    shown = wrap(categorical.project_distribution)(mass, places, jnp.array([0.0, 1.0, 2.0]))
     np.testing.assert_allclose(shown, [[0.25, 0.6, 0.15]], rtol=1e-6)
 
 
@@ -56,9 +54,7 @@ def test_min_by_mean_chooses_per_row_and_the_first_of_equals():
     low, high = jnp.log(jnp.array([0.9, 0.1])), jnp.log(jnp.array([0.2, 0.8]))
     same = jnp.log(jnp.array([0.5, 0.5]))
     critics = jnp.stack([jnp.stack([low, high, same]), jnp.stack([high, low, same])])
-    np.testing.assert_allclose(
-        categorical.expectation(critics, values)[0], [0.1, 0.8, 0.5], 1e-6
-    )
+    np.testing.assert_allclose(categorical.expectation(critics, values)[0], [0.1, 0.8, 0.5], 1e-6)
     np.testing.assert_allclose(
         categorical.min_by_mean(critics, values), jnp.stack([low, low, same])
     )
@@ -83,8 +79,6 @@ def test_cross_entropy_sums_critics_and_averages_the_batch():
 def test_projection_needs_no_matrix_of_bins():
     """A weight for every pair of atoms would take 101 times as much."""
     values, mass = categorical.atoms(-5, 5, 101), jnp.ones((256, 101))
-    compiled = (
-        jax.jit(categorical.project_distribution).lower(mass, mass, values).compile()
-    )
+    compiled = jax.jit(categorical.project_distribution).lower(mass, mass, values).compile()
     used = compiled.memory_analysis().temp_size_in_bytes
     assert used <= 12 * mass.nbytes

@@ -32,8 +32,7 @@ from small_fleets import (
 # One of each family; the other agents are slow tests.
 QUICK = ("td7-ln+r2r2", "minphi+r2r2", "simbav2-spl+r2r2")
 every_agent = pytest.mark.parametrize(
-    "name",
-    [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in AGENTS],
+    "name", [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in AGENTS]
 )
 
 
@@ -150,8 +149,7 @@ def test_r2r2_with_zero_weights_is_its_base(name):
 
 def test_r2r2_changes_only_the_encoder_directly():
     first, second = (
-        trained(small(name), [0], updates=1, call=1).states
-        for name in ("td7", "td7+r2r2")
+        trained(small(name), [0], updates=1, call=1).states for name in ("td7", "td7+r2r2")
     )
     differs = [
         field

@@ -27,8 +27,7 @@ NETWORKS = ("encoder", "encoder_target", "model", "critic", "critic_target", "ac
 def start():
     """Return a state whose targets differ from its networks."""
     state, other = (
-        jax.jit(lambda key: init(CONFIG, SPEC, key))(jax.random.key(seed))
-        for seed in (0, 1)
+        jax.jit(lambda key: init(CONFIG, SPEC, key))(jax.random.key(seed)) for seed in (0, 1)
     )
     return state._replace(encoder_target=other.encoder, critic_target=other.critic)
 
@@ -131,9 +130,7 @@ def changed(before, after) -> set[str]:
 
 def test_networks_that_each_phase_changes():
     state = start()
-    a, b, c = (
-        jax.jit(functools.partial(f, CONFIG)) for f in (phase_a, phase_b, phase_c)
-    )
+    a, b, c = (jax.jit(functools.partial(f, CONFIG)) for f in (phase_a, phase_b, phase_c))
     after = a(state, batch(), noise())[0]
     assert changed(state, after) == {"encoder", "encoder_adam", "model", "model_adam"}
     after, z, _ = b(state, batch(), noise())
@@ -213,8 +210,7 @@ def test_self_prediction_sums_over_features():
 
 
 @pytest.mark.parametrize(
-    ("decisions", "deviation"),
-    [(0, 1.0), (50_000, 0.55), (100_000, 0.1), (2_000_000, 0.1)],
+    ("decisions", "deviation"), [(0, 1.0), (50_000, 0.55), (100_000, 0.1), (2_000_000, 0.1)]
 )
 def test_noise_falls_linearly(decisions, deviation):
     found = noise_deviation(MinPhiConfig(), jnp.asarray(decisions))
@@ -290,8 +286,6 @@ def test_kernels_start_orthogonal_and_biases_at_zero():
         kernel = np.asarray(layer.kernel)
         if kernel.shape[0] < kernel.shape[1]:
             kernel = kernel.T
-        np.testing.assert_allclose(
-            kernel.T @ kernel, np.eye(kernel.shape[1]), atol=1e-5
-        )
+        np.testing.assert_allclose(kernel.T @ kernel, np.eye(kernel.shape[1]), atol=1e-5)
     chex.assert_trees_all_equal(state.encoder, state.encoder_target)
     chex.assert_trees_all_equal(state.critic, state.critic_target)

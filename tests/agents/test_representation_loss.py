@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 
 from r2r2 import R2R2, Representation, UserError, redundancy, variance_hinge
-from r2r2.agents.losses.representation import (
-    deviation,
-    representation_loss,
-    self_prediction,
-)
+from r2r2.agents.losses.representation import deviation, representation_loss, self_prediction
 
-eager_and_jit = pytest.mark.parametrize(
-    "wrap", [lambda f: f, jax.jit], ids=["eager", "jit"]
-)
+eager_and_jit = pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 Z = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 
 
@@ -46,10 +40,7 @@ def test_variance_hinge(wrap):
 @eager_and_jit
 def test_self_prediction_averages_and_stops_at_the_target(wrap):
     # (1 + 4 + 0 + 9) / 4 = 3.5; a sum over features would be 7.
-    predicted, target = (
-        jnp.array([[1.0, 2.0], [3.0, 1.0]]),
-        jnp.array([[0.0, 0], [3, 4]]),
-    )
+    predicted, target = (jnp.array([[1.0, 2.0], [3.0, 1.0]]), jnp.array([[0.0, 0], [3, 4]]))
     np.testing.assert_allclose(wrap(self_prediction)(predicted, target), 3.5)
     assert not wrap(jax.grad(self_prediction, argnums=1))(predicted, target).any()
 

@@ -100,10 +100,7 @@ def test_too_short_run_is_rejected():
 
 @pytest.mark.parametrize(
     ("task", "words"),
-    [
-        ("Hoper-v5", "did you mean 'Hopper-v5'"),
-        ("CartPole-v1", "unsupported action space"),
-    ],
+    [("Hoper-v5", "did you mean 'Hopper-v5'"), ("CartPole-v1", "unsupported action space")],
 )
 def test_unsuitable_task_is_rejected_before_training(task, words):
     with pytest.raises(UserError, match=words):

@@ -118,10 +118,7 @@ class FakeFleet:
     """A fleet whose calls take given times."""
 
     calls: ClassVar = []
-    seconds_of: ClassVar = {
-        "td7": [9.0, 1.0, 2.0, 4.0],
-        "td7+r2r2": [9.0, 1.5, 2.2, 4.4],
-    }
+    seconds_of: ClassVar = {"td7": [9.0, 1.0, 2.0, 4.0], "td7+r2r2": [9.0, 1.5, 2.2, 4.4]}
 
     def __init__(self, agent, spec, members, rows):
         self.name, self.size = agent, members
@@ -158,12 +155,7 @@ def measured(monkeypatch):
 
 
 def test_agents_take_turns_in_alternating_order(measured):
-    assert FakeFleet.calls == ["td7", "td7+r2r2"] * 2 + [
-        "td7+r2r2",
-        "td7",
-        "td7",
-        "td7+r2r2",
-    ]
+    assert FakeFleet.calls == ["td7", "td7+r2r2"] * 2 + ["td7+r2r2", "td7", "td7", "td7+r2r2"]
 
 
 def test_timing_is_the_median_without_the_first_call(measured):
@@ -191,9 +183,7 @@ def test_overhead_is_computed_within_each_repeat(measured):
 def test_stages_are_reported_in_order(measured):
     agents, started, _ = measured
     assert started == update_stages(agents, 5, repeats=3)
-    assert [stage.kind for stage in started] == ["compile"] * 2 + ["warm 5"] + [
-        "time 5"
-    ] * 3
+    assert [stage.kind for stage in started] == ["compile"] * 2 + ["warm 5"] + ["time 5"] * 3
 
 
 def test_bases_are_added_before_their_agents_once():

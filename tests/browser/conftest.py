@@ -121,9 +121,7 @@ def driver(tmp_path_factory):
         pytest.skip("Chromium is missing; apt-get install chromium chromium-driver")
     options = ChromeOptions()
     options.binary_location = browser
-    options.set_capability(
-        "goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"}
-    )
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     profile = tmp_path_factory.mktemp("profile")
     for argument in (*ARGUMENTS, f"--user-data-dir={profile}"):
         options.add_argument(argument)

@@ -127,9 +127,7 @@ def test_hovering_shows_values_in_every_figure(browser, report):
         text, name = tip(browser), figure.get_attribute("id")
         assert text is not None, name
         assert re.search(r"\d", text), name
-        box = browser.run(
-            "return arguments[0].getBoundingClientRect()", browser.one("#tip")
-        )
+        box = browser.run("return arguments[0].getBoundingClientRect()", browser.one("#tip"))
         assert 0 <= box["left"] < box["right"] <= 1280, name
         assert 0 <= box["top"] < box["bottom"] <= 900, name
         browser.point(figure.find_element("css selector", "h3"))
@@ -240,9 +238,7 @@ def test_every_link_has_a_target(browser, report):
     )
     inside = [link[1:] for link in links if link.startswith("#")]
     assert len(links) > len(inside) > 10
-    ids = set(
-        browser.run("return [...document.querySelectorAll('[id]')].map(n => n.id)")
-    )
+    ids = set(browser.run("return [...document.querySelectorAll('[id]')].map(n => n.id)"))
     assert set(inside) <= ids
     for link in set(links) - {f"#{name}" for name in inside}:
         assert (report.folder / link).is_file(), link
@@ -268,9 +264,7 @@ def test_print_uses_the_light_theme(browser, report):
     )
     assert hidden
     browser.media()
-    printed = browser.command(
-        "Page.printToPDF", printBackground=True, preferCSSPageSize=True
-    )
+    printed = browser.command("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
     content = base64.b64decode(printed["data"])
     assert content.startswith(b"%PDF-")
     pages = len(re.findall(rb"/Type\s*/Page\b", content))

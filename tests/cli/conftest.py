@@ -76,8 +76,7 @@ def rejected(cli, tmp_path):
 def tree(folder):
     """Everything below a folder, with its content."""
     return {
-        path: path.read_bytes() if path.is_file() else None
-        for path in sorted(folder.rglob("*"))
+        path: path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))
     }
 
 
@@ -93,10 +92,7 @@ def short_run(cli_settings, tmp_path_factory) -> Path:
 @pytest.fixture
 def default_signals():
     """Signal handlers as in a shell's foreground, however the tests were started."""
-    handlers = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-    }
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     before = {number: signal.signal(number, x) for number, x in handlers.items()}
     yield handlers
     for number, handler in before.items():

@@ -10,12 +10,7 @@ import numpy as np
 from r2r2 import resolve
 from r2r2.api import RunOptions, train
 from r2r2.storage.arrays import read_arrays, write_arrays
-from r2r2.storage.checkpoints import (
-    CHECKSUM_PREFIX,
-    checksum,
-    file_digest,
-    latest_valid,
-)
+from r2r2.storage.checkpoints import CHECKSUM_PREFIX, checksum, file_digest, latest_valid
 from r2r2.training.run_config import finalize_config
 
 CONFIG = finalize_config(

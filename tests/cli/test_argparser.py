@@ -94,6 +94,4 @@ def test_help_shows_the_shortest_name_and_the_default(monkeypatch):
         ["--a.size", "N", "size", "of", "a", "[3]"],
         ["--b.size", "N", "size", "of", "b", "[3]"],
     ]
-    assert [x for x in lines if x.endswith(":")] == [
-        *("output:", "other:", "examples:")
-    ]
+    assert [x for x in lines if x.endswith(":")] == [*("output:", "other:", "examples:")]

@@ -196,9 +196,7 @@ def test_a_fleet_that_does_not_fit_into_memory_is_rejected(rejected):
         ("train --resume .", "manifest.json"),
     ],
 )
-def test_bad_arguments_of_eval_and_resume_are_rejected(
-    rejected, workdir, argv, sentence
-):
+def test_bad_arguments_of_eval_and_resume_are_rejected(rejected, workdir, argv, sentence):
     (workdir / "file").write_text("")
     (workdir / "folder.mp4").mkdir()
     assert sentence in rejected(*argv.split())

@@ -9,13 +9,7 @@ import pytest
 from rich.console import Console
 
 from r2r2.bench.end_to_end import PARTS, EndToEnd
-from r2r2.bench.updates import (
-    Overhead,
-    ProblemSize,
-    Stage,
-    measure_roofline,
-    timing_stats,
-)
+from r2r2.bench.updates import Overhead, ProblemSize, Stage, measure_roofline, timing_stats
 from r2r2.cli import bench
 from r2r2.cli.bench import parse_bench
 from r2r2.cli.bench_display import BenchProgress, StageEta
@@ -36,9 +30,7 @@ def small_roofline(monkeypatch):
 
 
 @pytest.mark.slow
-def test_results_are_in_the_table_and_in_the_file(
-    cli, workdir, small_roofline, monkeypatch
-):
+def test_results_are_in_the_table_and_in_the_file(cli, workdir, small_roofline, monkeypatch):
     def build(*_, **__):
         raise AssertionError("an environment was built")
 
@@ -67,9 +59,7 @@ def test_results_are_in_the_table_and_in_the_file(
         assert row[field] > 0
 
 
-def test_overheads_are_shown_for_every_fleet_size(
-    cli, workdir, small_roofline, monkeypatch
-):
+def test_overheads_are_shown_for_every_fleet_size(cli, workdir, small_roofline, monkeypatch):
     def measured(agents, members, *_):
         calls.append((list(agents), members))
         us, percent = timing_stats([10.0, 30.0, 20.0]), timing_stats([1.0, -2.0, 4.0])
@@ -87,9 +77,7 @@ def test_overheads_are_shown_for_every_fleet_size(
     assert rows[0]["percent"]["each"] == [1.0, -2.0, 4.0]
 
 
-def test_training_is_timed_when_a_task_is_given(
-    cli, workdir, small_roofline, monkeypatch
-):
+def test_training_is_timed_when_a_task_is_given(cli, workdir, small_roofline, monkeypatch):
     def train(agent, setup, on_fraction):
         calls.append((agent, setup))
         on_fraction(0.5)
@@ -136,9 +124,7 @@ def test_training_is_timed_when_a_task_is_given(
         ("--widht 3", "--widht: unknown option; did you mean '--width'?"),
     ],
 )
-def test_bad_input_is_rejected_before_anything_is_measured(
-    rejected, monkeypatch, argv, sentence
-):
+def test_bad_input_is_rejected_before_anything_is_measured(rejected, monkeypatch, argv, sentence):
     monkeypatch.delattr(bench, "measure_roofline")
     assert sentence in rejected("bench", *argv.split())
 

@@ -25,9 +25,7 @@ def made(path, finish, checkpoints=3):
     for step in range(checkpoints):
         arrays = {"x": np.zeros(1000)}
         content = CheckpointContent(step, {}, arrays, {}, arrays, needs)
-        needs = (
-            write_checkpoint(path / "checkpoints", content, keep=3).segments[-1].name,
-        )
+        needs = (write_checkpoint(path / "checkpoints", content, keep=3).segments[-1].name,)
     if finish:
         run.finish()
     return path
@@ -180,10 +178,7 @@ def test_confirmation_deletes(cli, runs, terminal, answer):
 def test_without_a_terminal_yes_is_required(cli, runs, no_terminal):
     before = tree(runs)
     code, out, err = cli("clean", "--unfinished")
-    assert (code, err) == (
-        2,
-        "r2r2: error: no terminal to confirm; add --yes\n",
-    )
+    assert (code, err) == (2, "r2r2: error: no terminal to confirm; add --yes\n")
     assert "runs/deep/half, unfinished run" in out
     assert tree(runs) == before
 
@@ -204,9 +199,7 @@ def test_a_run_in_training_is_skipped(cli, runs, flag):
 
 
 @pytest.mark.parametrize("flag", ["--unfinished", "--checkpoints"])
-def test_a_run_that_changed_during_the_question_is_rejected(
-    cli, runs, terminal, monkeypatch, flag
-):
+def test_a_run_that_changed_during_the_question_is_rejected(cli, runs, terminal, monkeypatch, flag):
     terminal("y")
     half, done = runs / "deep" / "half", runs / "done"
 
@@ -308,10 +301,7 @@ def test_without_runs_there_is_nothing_to_show(cli, workdir):
         ("file", "manifest.json"),
         ("runs/thesis", "manifest.json"),
         ("runs nowhere --unfinished --yes", "nowhere"),
-        (
-            "--checkpoint runs",
-            "--checkpoint: unknown option; did you mean '--checkpoints'?",
-        ),
+        ("--checkpoint runs", "--checkpoint: unknown option; did you mean '--checkpoints'?"),
         ("--checkpoints=maybe", "--checkpoints: expected no value, got 'maybe'"),
         ("--yes", "--yes: only used with --checkpoints or --unfinished"),
     ],

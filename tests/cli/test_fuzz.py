@@ -34,13 +34,7 @@ from r2r2.storage.checkpoints import latest_valid
 from r2r2.storage.disk_usage import removable_checkpoints, run_usage
 from r2r2.storage.evaluations import Row, append_evaluations, read_evaluations
 from r2r2.storage.events import read_events
-from r2r2.storage.run_folder import (
-    is_locked,
-    lock_owner,
-    lock_run,
-    open_run,
-    reopen_run,
-)
+from r2r2.storage.run_folder import is_locked, lock_owner, lock_run, open_run, reopen_run
 from r2r2.training.checkpointing import CheckpointWriter
 from r2r2.training.loop import Training
 from r2r2.training.resume_plan import plan_resume
@@ -194,9 +188,7 @@ def test_forged_metadata_is_rejected(run, training, factor):
     folder = run / "checkpoints"
     (metadata, path), sentences = metadata_of(folder), []
     for forged in forge_metadata(metadata, 300 * factor, seed=5):
-        update_checksums(
-            folder, 2, lambda manifest, new=forged: manifest.update(notes=new)
-        )
+        update_checksums(folder, 2, lambda manifest, new=forged: manifest.update(notes=new))
         sentences.append(error_from(plan, run))
         if sentences[-1] is not None:
             assert str(path) in sentences[-1] or "events.jsonl" in sentences[-1]
@@ -217,9 +209,7 @@ CONTRADICTIONS = {
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_contradictory_metadata_is_rejected(run, name):
     change = CONTRADICTIONS[name]
-    update_checksums(
-        run / "checkpoints", 2, lambda manifest: change(manifest["notes"]["points"])
-    )
+    update_checksums(run / "checkpoints", 2, lambda manifest: change(manifest["notes"]["points"]))
     assert f"'{name}' in its notes is missing or invalid" in error_from(plan, run)
 
 
@@ -249,10 +239,7 @@ def test_negative_counts_are_rejected(run, training, name):
     ("name", "reason"),
     [
         ("obs", "array 'obs': expected 4 rows, got 0"),
-        (
-            "fleet/waiting/members",
-            "the arrays of 'fleet/waiting/' have different lengths",
-        ),
+        ("fleet/waiting/members", "the arrays of 'fleet/waiting/' have different lengths"),
     ],
 )
 def test_arrays_of_wrong_lengths_are_rejected(run, training, name, reason):
@@ -285,9 +272,7 @@ def test_forged_arrays_are_rejected(run, training, suffix, factor):
 
 @FACTOR
 @pytest.mark.parametrize("suffix", ["npz", "worlds.npz", "replay.npz"])
-def test_mutated_archives_with_a_valid_checksum_are_rejected(
-    run, training, suffix, factor
-):
+def test_mutated_archives_with_a_valid_checksum_are_rejected(run, training, suffix, factor):
     folder = run / "checkpoints"
     path = folder / f"00000002.{suffix}"
     for content in mutate(path.read_bytes(), 8 * factor, seed=len(suffix)):
@@ -343,8 +328,7 @@ NOT_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 
 
 @pytest.mark.parametrize(
-    "put",
-    [link, make_folder, pipe, absent, empty, pytest.param(unreadable, marks=NOT_ROOT)],
+    "put", [link, make_folder, pipe, absent, empty, pytest.param(unreadable, marks=NOT_ROOT)]
 )
 @pytest.mark.parametrize("kind", [kind for kind in READERS if kind != "lock"])
 def test_special_files_are_rejected(run, kind, put, tmp_path):
@@ -405,9 +389,7 @@ HOSTILE = {
         "[" * 200_000,
         json.dumps({"kind": "r2r2 run", "format": 10**400}),
         *(
-            json.dumps(
-                {"kind": "r2r2 run", "format": 1, "status": "finished", "members": x}
-            )
+            json.dumps({"kind": "r2r2 run", "format": 1, "status": "finished", "members": x})
             for x in (["../.."], ["/etc"], ["a\0b"], ["\ud800"], [[]], {}, 3, ["a/b"])
         ),
     ],

@@ -74,9 +74,7 @@ def start(cli_settings, workdir):
     def started(hangs, stdout=subprocess.PIPE):
         Path(hangs).touch()
         argv = [sys.executable, "-c", PROGRAM, *train_tiny(**FIELDS)]
-        process = subprocess.Popen(
-            argv, stdout=stdout, stderr=subprocess.PIPE, text=True
-        )
+        process = subprocess.Popen(argv, stdout=stdout, stderr=subprocess.PIPE, text=True)
         processes.append(process)
         wait_for(Path("hanging").exists, process)
         return process
@@ -95,9 +93,7 @@ def wait_for(condition, process):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_writes_a_checkpoint_and_resumes(start, cli, number, code):
     process = start("step")
     process.send_signal(number)

@@ -85,8 +85,7 @@ def test_list_envs_names_each_task_once(cli):
         ("list", "expected what to list: agents or envs"),
         (
             "list agent",
-            "expected what to list: agents or envs, got 'agent'; "
-            "did you mean 'agents'?",
+            "expected what to list: agents or envs, got 'agent'; did you mean 'agents'?",
         ),
         ("list envs agents", "unexpected argument 'agents'"),
         ("list envs --all", "--all: unknown option; see r2r2 list --help"),

@@ -132,9 +132,7 @@ def test_speed_after_a_resume_is_of_the_new_steps(terminal, clock, make_display)
     assert on_screen(bar)[1].startswith("average  12 steps/s, 10 updates/s")
 
 
-def test_last_evaluation_is_not_printed_again_after_a_resume(
-    console, clock, make_display
-):
+def test_last_evaluation_is_not_printed_again_after_a_resume(console, clock, make_display):
     with make_display(console) as bar:
         known = progress(500, 400, (1.0, 3.0))
         show(bar, clock, [(0, progress(0, 0)), (1, known), (2, known)])
@@ -160,10 +158,7 @@ def test_stopped_members_do_not_count(terminal, clock, make_display):
         turns = [(t, progress(t, t)) for t in range(3)]
         show(bar, clock, turns)
         some = progress(100, 9)._replace(
-            decisions=np.array([3, 100]),
-            updates=np.array([0, 9]),
-            warm=~left,
-            stopped=left,
+            decisions=np.array([3, 100]), updates=np.array([0, 9]), warm=~left, stopped=left
         )
         clock.now = 10
         bar(some)
@@ -177,9 +172,7 @@ def test_stopped_members_do_not_count(terminal, clock, make_display):
     assert on_screen(bar)[1].startswith("average ")
 
 
-def test_messages_are_between_the_opening_and_the_bar(
-    terminal, console, clock, make_display
-):
+def test_messages_are_between_the_opening_and_the_bar(terminal, console, clock, make_display):
     for where in (terminal, console):
         with make_display(where, "the opening") as bar:
             bar.say("continues from [step 3]")
@@ -210,10 +203,7 @@ def test_returns_are_summarized():
 
 def test_rejected_run_shows_nothing(console, terminal, make_display):
     for where in (console, terminal):
-        with (
-            pytest.raises(ZeroDivisionError),
-            make_display(where, "the opening", steps=10),
-        ):
+        with pytest.raises(ZeroDivisionError), make_display(where, "the opening", steps=10):
             raise ZeroDivisionError
         assert where.file.getvalue() == ""
 
@@ -246,9 +236,7 @@ def test_log_has_no_control_characters(console, clock, make_display):
     assert all(c == "\n" or c.isprintable() for c in console.file.getvalue())
 
 
-def test_terminal_shows_progress_returns_speed_and_memory(
-    terminal, clock, make_display
-):
+def test_terminal_shows_progress_returns_speed_and_memory(terminal, clock, make_display):
     with make_display(terminal, "the opening", steps=2000) as bar:
         show(bar, clock, [(0, progress(0, 0, warm=False))])
         first, second = on_screen(bar)
@@ -278,9 +266,7 @@ def test_opening_is_wrapped_on_a_terminal_only(terminal, console, clock, make_di
         with make_display(where, opening) as bar:
             show(bar, clock, [(0, progress(0, 0))])
     assert written(console)[0] == opening
-    first, second, *_ = re.sub(r"\x1b\[[\d;?]*\w", "", terminal.file.getvalue()).split(
-        "\n"
-    )
+    first, second, *_ = re.sub(r"\x1b\[[\d;?]*\w", "", terminal.file.getvalue()).split("\n")
     assert f"{first} {second}".split() == opening.split()
 
 

@@ -119,10 +119,7 @@ def test_runs_of_different_precision_are_different_methods(cli, workdir):
         make_run(precision, flat(level), precision=precision, **SMALL)
     assert cli("report", "mixed", "tf32").code == 0
     methods = {row["run"]: row["method"] for row in table(workdir / "report", "runs")}
-    assert methods == {
-        "mixed": "td7+r2r2, precision=mixed",
-        "tf32": "td7+r2r2, precision=tf32",
-    }
+    assert methods == {"mixed": "td7+r2r2, precision=mixed", "tf32": "td7+r2r2, precision=tf32"}
 
 
 def test_two_runs_of_the_same_settings_and_seeds_are_compared(cli, workdir):
@@ -203,9 +200,7 @@ def test_the_same_runs_give_the_same_tables_and_page(cli, workdir, made):
     files = [p.relative_to(workdir / "a") for p in sorted((workdir / "a").rglob("*.*"))]
     assert len(files) > 20
     for file in files:
-        assert (workdir / "a" / file).read_bytes() == (
-            workdir / "b" / file
-        ).read_bytes()
+        assert (workdir / "a" / file).read_bytes() == (workdir / "b" / file).read_bytes()
 
 
 def test_names_from_a_file_are_escaped(cli, workdir):
@@ -234,9 +229,7 @@ DAMAGES = {
     "config": lambda run: spoil(run, "config.toml", "utd = ["),
     "field": lambda run: spoil(run, "config.toml", "nonsense = 1"),
     "manifest": lambda run: spoil(run, "manifest.json", "{}"),
-    "members": lambda run: spoil(
-        run, "evaluations.csv", HEADER + "x,Ant-v5,0,return,10,1.0\n"
-    ),
+    "members": lambda run: spoil(run, "evaluations.csv", HEADER + "x,Ant-v5,0,return,10,1.0\n"),
 }
 
 
@@ -340,9 +333,7 @@ def test_complete_or_growing_logs_are_not_reported(cli, workdir):
     cut_events(making, 600)
     assert cli("report", "runs").code == 0
     assert not any("log" in run["remarks"] for run in table(workdir / "report", "runs"))
-    assert not any(
-        "log" in cell["lacks"] for cell in table(workdir / "report", "lacks")
-    )
+    assert not any("log" in cell["lacks"] for cell in table(workdir / "report", "lacks"))
 
 
 def test_action_repeats_are_the_runs_own_or_those_of_the_suites(workdir):

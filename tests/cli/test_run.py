@@ -97,9 +97,7 @@ def test_evaluations_are_a_long_table(finished_run):
     header = (finished_run / "evaluations.csv").read_text().splitlines()[0]
     assert header == "exp_name,env_name,seed,metric,env_step,value"
     rows = read_evaluations(finished_run / "evaluations.csv")
-    assert [(row.seed, row.env_step) for row in rows] == [
-        *((0, 225), (3, 225), (0, 450), (3, 450))
-    ]
+    assert [(row.seed, row.env_step) for row in rows] == [*((0, 225), (3, 225), (0, 450), (3, 450))]
     for row in rows:
         assert row.exp_name.startswith("td7+r2r2_width=8_latent=8_batch_size=8_")
         assert row.exp_name.endswith("_utd1")
@@ -166,17 +164,12 @@ def test_overwrite_replaces_a_run_and_tensorboard_files_are_written(cli, run):
     assert lines[1].endswith(f", run folder {run}")
     assert lines[2].startswith("  changed: width=8, latent=8, ")
     assert lines[3] == "  warmup covers the whole run: there will be no updates"
-    assert lines[-2:] == [
-        f"  evaluate: r2r2 eval {run}",
-        f"  curve:    {run}/curve.png",
-    ]
+    assert lines[-2:] == [f"  evaluate: r2r2 eval {run}", f"  curve:    {run}/curve.png"]
     folders = [p.name for p in run.iterdir() if p.is_dir()]
     members = ["Pendulum-v1_s5", "Pendulum-v1_s7"]
     assert sorted(folders) == [*members, "checkpoints", "tensorboard"]
     rows = read_evaluations(run / "evaluations.csv")
-    assert {(row.seed, row.env_step) for row in rows} == {
-        *((5, 10), (7, 10), (5, 20), (7, 20))
-    }
+    assert {(row.seed, row.env_step) for row in rows} == {*((5, 10), (7, 10), (5, 20), (7, 20))}
     assert resolve(parse_toml((run / "config.toml").read_text())).seeds == (5, 7)
     for member in members:
         logged = scalars(run / "tensorboard" / member)
@@ -218,9 +211,7 @@ def test_eval_prints_every_member(cli, finished_run):
 
 
 def test_eval_of_one_member(cli, finished_run):
-    code, out, err = cli(
-        "eval", finished_run, "--member", "Pendulum-v1_s3", "--episodes", "2"
-    )
+    code, out, err = cli("eval", finished_run, "--member", "Pendulum-v1_s3", "--episodes", "2")
     assert (code, err) == (0, "")
     (row,) = [line for line in out.splitlines() if "Pendulum-v1" in line]
     together = evaluate_run(finished_run, episodes=2)

@@ -188,9 +188,7 @@ def test_increased_steps_are_noticed(growing, run):
     growing.step(1, 500)
     run.refresh()
     text = growing.folder.config_text()
-    (growing.path / "config.toml").write_text(
-        text.replace("steps = 1000", "steps = 2000")
-    )
+    (growing.path / "config.toml").write_text(text.replace("steps = 1000", "steps = 2000"))
     run.refresh()
     assert run.config.steps == 2000
     assert run.summary.decisions == 500

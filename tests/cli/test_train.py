@@ -220,8 +220,7 @@ def test_a_finished_run_is_not_trained_again(cli, done, training, argv):
     calls = training(quietly)
     assert cli("train", "--resume", done, *argv) == (
         0,
-        f"{done} is already finished with the same config.\n"
-        f"  evaluate: r2r2 eval {done}\n",
+        f"{done} is already finished with the same config.\n  evaluate: r2r2 eval {done}\n",
         "",
     )
     assert calls == []
@@ -267,12 +266,8 @@ def test_messages_before_an_error_are_printed(cli, workdir, training):
 
 
 @pytest.mark.usefixtures("default_signals")
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
-)
-def test_an_interrupted_run_names_the_command_to_resume(
-    cli, workdir, training, number, code
-):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_names_the_command_to_resume(cli, workdir, training, number, code):
     def happens(on_progress, on_message):
         on_progress(at(0, 0))
         on_progress(at(1, 1))
@@ -284,8 +279,7 @@ def test_an_interrupted_run_names_the_command_to_resume(
     completed = cli(*train_tiny("my run"))
     assert completed.code == code
     assert completed.err == (
-        f"{WAIT}\nr2r2: 'my run' stopped at step 12000; "
-        "resume with: r2r2 train --resume 'my run'\n"
+        f"{WAIT}\nr2r2: 'my run' stopped at step 12000; resume with: r2r2 train --resume 'my run'\n"
     )
 
 

@@ -83,10 +83,7 @@ def test_a_failed_video_keeps_the_old_file(workdir, runs, when):
 def test_progress_counts_the_frames(workdir, runs):
     seen = []
     video = record_video(
-        runs("Dot-v0"),
-        workdir / "a.mp4",
-        episodes=2,
-        on_progress=lambda *x: seen.append(x),
+        runs("Dot-v0"), workdir / "a.mp4", episodes=2, on_progress=lambda *x: seen.append(x)
     )
     assert seen == [(n, 14) for n in range(1, 15)]
     assert (video.frames, video.fps, video.returns) == (14, 20, (6.0, 6.0))

@@ -84,10 +84,7 @@ def test_interrupted_finished_and_missing_runs_say_so(growing, workdir):
     rows = render_paths(growing.path)
     assert rows[1].startswith("finished  ")
     assert any(row.endswith("30% in 1:10") for row in rows)
-    assert render_paths(Path("later"))[1:] == [
-        "not started  later",
-        "  later: does not exist yet",
-    ]
+    assert render_paths(Path("later"))[1:] == ["not started  later", "  later: does not exist yet"]
 
 
 def test_problems_are_shown(growing):
@@ -170,9 +167,7 @@ def test_rows_are_used_for_details_first_and_then_for_curves(growing):
     }
     assert curves[9] == 0
     assert curves[18] > 0
-    assert len(render_paths(growing.path, height=30)) > len(
-        render_paths(growing.path, height=18)
-    )
+    assert len(render_paths(growing.path, height=30)) > len(render_paths(growing.path, height=18))
 
 
 HOSTILE = "[red]bold[/red] \x1b[2J\x1b]0;title\x07\r\n\u202e:smile:"
@@ -234,15 +229,10 @@ def test_later_runs_are_found(workdir):
     first = GrowingRun(workdir / "runs" / "a")
     first.step(1, 200)
     watcher.refresh()
-    assert [(run.path.name, run.state) for run in watcher.runs] == [
-        ("a", "interrupted")
-    ]
+    assert [(run.path.name, run.state) for run in watcher.runs] == [("a", "interrupted")]
     first.path.rename(workdir / "away")
     watcher.refresh()
-    assert [(run.path.name, run.state) for run in watcher.runs][-1] == (
-        "a",
-        "unavailable",
-    )
+    assert [(run.path.name, run.state) for run in watcher.runs][-1] == ("a", "unavailable")
 
 
 def test_missing_run_is_rejected_with_once(cli, workdir):

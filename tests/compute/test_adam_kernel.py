@@ -38,9 +38,7 @@ def kernels(monkeypatch):
 
 def drawn(*shape):
     normal = np.random.default_rng(0).normal
-    grads, mean, square, weights, target = (
-        jnp.asarray(normal(size=shape)) for _ in range(5)
-    )
+    grads, mean, square, weights, target = (jnp.asarray(normal(size=shape)) for _ in range(5))
     return [grads, mean, square**2, weights, target]
 
 
@@ -48,11 +46,7 @@ def in_fp16(*arrays):
     return [x.astype(jnp.float16) for x in arrays]
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [(2, 101, 512), (3, 2, 17, 80), (40, 3), (1, 1)],
-    ids=str,
-)
+@pytest.mark.parametrize("shape", [(2, 101, 512), (3, 2, 17, 80), (40, 3), (1, 1)], ids=str)
 @pytest.mark.parametrize("blocks", [3, adam_kernel.BLOCKS])
 def test_kernel_is_adam_then_normalization_then_polyak(shape, blocks, monkeypatch):
     monkeypatch.setattr(adam_kernel, "BLOCKS", blocks)

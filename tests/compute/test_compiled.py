@@ -80,9 +80,7 @@ def test_large_products_are_left_to_the_library(members, triton):
 
 
 @pytest.mark.parametrize("fleet", [1, 3])
-def test_all_programs_of_a_fleet_are_requested_the_whole_fleet_first(
-    monkeypatch, fleet
-):
+def test_all_programs_of_a_fleet_are_requested_the_whole_fleet_first(monkeypatch, fleet):
     keys = []
     monkeypatch.setattr(CompiledUpdates, "program", lambda self, key: keys.append(key))
     CompiledUpdates(None, ((), (), ()), DEFAULT_OPTIONS).request(fleet, 4, 2)

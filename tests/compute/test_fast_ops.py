@@ -146,10 +146,7 @@ def test_matmul_computes_no_gradient_of_constant_parts(moved):
 
 def test_padded_rows_change_no_product_and_have_no_gradient():
     rng = np.random.default_rng(2)
-    x, kernel = (
-        jnp.asarray(rng.normal(size=(5, 4))),
-        jnp.asarray(rng.normal(size=(4, 3))),
-    )
+    x, kernel = (jnp.asarray(rng.normal(size=(5, 4))), jnp.asarray(rng.normal(size=(4, 3))))
     wide = jnp.pad(kernel, ((0, PADDED_ROWS - 4), (0, 0)))
     ours, back = jax.vjp(matmul, (x,), wide)
     theirs, plain = jax.vjp(matmul, (x,), kernel)

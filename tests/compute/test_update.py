@@ -17,13 +17,9 @@ def metrics(**totals):
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("wrong", [jnp.nan, jnp.inf, -jnp.inf])
 def test_the_first_nonfinite_batch_is_kept(wrap, wrong):
-    alarm = wrap(check_finite)(
-        CLEAR, metrics(critic=1.0, actor=-2.0), jnp.array([1, 2])
-    )
+    alarm = wrap(check_finite)(CLEAR, metrics(critic=1.0, actor=-2.0), jnp.array([1, 2]))
     assert not alarm.raised
-    alarm = wrap(check_finite)(
-        alarm, metrics(critic=1.0, actor=wrong), jnp.array([3, 4])
-    )
+    alarm = wrap(check_finite)(alarm, metrics(critic=1.0, actor=wrong), jnp.array([3, 4]))
     assert alarm.raised
     for later in (wrong, 1.0):
         rows = jnp.array([5, 6])

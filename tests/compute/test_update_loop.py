@@ -43,9 +43,7 @@ def test_every_owed_update_is_made_once_and_in_step(members, period, most):
 
 
 def test_members_in_step_train_together():
-    assert next_update_call(np.full(3, 10), np.full(3, 200), 2, 250) == UpdateCall(
-        (0, 1, 2), 200
-    )
+    assert next_update_call(np.full(3, 10), np.full(3, 200), 2, 250) == UpdateCall((0, 1, 2), 200)
 
 
 def test_calls_make_whole_periods_and_the_rest_comes_last():
@@ -58,8 +56,7 @@ def test_members_out_of_step_make_no_more_updates_than_allowed():
 
 
 @pytest.mark.parametrize(
-    ("made", "updates", "stride"),
-    [([2, 4], 4, 2), ([2, 4], 3, 1), ([1, 3], 4, 1), ([2, 3], 4, 2)],
+    ("made", "updates", "stride"), [([2, 4], 4, 2), ([2, 4], 3, 1), ([1, 3], 4, 1), ([2, 3], 4, 2)]
 )
 def test_strides_need_whole_periods_of_the_members_of_a_call(made, updates, stride):
     members = (0,) if stride == 2 else (0, 1)
@@ -67,9 +64,7 @@ def test_strides_need_whole_periods_of_the_members_of_a_call(made, updates, stri
 
 
 def test_members_out_of_step_train_first():
-    assert next_update_call(np.array([3, 4]), np.array([9, 9]), 2, 250) == UpdateCall(
-        (0,), 1
-    )
+    assert next_update_call(np.array([3, 4]), np.array([9, 9]), 2, 250) == UpdateCall((0,), 1)
 
 
 @pytest.mark.parametrize(

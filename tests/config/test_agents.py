@@ -4,13 +4,7 @@ import sys
 import pytest
 
 from r2r2.config.agent_configs import TD7Config
-from r2r2.config.agents import (
-    AGENTS,
-    AgentSpec,
-    agent_config,
-    agent_spec,
-    register_agent,
-)
+from r2r2.config.agents import AGENTS, AgentSpec, agent_config, agent_spec, register_agent
 from r2r2.config.common import AgentConfig, TaskInfo
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import default_config
@@ -49,18 +43,13 @@ def test_agents_with_r2r2_differ_from_their_base_in_two_weights():
     pairs = {name: spec.base for name, spec in AGENTS.items() if spec.base}
     assert pairs == {name: name.removesuffix("+r2r2") for name in AGENTS if "+" in name}
     for name, base in pairs.items():
-        weights = dataclasses.replace(
-            agent_config(name).representation, lambda_rr=0, lambda_var=0
-        )
-        plain = dataclasses.replace(
-            agent_config(name), name=base, representation=weights
-        )
+        weights = dataclasses.replace(agent_config(name).representation, lambda_rr=0, lambda_var=0)
+        plain = dataclasses.replace(agent_config(name), name=base, representation=weights)
         assert plain == agent_config(base)
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
-    [("td8", "; did you mean 'td7'"), ("TD7", "; did you mean 'td7'"), ("", "")],
+    ("name", "near"), [("td8", "; did you mean 'td7'"), ("TD7", "; did you mean 'td7'"), ("", "")]
 )
 def test_unknown_agent_is_reported_with_all_agents(name, near):
     error = error_of(name)
@@ -102,16 +91,8 @@ def test_agent_of_a_user_module_is_named_by_its_path(user_module):
 @pytest.mark.parametrize(
     ("text", "attribute", "error"),
     [
-        (
-            "1 / 0",
-            "X",
-            "agent: cannot import '{}' (ZeroDivisionError: division",
-        ),
-        (
-            "exit('a\\nb')",
-            "X",
-            "agent: cannot import '{}' (SystemExit: a b)",
-        ),
+        ("1 / 0", "X", "agent: cannot import '{}' (ZeroDivisionError: division"),
+        ("exit('a\\nb')", "X", "agent: cannot import '{}' (SystemExit: a b)"),
         ("", "X", "agent: '{}' has no attribute 'X'"),
         ("X = 3", "X", "agent: expected an AgentSpec at '{}:X', got 3"),
         (

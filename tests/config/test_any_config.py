@@ -65,9 +65,7 @@ def any_values(draw):
 @st.composite
 def small_values(draw, name):
     """Fields of an agent within their ranges; they may contradict each other."""
-    table = {
-        p: x for p, x in flatten_config(default_config(name)).items() if p not in FIXED
-    }
+    table = {p: x for p, x in flatten_config(default_config(name)).items() if p not in FIXED}
     sizes = {p for p, x in table.items() if p.startswith("agent.") and x.kind is int}
     others = draw(st.sets(st.sampled_from(sorted(table)), min_size=5, max_size=12))
     values = {path: draw(_small(table[path])) for path in sorted(sizes | others)}

@@ -116,10 +116,7 @@ def test_values_are_converted_to_the_type_of_the_field(path, given, value):
     assert type(parsed) is type(value)
 
 
-SEEDS = (
-    "a count up to 1000 (5 means seeds 0 to 4) or different seeds from 0 to "
-    "2147483647 (3,7,11)"
-)
+SEEDS = "a count up to 1000 (5 means seeds 0 to 4) or different seeds from 0 to 2147483647 (3,7,11)"
 WEIGHT = "agent.representation.lambda_rr"
 
 

@@ -83,8 +83,7 @@ def test_agent_must_be_a_name(agent):
         ),
         (
             {"agent": "simbav2", "highest_log_std": -10},
-            "agent.lowest_log_std: expected less than agent.highest_log_std (-10.0), "
-            "got -10.0",
+            "agent.lowest_log_std: expected less than agent.highest_log_std (-10.0), got -10.0",
         ),
     ],
 )

@@ -128,8 +128,7 @@ def test_files_may_use_tables_dots_dashes_and_short_names():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [["--compute.fast", "off"], ["--no-fast"], ["--fast", "no"], ["--fast=false"]],
+    "options", [["--compute.fast", "off"], ["--no-fast"], ["--fast", "no"], ["--fast=false"]]
 )
 def test_fast_can_be_switched_off(options):
     command = parse_train(["--env", "Hopper-v5", "--precision", "tf32", *options])

@@ -35,8 +35,7 @@ def fleet(name: str):
     agent = make_agent(small(name), SPEC, 1)
     rng = np.random.default_rng(0)
     states = jax.tree.map(
-        lambda x: rng.normal(0.1, 0.3, (MEMBERS, *x.shape)).astype(x.dtype),
-        state_shapes(agent),
+        lambda x: rng.normal(0.1, 0.3, (MEMBERS, *x.shape)).astype(x.dtype), state_shapes(agent)
     )
     shape = MEMBERS, RING
     rows = Rows(
@@ -65,22 +64,16 @@ def make_probe(name: str, weights: Representation, count: int = 64) -> LatentPro
 def test_member_is_diagnosed_on_its_own_rows(name):
     agent, states, data = fleet(name)
     weights = Representation(zero_centred=True, variance_threshold=0.4)
-    found, numbers = make_probe(name, weights).diagnose(
-        1, data, states, opened=RING - 1
-    )
+    found, numbers = make_probe(name, weights).diagnose(1, data, states, opened=RING - 1)
     obs = data.rows.obs[1, existing_rows(fixed_rows(7, 64), RING)]
     if data.scales is not None:
         mean, deviation = (jnp.broadcast_to(x[1], obs.shape) for x in data.scales[:2])
         obs = (obs - mean) / deviation
     z = jax.jit(agent.encode)(one(states, 1), obs)
     expected = np.linalg.svd(np.asarray(z, np.float64), compute_uv=False)
-    np.testing.assert_allclose(
-        found.singular_values, expected, rtol=1e-5, atol=1e-6 * expected[0]
-    )
+    np.testing.assert_allclose(found.singular_values, expected, rtol=1e-5, atol=1e-6 * expected[0])
     assert numbers["redundancy"] == pytest.approx(float(redundancy(z, True)), rel=1e-4)
-    assert numbers["variance_hinge"] == pytest.approx(
-        float(variance_hinge(z, 0.4)), rel=1e-4
-    )
+    assert numbers["variance_hinge"] == pytest.approx(float(variance_hinge(z, 0.4)), rel=1e-4)
     assert numbers["effective_rank"] == found.effective_rank
 
 
@@ -201,9 +194,7 @@ def test_value_is_the_smaller_critic(name):
     value = jax.jit(agent.value)
     twins = [value(with_twin(which), obs, action) for which in (0, 1)]
     assert (twins[0] != twins[1]).all()
-    np.testing.assert_allclose(
-        value(state, obs, action), np.minimum(*twins), rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(value(state, obs, action), np.minimum(*twins), rtol=1e-5, atol=1e-6)
 
 
 def test_expected_values_use_the_evaluated_policy():

@@ -167,13 +167,7 @@ def test_spread_is_deviation_relative_to_size(scale):
 @pytest.mark.parametrize("shape", [(3,), (1, 3), (3, 0), (2, 3, 4)])
 def test_invalid_shape_is_refused(shape):
     text = f"latents: expected shape [N >= 2, d >= 1], got {shape}"
-    for function in (
-        diagnose,
-        singular_values,
-        effective_rank,
-        dead_coordinates,
-        spread,
-    ):
+    for function in (diagnose, singular_values, effective_rank, dead_coordinates, spread):
         with pytest.raises(UserError) as error:
             function(np.ones(shape))
         assert str(error.value).startswith(text)

@@ -60,9 +60,7 @@ def needy():
 
 
 def _register(name, entry_point=Count, limit=7, **kwargs):
-    gymnasium.register(
-        f"{name}-v0", entry_point, max_episode_steps=limit, kwargs=kwargs
-    )
+    gymnasium.register(f"{name}-v0", entry_point, max_episode_steps=limit, kwargs=kwargs)
 
 
 _register("Count")

@@ -52,9 +52,7 @@ def test_time_limit_truncates_after_500_decisions():
         assert type(reward) is float
 
 
-@pytest.mark.parametrize(
-    ("discount", "ended"), [(0.0, (True, False)), (1.0, (False, True))]
-)
+@pytest.mark.parametrize(("discount", "ended"), [(0.0, (True, False)), (1.0, (False, True))])
 def test_only_discount_zero_is_a_termination(discount, ended, monkeypatch):
     env = DMCEnv("cartpole", "balance")
     env.reset(seed=0)

@@ -64,27 +64,17 @@ BOUNDS = "expected low < high, both within +-1e+06, got"
     [
         ("DictObs", f"{OBSERVATION} a Dict space{FLATTEN}"),
         ("DiscreteObs", f"{OBSERVATION} a Discrete space{FLATTEN}"),
-        (
-            "ImageObs",
-            f"{OBSERVATION} a Box of shape (8, 8, 3) and type uint8{FLATTEN}",
-        ),
+        ("ImageObs", f"{OBSERVATION} a Box of shape (8, 8, 3) and type uint8{FLATTEN}"),
         ("EmptyObs", f"{OBSERVATION} a Box of shape (0,) and type float32{FLATTEN}"),
         ("MultiAction", f"{ACTION} a MultiDiscrete space"),
         ("MatrixAction", f"{ACTION} a Box of shape (2, 3) and type float32"),
         ("ScalarAction", f"{ACTION} a Box of shape () and type float32"),
         ("IntAction", f"{ACTION} a Box of shape (2,) and type int64"),
         ("HalfFreeAction", f"unsupported bounds of action 1; {BOUNDS} -1 to inf"),
-        (
-            "HugeAction",
-            f"unsupported bounds of action 0; {BOUNDS} -3.40282e+38 to 3.40282e+38",
-        ),
+        ("HugeAction", f"unsupported bounds of action 0; {BOUNDS} -3.40282e+38 to 3.40282e+38"),
         ("FlatAction", f"unsupported bounds of action 1; {BOUNDS} -0 to 0"),
         ("Needy", "cannot be built: armlib is not installed"),
-        (
-            "Cuont",
-            "'scripted' has no task, class or function 'Cuont-v0'; did you mean"
-            " 'Count-v0'?",
-        ),
+        ("Cuont", "'scripted' has no task, class or function 'Cuont-v0'; did you mean 'Count-v0'?"),
     ],
 )
 def test_unsupported_task_of_a_module_is_an_error(task, message):
@@ -114,9 +104,7 @@ def test_unsupported_task_is_an_error(task, message):
 
 
 def test_missing_dependency_is_named():
-    with pytest.raises(
-        UserError, match=r"^env 'Hopper-v3': cannot be built: .*gymnasium-robotics"
-    ):
+    with pytest.raises(UserError, match=r"^env 'Hopper-v3': cannot be built: .*gymnasium-robotics"):
         make_env("Hopper-v3", 1)
 
 
@@ -147,19 +135,14 @@ def test_mujoco_warning_handler_is_restored(task):
 
 def test_episode_seeds_are_distinct():
     purposes = ["train", "evaluate", "eval-command"]
-    seeds = [
-        episode_seed(*name) for name in itertools.product(range(5), purposes, range(99))
-    ]
+    seeds = [episode_seed(*name) for name in itertools.product(range(5), purposes, range(99))]
     assert len(set(seeds)) == len(seeds) == 5 * 3 * 99
     assert all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds)
 
 
 def test_episode_seeds_never_change():
     # Recorded: a change here changes every run.
-    assert [episode_seed(3, "train", index) for index in range(2)] == [
-        1108881640,
-        738072020,
-    ]
+    assert [episode_seed(3, "train", index) for index in range(2)] == [1108881640, 738072020]
 
 
 def test_largest_seed_is_accepted():
@@ -168,10 +151,7 @@ def test_largest_seed_is_accepted():
 
 
 def test_step_limit_counts_environment_steps():
-    assert [step_limit(task) for task in ("Pendulum-v1", "cartpole-swingup")] == [
-        200,
-        1000,
-    ]
+    assert [step_limit(task) for task in ("Pendulum-v1", "cartpole-swingup")] == [200, 1000]
     assert step_limit("mine", scripted.Count) is None
 
 
@@ -204,8 +184,7 @@ def test_repeat_longer_than_the_episode():
 
 
 @pytest.mark.parametrize(
-    ("task", "ended"),
-    [("Terminates-v0", (True, False)), ("Truncates-v0", (False, True))],
+    ("task", "ended"), [("Terminates-v0", (True, False)), ("Truncates-v0", (False, True))]
 )
 def test_repeat_keeps_termination_and_truncation_apart(task, ended):
     assert play(task, 2) == [(2, 5.0, False, False), (3, 9.0, *ended)]

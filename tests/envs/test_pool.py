@@ -174,9 +174,7 @@ def test_simulation_in_a_worker_is_bit_exact():
     for workers in (0, 2):
         with EnvPool(list(map(env_slot, members)), workers) as pool:
             pool.reset(range(3), [1, 2, 3])
-            steps = [
-                pool.step(StepRequest(range(3), a, [4, 5, 6])).arrays for a in actions
-            ]
+            steps = [pool.step(StepRequest(range(3), a, [4, 5, 6])).arrays for a in actions]
         results.append([np.stack(array) for array in zip(*steps, strict=True)])
     for local, remote in zip(*results, strict=True):
         np.testing.assert_array_equal(local, remote)
@@ -250,10 +248,7 @@ def test_error_of_a_dead_worker_names_the_slot(spin):
 
 def test_worker_that_cannot_start_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with (
-        EnvPool([env_slot(COUNT)], workers=1) as pool,
-        pytest.raises(EnvFailure) as error,
-    ):
+    with EnvPool([env_slot(COUNT)], workers=1) as pool, pytest.raises(EnvFailure) as error:
         pool.reset([0], [0])
     assert "worker process exited with code 1" in str(error.value)
 
@@ -346,9 +341,7 @@ def test_unregistered_environment_class_can_be_used():
         (2, 16, "aarch64", False),
     ],
 )
-def test_processes_poll_only_with_spare_cores(
-    workers, cores, machine, polls, monkeypatch
-):
+def test_processes_poll_only_with_spare_cores(workers, cores, machine, polls, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: machine)
     assert bool(default_spin(workers, cores)) == polls
 

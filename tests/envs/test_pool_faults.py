@@ -142,10 +142,7 @@ def test_dead_worker_loses_only_its_own_slots():
         culprit, *others = step.faults
         death = "worker process killed by signal SIGKILL"
         assert culprit == Fault(2, death)
-        assert [(fault.slot, fault.own_failure) for fault in others] == [
-            (0, False),
-            (4, False),
-        ]
+        assert [(fault.slot, fault.own_failure) for fault in others] == [(0, False), (4, False)]
         detail = f"lost with env 'arm' of member arm_s2: {death}"
         assert {fault.detail for fault in others} == {detail}
         np.testing.assert_array_equal(step.reward, [0, 9, 0, 9])
@@ -194,8 +191,7 @@ def test_timeout_applies_to_single_slots_and_kills_children(tmp_path):
     pid_file = str(tmp_path / "child")
     args = [(0.4,), (600, pid_file), (0.4,), (0.4,)]
     env_slots = [
-        env_slot(Member("slow", seed), builder=SlowToLoad(*how))
-        for seed, how in enumerate(args)
+        env_slot(Member("slow", seed), builder=SlowToLoad(*how)) for seed, how in enumerate(args)
     ]
     with EnvPool(env_slots, workers=1, timeout=0.9) as pool:
         pool.reset(range(4), range(4))
@@ -224,10 +220,7 @@ def test_worker_lost_between_steps_is_reported_by_the_next_step(kind):
         os.kill(pool.worker_pids[0], kind)
         assert pool.save_states([1, 0, 3]) == [None] * 3
         step = pool.step(request([1, 0]))
-        assert [(fault.slot, fault.own_failure) for fault in step.faults] == [
-            (0, True),
-            (2, False),
-        ]
+        assert [(fault.slot, fault.own_failure) for fault in step.faults] == [(0, True), (2, False)]
         assert is_at(step, 0, t=1)
         assert not step.reward[1]
         assert pool.step(request([1, 3])).faults == ()
@@ -305,9 +298,7 @@ def test_states_are_exchanged_between_local_and_remote_slots():
         for pool in (remote, local):
             pool.reset(slots, slots)
             play(pool, 3)
-        remote_states, local_states = (
-            pool.save_states(slots) for pool in (remote, local)
-        )
+        remote_states, local_states = (pool.save_states(slots) for pool in (remote, local))
         assert remote_states[3] is local_states[3] is None
         np.testing.assert_equal(remote_states[saved], local_states[saved])
         obs, reward = play(remote, 4)
@@ -346,14 +337,10 @@ def test_simulation_of_a_worker_continues_bit_exactly_in_another_process():
         for action in actions[:10]:
             pool.step(StepRequest([0, 1], action, [9, 9]))
         states = pool.save_states([0, 1])
-        steps = [
-            pool.step(StepRequest([0, 1], action, [9, 9])) for action in actions[10:]
-        ]
+        steps = [pool.step(StepRequest([0, 1], action, [9, 9])) for action in actions[10:]]
     with EnvPool(list(map(env_slot, members)), 0) as pool:
         assert pool.load_states([0, 1], seeds, states)[1] == ()
-        again = [
-            pool.step(StepRequest([0, 1], action, [9, 9])) for action in actions[10:]
-        ]
+        again = [pool.step(StepRequest([0, 1], action, [9, 9])) for action in actions[10:]]
     for first, second in zip(steps, again, strict=True):
         for mine, other in zip(first.arrays, second.arrays, strict=True):
             np.testing.assert_array_equal(mine, other)

@@ -50,9 +50,7 @@ def egl(monkeypatch):
         (True, ["egl"], "egl", ["glfw", "egl"]),  # a stale display
     ],
 )
-def test_first_working_back_end_is_chosen(
-    machine, monkeypatch, display, works, chosen, tried
-):
+def test_first_working_back_end_is_chosen(machine, monkeypatch, display, works, chosen, tried):
     if display:
         monkeypatch.setenv("DISPLAY", ":0")
     calls = machine(*works)
@@ -69,9 +67,7 @@ def test_back_end_set_by_the_user_is_kept(machine, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     with gl_backend():
         assert os.environ["MUJOCO_GL"] == "osmesa"
-        assert rendering_hint() == (
-            "; unset MUJOCO_GL (now 'osmesa') to use a back end that works"
-        )
+        assert rendering_hint() == ("; unset MUJOCO_GL (now 'osmesa') to use a back end that works")
     assert os.environ["MUJOCO_GL"] == "osmesa"
     assert tried == []
 
@@ -80,10 +76,7 @@ def test_unsupported_back_end_is_an_error(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disable")
     env = DMCEnv("cartpole", "swingup", render=True)
     env.reset(seed=0)
-    with (
-        gl_backend(),
-        pytest.raises(RuntimeError, match="glfw, egl, osmesa, got 'disable'"),
-    ):
+    with gl_backend(), pytest.raises(RuntimeError, match="glfw, egl, osmesa, got 'disable'"):
         env.render()
 
 

@@ -9,21 +9,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
-from gymnasium.wrappers import (
-    FrameStackObservation,
-    RescaleAction,
-    TimeAwareObservation,
-    TimeLimit,
-)
+from gymnasium.wrappers import FrameStackObservation, RescaleAction, TimeAwareObservation, TimeLimit
 from scripted import Count
 
 from r2r2.envs.make import BorrowedEnv, adapt_env, make_env
 from r2r2.envs.suites import default_action_repeat, known_tasks
-from r2r2.envs.vector.saved_states import (
-    Simulation,
-    restore_env_state,
-    save_env_state,
-)
+from r2r2.envs.vector.saved_states import Simulation, restore_env_state, save_env_state
 
 BEFORE, AFTER = 30, 50
 
@@ -90,9 +81,7 @@ def test_restored_episode_continues_bit_exactly(task):
     env = build(task)
     episode = play_and_save(env)
     assert resume(build(task), episode) == episode.outcomes
-    assert (
-        resume(env, episode) == episode.outcomes
-    )  # also in the environment it came from
+    assert resume(env, episode) == episode.outcomes  # also in the environment it came from
 
 
 NEEDS_A_DISPLAY = "quadruped-escape"
@@ -140,9 +129,7 @@ def resume_in_subprocess(folder, tasks):
         (folder / f"{task}.outcomes").write_bytes(b"".join(outcomes))
 
 
-@pytest.mark.parametrize(
-    ("task", "limit"), [("Pendulum-v1", 200), ("cartpole-swingup", 500)]
-)
+@pytest.mark.parametrize(("task", "limit"), [("Pendulum-v1", 200), ("cartpole-swingup", 500)])
 def test_time_limit_is_restored(task, limit):
     episode = play_and_save(build(task), before=limit - 10)
     assert episode.seed == 3  # still the first episode
@@ -329,9 +316,7 @@ def test_other_random_generators_are_not_supported():
     assert save_env_state(env) is None
 
 
-@pytest.mark.parametrize(
-    "given", [{"Obs": np.zeros(2)}, {"obs": "far"}, {"obs": None}, {"": 1}]
-)
+@pytest.mark.parametrize("given", [{"Obs": np.zeros(2)}, {"obs": "far"}, {"obs": None}, {"": 1}])
 def test_arrays_of_save_state_are_checked(given):
     env = Drifting()
     env.save_state = lambda: given

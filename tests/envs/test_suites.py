@@ -45,9 +45,7 @@ def test_dmc_id_is_split_at_its_first_hyphen():
     assert split_dmc_task("a-b-c") == ("a", "b-c")
 
 
-UNKNOWN = (
-    "unknown task; expected a Gymnasium id or a DMC domain-task (see 'r2r2 list envs')"
-)
+UNKNOWN = "unknown task; expected a Gymnasium id or a DMC domain-task (see 'r2r2 list envs')"
 
 
 @pytest.mark.parametrize(

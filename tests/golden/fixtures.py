@@ -137,9 +137,7 @@ def official(state: TD7State, name: str) -> dict[str, np.ndarray]:
 
 def initial_state(file: dict[str, np.ndarray]) -> TD7State:
     """The recorded start, in the floating type now in force."""
-    state = jax.jit(lambda key: init(td7_config(file), spec(file), key))(
-        jax.random.key(0)
-    )
+    state = jax.jit(lambda key: init(td7_config(file), spec(file), key))(jax.random.key(0))
     closed_form = "init/actor/l0.weight" not in file
     networks = NETWORKS + (CHECKPOINTS if closed_form else ())
     loaded = {name: _loaded(file, state, name) for name in networks}
@@ -158,10 +156,7 @@ def _loaded(file, state: TD7State, network: str):
             ours = layer.kernel if kind == "weight" else layer.bias
             shape = tuple(ours.shape[axis] for axis in axes)
             fan_in = layer.kernel.shape[-2]
-            stack = [
-                _tensor(file, f"{network}/{name}.{kind}", shape, fan_in)
-                for name in names
-            ]
+            stack = [_tensor(file, f"{network}/{name}.{kind}", shape, fan_in) for name in names]
             parts[kind] = np.stack(stack) if len(names) == 2 else stack[0]
         kernel = np.swapaxes(parts["weight"], -1, -2)
         layers += [jnp.asarray(kernel, float), jnp.asarray(parts["bias"], float)]

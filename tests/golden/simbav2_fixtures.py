@@ -61,8 +61,7 @@ class Recording:
         # The strong recording starts where the one with the usual weights does.
         self.start = golden(name.removesuffix("_strong"))
         self.spec = Spec(
-            self.file["batch/observation"].shape[-1],
-            self.file["batch/action"].shape[-1],
+            self.file["batch/observation"].shape[-1], self.file["batch/action"].shape[-1]
         )
         self.config = self._config()
         make = simbav2_spl if self.spl else simbav2
@@ -163,8 +162,7 @@ class Recording:
         state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         loaded = {
             network: jax.tree.map_with_path(
-                lambda path, leaf, network=network: self._loaded(network, path, leaf),
-                ours,
+                lambda path, leaf, network=network: self._loaded(network, path, leaf), ours
             )
             for network, ours in self.networks(state).items()
         }
@@ -175,9 +173,7 @@ class Recording:
             "log_temperature": loaded["temperature"],
             # The release's rate has the digits that a quotient of 32-bit counts has,
             # in its float64 runs too.
-            "horizon": jnp.asarray(
-                hyper(self.file, "learning_rate_decay_step"), jnp.int32
-            ),
+            "horizon": jnp.asarray(hyper(self.file, "learning_rate_decay_step"), jnp.int32),
         }
         if not self.spl:
             return state._replace(**base)

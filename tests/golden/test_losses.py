@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from fixtures import golden
 
-from r2r2.agents.losses.categorical import (
-    atoms,
-    bellman_atoms,
-    cross_entropy,
-    project_distribution,
-)
+from r2r2.agents.losses.categorical import atoms, bellman_atoms, cross_entropy, project_distribution
 from r2r2.agents.losses.policy import tanh_gaussian
 from r2r2.agents.losses.representation import redundancy, variance_hinge
 from r2r2.agents.losses.value import lap_huber, lap_priority

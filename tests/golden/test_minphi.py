@@ -100,9 +100,7 @@ def initial_state(file, agent):
         like = getattr(state, network)
         leaves = [
             jnp.asarray(_leaf(source, network, name, leaf.shape), float)
-            for name, leaf in zip(
-                leaf_names(network), jax.tree.leaves(like), strict=True
-            )
+            for name, leaf in zip(leaf_names(network), jax.tree.leaves(like), strict=True)
         ]
         loaded[network] = jax.tree.unflatten(jax.tree.structure(like), leaves)
     return state._replace(**loaded)

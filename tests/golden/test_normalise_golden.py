@@ -58,9 +58,7 @@ def test_statistics_and_what_they_do(inputs, setting):
                 "G_count": statistics.returns.samples,
                 "G_r_max": statistics.largest,
                 "obs_normalized": normaliser.normalize(obs[here]),
-                "eval_obs_normalized": normaliser.normalize(
-                    read("eval_observation")[None]
-                ),
+                "eval_obs_normalized": normaliser.normalize(read("eval_observation")[None]),
             }
             check(group, shown | on_the_device(normaliser), checks[step + 1])
 
@@ -75,9 +73,7 @@ def on_the_device(normaliser: Normalizer) -> dict[str, np.ndarray]:
         terminated=jnp.zeros(8, bool),
     )
     scales = normaliser.scales()
-    batch = normalize_batch(
-        raw, type(scales)(*(jnp.asarray(part[0]) for part in scales))
-    )
+    batch = normalize_batch(raw, type(scales)(*(jnp.asarray(part[0]) for part in scales)))
     return {
         "batch_obs_normalized": np.asarray(batch.obs),
         "batch_next_obs_normalized": np.asarray(batch.next_obs),

@@ -4,11 +4,7 @@ import pytest
 from fixtures import golden
 
 from r2r2.config.common import AssessmentConfig
-from r2r2.training.schedule import (
-    AssessmentState,
-    after_episode,
-    after_updates,
-)
+from r2r2.training.schedule import AssessmentState, after_episode, after_updates
 
 FILE = golden("td7")
 TRACES = sorted({key.split("/")[1] for key in FILE if key.startswith("ckpt/")})

@@ -12,11 +12,7 @@ from simbav2_fixtures import FILES, Recording, base_of
 
 from r2r2.agents.losses.categorical import atoms, expectation
 from r2r2.agents.losses.policy import tanh_gaussian
-from r2r2.agents.losses.representation import (
-    redundancy,
-    self_prediction,
-    variance_hinge,
-)
+from r2r2.agents.losses.representation import redundancy, self_prediction, variance_hinge
 from r2r2.agents.networks.simbav2 import View
 from r2r2.agents.simbav2_spl import latent_view
 
@@ -152,9 +148,7 @@ def test_gradient_of_every_representation_term(name, precision):
         return redundancy(z) if name == "L_RR" else variance_hinge(z)
 
     for name in ("L_SPL", "L_RR", "L_Var"):
-        gradient = jax.grad(lambda encoder, name=name: term(name, encoder))(
-            state.encoder
-        )
+        gradient = jax.grad(lambda encoder, name=name: term(name, encoder))(state.encoder)
         for path, leaf in jax.tree.leaves_with_path(gradient):
             part = run.recording.name("encoder", path).removeprefix("encoder/")
             run.check(f"r2r2_grad/{name}/{part}", leaf)

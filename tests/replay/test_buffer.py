@@ -134,9 +134,7 @@ def test_new_rows_get_the_highest_priority():
 def test_updates_raise_the_highest_priority_and_refresh_lowers_it():
     tree = sum_tree.assign(sum_tree.init(8, 4), jnp.arange(4), jnp.ones(4))
     priorities = ring.Priorities(tree, jnp.ones(()))
-    priorities = ring.update_priorities(
-        priorities, jnp.array([1, 2]), jnp.array([5.0, 2.0])
-    )
+    priorities = ring.update_priorities(priorities, jnp.array([1, 2]), jnp.array([5.0, 2.0]))
     assert priorities.highest == 5
     priorities = ring.update_priorities(priorities, jnp.array([1]), jnp.array([1.5]))
     assert priorities.highest == 5

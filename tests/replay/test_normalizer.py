@@ -20,11 +20,7 @@ def stream(steps: int, members: int, offset: float = 0.0):
     rng = np.random.default_rng(0)
     scale = np.array([1e-3, 1.0, 50.0])
     obs = offset + scale * rng.normal(size=(steps, members, 3))
-    return (
-        obs,
-        rng.normal(1.0, 2.0, (steps, members)),
-        rng.random((steps, members)) < 0.05,
-    )
+    return (obs, rng.normal(1.0, 2.0, (steps, members)), rng.random((steps, members)) < 0.05)
 
 
 def watched(normaliser: Normalizer, steps: int, members: int) -> Normalizer:
@@ -98,15 +94,11 @@ def test_members_have_separate_statistics():
         chosen.observe([2, 0], *pair)
     for place in (0, 2):
         for ours, alone in zip(
-            jax.tree.leaves(chosen.statistics),
-            jax.tree.leaves(apart[0].statistics),
-            strict=True,
+            jax.tree.leaves(chosen.statistics), jax.tree.leaves(apart[0].statistics), strict=True
         ):
             np.testing.assert_array_equal(ours[place], alone[0])
     untouched = initial_statistics(3, 3)
-    for ours, first in zip(
-        *map(jax.tree.leaves, (chosen.statistics, untouched)), strict=True
-    ):
+    for ours, first in zip(*map(jax.tree.leaves, (chosen.statistics, untouched)), strict=True):
         np.testing.assert_array_equal(ours[1], first[1])
 
 
@@ -121,9 +113,7 @@ def test_normalize_uses_each_members_statistics_and_changes_none(shape):
         expected = np.broadcast_to((1 - moments.mean[member]) / root, shape[1:])
         np.testing.assert_allclose(shown[member], expected, rtol=1e-14)
     normaliser.scales().mean[:] = 7.0
-    for old, new in zip(
-        *map(jax.tree.leaves, (before, normaliser.statistics)), strict=True
-    ):
+    for old, new in zip(*map(jax.tree.leaves, (before, normaliser.statistics)), strict=True):
         np.testing.assert_array_equal(old, new)
 
 

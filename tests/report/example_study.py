@@ -2,14 +2,7 @@
 
 import numpy as np
 
-from r2r2.report.study import (
-    MemberData,
-    RunData,
-    RunTiming,
-    Series,
-    Spectrum,
-    make_study,
-)
+from r2r2.report.study import MemberData, RunData, RunTiming, Series, Spectrum, make_study
 from r2r2.stats.paper import find_suite
 from r2r2.stats.scores import ACTION_REPEAT, Method, Override, Results
 from r2r2.storage.evaluations import Row
@@ -23,9 +16,7 @@ def example_study(agents=AGENTS, tasks=TASKS, utds=(1, 10, 20), seeds=5, points=
     """Return a study of agents on tasks, including an ablation."""
     methods = [Method(agent, utd) for agent in agents for utd in utds]
     if "td7+r2r2" in agents:
-        methods.append(
-            Method("td7+r2r2", utds[-1], (Override("lambda_var", "0.0", "0.01"),))
-        )
+        methods.append(Method("td7+r2r2", utds[-1], (Override("lambda_var", "0.0", "0.01"),)))
     return make_study([example_run(m, tasks, seeds, points) for m in methods])
 
 

@@ -43,9 +43,7 @@ def run_of(agent, utd, by_task, overrides=()):
 
 
 def lines_of(chart):
-    return {
-        (panel.title, line.name): line for panel in chart.panels for line in panel.lines
-    }
+    return {(panel.title, line.name): line for panel in chart.panels for line in panel.lines}
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +129,7 @@ def test_methods_with_another_base_are_in_another_panel():
     study = make_study([*runs, small])
     for chart in (aggregate_curves(study), profiles(study)):
         names = {p.title: [line.name for line in p.lines] for p in chart.panels}
-        assert names == {
-            RELATIVE: ["td7", "td7+r2r2"],
-            f"{RELATIVE}, steps=9": ["td7, steps=9"],
-        }
+        assert names == {RELATIVE: ["td7", "td7+r2r2"], f"{RELATIVE}, steps=9": ["td7, steps=9"]}
 
 
 def test_profiles_are_shares_of_runs_above_a_score(study):
@@ -153,11 +148,7 @@ def test_scores_by_utd_include_the_published_ones(study):
     np.testing.assert_allclose(ours.y, [each.mean() for each in scores])
     raw = [paper.raw_scores()["dog-trot", "td7", utd].mean for utd in (1, 10, 20)]
     np.testing.assert_allclose(published.y, raw)
-    assert (published.marker, published.connected, ours.marker) == (
-        "hollow",
-        False,
-        "filled",
-    )
+    assert (published.marker, published.connected, ours.marker) == ("hollow", False, "filled")
     assert ours.style.color == published.style.color
     assert ours.offset != published.offset
 
@@ -329,17 +320,12 @@ def test_times_per_step_include_published_ones_of_the_same_task():
     # example_study.py: 2000 / (UTD + 3) decisions per second.
     assert lines["Humanoid-v5", "td7, UTD 20"].y[0] == pytest.approx(23 / 2000)
     assert lines["Humanoid-v5", "td7, UTD 20 (paper)"].y[0] == 0.417
-    assert [line.name for line in chart.panels[0].lines] == [
-        "td7, UTD 1",
-        "td7, UTD 20",
-    ]
+    assert [line.name for line in chart.panels[0].lines] == ["td7, UTD 1", "td7, UTD 20"]
     assert "td7, UTD 1 (paper)" not in {name for _, name in lines}
 
 
 def test_runs_on_different_tasks_have_different_times():
-    slow, fast = (
-        example_run(Method("td7", 20), (task,), 1, 1, task) for task in ("Ant-v5", "a")
-    )
+    slow, fast = (example_run(Method("td7", 20), (task,), 1, 1, task) for task in ("Ant-v5", "a"))
     rate = fast.timing.decisions_per_second
     fast = fast._replace(timing=fast.timing._replace(decisions_per_second=2 * rate))
     lines = lines_of(timing(make_study([slow, fast])))

@@ -18,15 +18,9 @@ BASES = [run(m._replace(utd=1), {"Ant-v5": [100.0]}) for m in (TD7, OURS)]
 
 
 def test_pair_of_two_methods():
-    table = pair_table(
-        study(run(TD7, {"Ant-v5": [1.0, 3.0]}), run(OURS, {"Ant-v5": [3.0, 5.0]}))
-    )
+    table = pair_table(study(run(TD7, {"Ant-v5": [1.0, 3.0]}), run(OURS, {"Ant-v5": [3.0, 5.0]})))
     task, overall = table.rows
-    assert [entry.text for entry in task[:3]] == [
-        "td7+r2r2, UTD 20",
-        "td7, UTD 20",
-        "Ant-v5",
-    ]
+    assert [entry.text for entry in task[:3]] == ["td7+r2r2, UTD 20", "td7, UTD 20", "Ant-v5"]
     assert column(table, "difference")[0].numbers["value"] == 2.0
     # 3 beats 1, equals 3; 5 beats both: (1 + 1/2 + 1 + 1) / 4.
     assert column(table, "probability of improvement")[0].numbers["value"] == 0.875
@@ -36,9 +30,7 @@ def test_pair_of_two_methods():
 
 
 def test_pair_intervals_resample_seeds():
-    table = pair_table(
-        study(run(TD7, {"Ant-v5": [0.0, 2.0]}), run(OURS, {"Ant-v5": [10.0, 12.0]}))
-    )
+    table = pair_table(study(run(TD7, {"Ant-v5": [0.0, 2.0]}), run(OURS, {"Ant-v5": [10.0, 12.0]})))
     # Means of two draws are 0, 1, 2 and 10, 11, 12: 8 and 12 have 1/16 each.
     numbers = column(table, "difference")[0].numbers
     assert numbers == {"value": 10.0, "low": 8.0, "high": 12.0}
@@ -47,9 +39,7 @@ def test_pair_intervals_resample_seeds():
 
 
 def test_single_seed_has_no_interval():
-    table = pair_table(
-        study(run(TD7, {"Ant-v5": [1.0]}), run(OURS, {"Ant-v5": [3.0, 5.0]}))
-    )
+    table = pair_table(study(run(TD7, {"Ant-v5": [1.0]}), run(OURS, {"Ant-v5": [3.0, 5.0]})))
     assert column(table, "difference")[0].text == "3.00"
 
 
@@ -107,9 +97,7 @@ def test_run_is_compared_with_file_in_any_order():
     file = TD7._replace(file="a.csv")
     other = Method("aaa", 1, file="a.csv")
     for theirs in (file, other):
-        result = study(
-            run(theirs, {"Ant-v5": [1.0]}, status="file"), run(TD7, {"Ant-v5": [1.0]})
-        )
+        result = study(run(theirs, {"Ant-v5": [1.0]}, status="file"), run(TD7, {"Ant-v5": [1.0]}))
         assert method_pairs(result) == [(TD7, theirs)]
 
 
@@ -158,11 +146,7 @@ def test_distant_intervals_do_not_overlap(shift):
             "warmup=5 (default 25000)",
         ),
         (
-            full_run(
-                TD7._replace(file="a.csv"),
-                {"Hopper-v5": near("Hopper-v5")},
-                status="file",
-            ),
+            full_run(TD7._replace(file="a.csv"), {"Hopper-v5": near("Hopper-v5")}, status="file"),
             "settings unknown (from a.csv)",
         ),
     ],
@@ -177,8 +161,7 @@ def test_incomplete_result_is_not_a_reproduction(given, text):
 
 def test_normalized_cells_are_compared_with_the_paper():
     scores = {
-        utd: paper.synthetic_seeds(paper.raw_scores()["Hopper-v5", "td7", utd])
-        for utd in (1, 20)
+        utd: paper.synthetic_seeds(paper.raw_scores()["Hopper-v5", "td7", utd]) for utd in (1, 20)
     }
     runs = [full_run(Method("td7", utd), {"Hopper-v5": x}) for utd, x in scores.items()]
     table = paper_table(study(*runs), normalized=True)

@@ -113,9 +113,7 @@ def test_notes_are_written_in_the_picture():
 
 def test_names_are_not_markup_in_svg_files():
     hostile = chart(line(HOSTILE), line("$x_{$", 1))
-    hostile = hostile._replace(
-        panels=(hostile.panels[0]._replace(title=HOSTILE + "-->"),)
-    )
+    hostile = hostile._replace(panels=(hostile.panels[0]._replace(title=HOSTILE + "-->"),))
     root = ElementTree.fromstring(render_chart(hostile)["svg"])
     assert not list(root.iter("{http://www.w3.org/2000/svg}script"))
 
@@ -141,8 +139,7 @@ def test_titles_are_wrapped_only_beside_other_panels():
     one = chart(line())
     panel = one.panels[0]._replace(title=title)
     wrapped = [
-        axes.get_title(loc="left")
-        for axes in draw_chart(one._replace(panels=(panel, panel))).axes
+        axes.get_title(loc="left") for axes in draw_chart(one._replace(panels=(panel, panel))).axes
     ]
     assert wrapped == ["UTD 1, relative to sac, UTD 1,\nfrom theirs.csv"] * 2
     assert draw(one._replace(panels=(panel,))).get_title(loc="left") == title

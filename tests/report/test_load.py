@@ -197,9 +197,7 @@ def data(env_steps, stopped=""):
     return MemberData("a_s3", "a", 3, env_steps, 0, {}, (), (), stopped)
 
 
-@pytest.mark.parametrize(
-    ("last", "truncated"), [(798, True), (800, False), (900, False)]
-)
+@pytest.mark.parametrize(("last", "truncated"), [(798, True), (800, False), (900, False)])
 def test_log_must_reach_the_last_scheduled_evaluation(last, truncated):
     # Of 450 decisions, with an evaluation every 100, the last is at 400: 800 steps.
     shortfalls = truncated_logs(CONFIG, [], [data(last)])
@@ -241,9 +239,7 @@ def test_exp_names_of_a_file_are_methods_of_unknown_settings(tmp_path):
 
 def test_file_without_returns_is_rejected(tmp_path):
     path = make_csv(tmp_path / "a.csv", {("x", "Ant-v5", 0): [1.0]}, metric="loss")
-    with pytest.raises(
-        UserError, match="has no returns; expected rows with the metric"
-    ):
+    with pytest.raises(UserError, match="has no returns; expected rows with the metric"):
         load_results_file(path, "a.csv")
 
 
@@ -255,8 +251,7 @@ def test_file_without_returns_is_rejected(tmp_path):
         f"{HEADER}\r\n{LINE}\r\n",
         f"\ufeff{HEADER}\n{LINE}\n",
         f"{HEADER}\n\n{LINE}\n\n",
-        "seed,value,note,metric,env_step,env_name,exp_name\n"
-        "0,1.5,x,return,10,Ant-v5,a\n",
+        "seed,value,note,metric,env_step,env_name,exp_name\n0,1.5,x,return,10,Ant-v5,a\n",
     ],
     ids=["plain", "no last end", "windows", "mark", "empty lines", "other order"],
 )

@@ -73,11 +73,7 @@ def page(text):
 def hostile_text():
     """Return a page of runs in which every name is an attack."""
     run = example_run(
-        Method(HOSTILE, 1, (Override(HOSTILE, HOSTILE, HOSTILE),)),
-        (HOSTILE,),
-        2,
-        3,
-        HOSTILE,
+        Method(HOSTILE, 1, (Override(HOSTILE, HOSTILE, HOSTILE),)), (HOSTILE,), 2, 3, HOSTILE
     )
     more = example_run(Method("td7", 1, file=HOSTILE), (HOSTILE,), 2, 3, "b")
     members = tuple(m._replace(name=HOSTILE, stopped=HOSTILE) for m in run.members)
@@ -110,9 +106,7 @@ def test_nothing_is_loaded(text, hostile_text):
         assert "@import" not in page
         assert "url(" not in page
         parsed = Page(page)
-        assert not {"img", "iframe", "object", "embed"} & {
-            t for t, _ in parsed.elements
-        }
+        assert not {"img", "iframe", "object", "embed"} & {t for t, _ in parsed.elements}
         assert not [a for _, a in parsed.elements if "src" in a or "style" in a]
         assert not [a for _, attrs in parsed.elements for a in attrs if a[:2] == "on"]
         assert parsed.all("link") == [{"rel": "icon", "href": "data:,"}]
@@ -126,9 +120,7 @@ def test_downloads_link_to_the_files_of_the_report(page, study):
         for end in ("svg", "png", "pdf", "csv")
     }
     tables = {
-        f"tables/{table.name}.{end}"
-        for table in all_tables(study)
-        for end in ("csv", "md", "tex")
+        f"tables/{table.name}.{end}" for table in all_tables(study) for end in ("csv", "md", "tex")
     }
     assert links == figures | tables
 
@@ -189,9 +181,7 @@ def test_names_never_become_markup(hostile_text):
     assert "&lt;script&gt;alert" in hostile_text
     scripts = page.inside("script")
     assert [x for x in scripts if not x.startswith("[")] == [scripts[-1]]
-    lines = [
-        line for x in scripts[:-1] for panel in json.loads(x) for line in panel["lines"]
-    ]
+    lines = [line for x in scripts[:-1] for panel in json.loads(x) for line in panel["lines"]]
     assert any(line["name"].startswith(HOSTILE) for line in lines)
     # Browsers accept more than this parser as the end of a script.
     values = re.findall(r'application/json">(.*?)</script>', hostile_text)
@@ -209,9 +199,7 @@ def test_names_may_hold_any_characters(tmp_path):
 
 def test_partial_results_are_labelled(study, text):
     assert "partial or scaled down: not a reproduction of the paper" in text
-    assert text.count('<span class="tag">partial</span>') == len(
-        make_charts(study).charts
-    )
+    assert text.count('<span class="tag">partial</span>') == len(make_charts(study).charts)
     assert 'class="num partial"' in text
 
 
@@ -234,12 +222,7 @@ def test_the_header_shows_runs_and_versions(study):
     runs = [first._replace(versions=made), *others]
     runs[1] = runs[1]._replace(versions={**made, "jax": "0.11"}, status="unfinished")
     head = page_html(make_study(runs), [], ChartSet((), ())).split("</header>")[0]
-    for text in (
-        "abc123",
-        "python 3.11.7, jax 0.10.2 or 0.11",
-        "500,000",
-        "10,000,000",
-    ):
+    for text in ("abc123", "python 3.11.7, jax 0.10.2 or 0.11", "500,000", "10,000,000"):
         assert text in head
     assert "4 finished, 1 unfinished" in head
 

@@ -98,11 +98,7 @@ def test_missing_seeds_are_noted():
     uneven = {"Ant-v5": FIVE, "Hopper-v5": FIVE[:3], "Walker2d-v5": [1.0]}
     raw = by_name(score_tables(study(full_run(TD7, uneven))))["raw_utd1"]
     notes = {row[0].text: row[1].note for row in raw.rows}
-    assert notes == {
-        "Ant-v5": "",
-        "Hopper-v5": "3 of 5 seeds",
-        "Walker2d-v5": "1 of 5 seeds",
-    }
+    assert notes == {"Ant-v5": "", "Hopper-v5": "3 of 5 seeds", "Walker2d-v5": "1 of 5 seeds"}
     assert [row[1].text for row in raw.rows if row[0].text == "Walker2d-v5"] == ["1.00"]
 
 
@@ -116,9 +112,7 @@ def test_seed_without_evaluation_is_noted():
 
 
 def test_non_finite_score_is_shown_without_interval():
-    raw, relative = score_tables(
-        study(full_run(TD7, {"Ant-v5": [*FIVE[:4], math.nan]}))
-    )
+    raw, relative = score_tables(study(full_run(TD7, {"Ant-v5": [*FIVE[:4], math.nan]})))
     assert raw.rows[0][1].text.startswith("nan")
     assert "seed 4 has a score of nan" in raw.rows[0][1].note
     assert relative.rows[0][1].text == "-"
@@ -136,8 +130,7 @@ def test_suite_with_non_finite_score_has_no_statistic():
 def test_base_with_the_same_ablated_setting_is_preferred():
     changed = (Override("representation.zero_centred", "True", "False"),)
     plain, same = (
-        run(TD7._replace(overrides=d), {"Ant-v5": [x]})
-        for d, x in (((), 2.0), (changed, 4.0))
+        run(TD7._replace(overrides=d), {"Ant-v5": [x]}) for d, x in (((), 2.0), (changed, 4.0))
     )
     ours = run(OURS._replace(overrides=changed), {"Ant-v5": [6.0]})
     relative = by_name(score_tables(study(plain, same, ours)))["normalised_utd20"]
@@ -146,9 +139,7 @@ def test_base_with_the_same_ablated_setting_is_preferred():
 
 def test_shared_overrides_are_noted_once():
     small = (Override("steps", "9", "500000"),)
-    one, other = (
-        run(m._replace(overrides=small), {"Ant-v5": [1.0, 2.0]}) for m in (TD7, OURS)
-    )
+    one, other = (run(m._replace(overrides=small), {"Ant-v5": [1.0, 2.0]}) for m in (TD7, OURS))
     result = study(one, other)
     assert result.shared_overrides == small
     for table in (main_table(result), *score_tables(result)):
@@ -160,9 +151,7 @@ def test_shared_overrides_are_noted_once():
 
 
 def test_ablation_table():
-    without = OURS._replace(
-        overrides=(Override("representation.lambda_rr", "0.0", "0.01"),)
-    )
+    without = OURS._replace(overrides=(Override("representation.lambda_rr", "0.0", "0.01"),))
     base, full, less = (
         run(method, {"dog-trot": scores})
         for method, scores in ((TD7, [2.0]), (OURS, [8.0]), (without, [4.0]))
@@ -188,10 +177,7 @@ def test_smaller_run_is_not_relative_to_a_full_one():
 
 def test_results_at_unknown_utd_have_separate_tables():
     result = study(run(Method("other", None), {"Ant-v5": [1.0]}, status="file"))
-    assert [t.name for t in score_tables(result)] == [
-        "raw_utd_unknown",
-        "normalised_utd_unknown",
-    ]
+    assert [t.name for t in score_tables(result)] == ["raw_utd_unknown", "normalised_utd_unknown"]
 
 
 def test_tables_have_unique_names_and_full_rows():
@@ -259,10 +245,7 @@ def test_missing_base_is_not_a_different_base():
 
 @pytest.mark.parametrize(
     ("points", "end"),
-    [
-        (10, ""),
-        (9, "; with fewer, the mean of all, including those before training"),
-    ],
+    [(10, ""), (9, "; with fewer, the mean of all, including those before training")],
 )
 def test_scores_are_defined_in_a_note(points, end):
     result = study(run(TD7, {"Ant-v5": [1.0]}, points=points))
@@ -298,9 +281,7 @@ def test_runs_table():
 
 def test_shortfalls_table_lists_incomplete_cells():
     five = [1.0, 2.0, 3.0, 4.0, 5.0]
-    table = shortfalls_table(
-        study(full_run(TD7_20, {"Ant-v5": five, "Hopper-v5": five[:2]}))
-    )
+    table = shortfalls_table(study(full_run(TD7_20, {"Ant-v5": five, "Hopper-v5": five[:2]})))
     (row,) = table.rows
     assert [e.text for e in row] == ["td7", "20", "Hopper-v5", "2", "2 of 5 seeds"]
     assert not shortfalls_table(study(full_run(TD7_20, {"Ant-v5": five}))).rows

@@ -73,10 +73,7 @@ def test_label_names_what_distinguishes_a_method():
     "pair",
     [
         ({"file": "a, b.csv"}, {"file": "a, c.csv"}),
-        (
-            {"overrides": (SHORT_WARMUP,)},
-            {"overrides": (SHORT_WARMUP._replace(default="100"),)},
-        ),
+        ({"overrides": (SHORT_WARMUP,)}, {"overrides": (SHORT_WARMUP._replace(default="100"),)}),
     ],
 )
 def test_labels_are_unique(pair):
@@ -162,11 +159,7 @@ def labels(study):
 
 
 def test_runs_that_disagree_are_separate_methods_in_the_given_order():
-    runs = [
-        named_run("z", 1.0),
-        named_run("a, b", 3.0),
-        named_run("a, c", 4.0, seed=7),
-    ]
+    runs = [named_run("z", 1.0), named_run("a, b", 3.0), named_run("a, c", 4.0, seed=7)]
     result = make_study(runs)
     assert labels(result) == ["td7, run z", "td7, run a, b", "td7, run a, c"]
     assert [cell.scores.tolist() for cell in result.cells] == [[1.0], [3.0], [4.0]]
@@ -183,11 +176,7 @@ def test_cells_of_a_separate_run_stay_together():
 
 @pytest.mark.parametrize(
     "other",
-    [
-        named_run("b", 1.0),
-        named_run("b", 2.0, seed=1),
-        named_run("b", 2.0, step=2000),
-    ],
+    [named_run("b", 1.0), named_run("b", 2.0, seed=1), named_run("b", 2.0, step=2000)],
     ids=["copy", "other seed", "later step"],
 )
 def test_runs_that_agree_are_combined(other):

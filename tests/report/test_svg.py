@@ -50,9 +50,7 @@ def parts(root, kind):
 
 def luminance(color):
     parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [
-        x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts
-    ]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
@@ -65,9 +63,7 @@ def test_points_are_drawn_at_their_hover_positions():
     chart = chart_of(line([0.0, 50.0, 100.0]))
     (path,) = parts(parsed(chart), "line")
     drawn = [tuple(map(float, at.split())) for at in path.get("d")[1:].split("L")]
-    hover = [
-        tuple(v[1:3]) for v in hover_data(chart, chart.panels[0])["lines"][0]["values"]
-    ]
+    hover = [tuple(v[1:3]) for v in hover_data(chart, chart.panels[0])["lines"][0]["values"]]
     assert drawn == hover
     frame = plot_area(chart, chart.panels[0]).frame
     bottom, top = frame.height - frame.bottom, frame.top
@@ -77,9 +73,7 @@ def test_points_are_drawn_at_their_hover_positions():
 
 def test_axes_include_intervals_and_seeds():
     each = ((np.arange(2.0), np.array([-7.0, 30.0])),)
-    chart = chart_of(
-        line([1.0, 2.0], low=np.zeros(2), high=np.full(2, 44.0), seeds=each)
-    )
+    chart = chart_of(line([1.0, 2.0], low=np.zeros(2), high=np.full(2, 44.0), seeds=each))
     scale = plot_area(chart, chart.panels[0]).y
     assert scale.low <= -7
     assert scale.high >= 44
@@ -108,20 +102,11 @@ def test_panels_share_only_shared_axes():
 
 def test_a_logarithmic_axis_has_powers_of_ten():
     scale = make_scale(Axis("value", log=True), 0.02, 300.0)
-    assert [text for _, text in scale.ticks] == [
-        "10⁻²",
-        "10⁻¹",
-        "1",
-        "10",
-        "10²",
-        "10³",
-    ]
+    assert [text for _, text in scale.ticks] == ["10⁻²", "10⁻¹", "1", "10", "10²", "10³"]
     assert scale.position(1.0) == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize(
-    "bounds", [(0.0, 0.0), (5.0, 5.0), (-3.0, 1e-6), (1e9, 1e9 + 1)]
-)
+@pytest.mark.parametrize("bounds", [(0.0, 0.0), (5.0, 5.0), (-3.0, 1e-6), (1e9, 1e9 + 1)])
 def test_scales_include_all_values(bounds):
     scale = make_scale(Axis("x"), *bounds)
     assert scale.low <= bounds[0]

@@ -45,10 +45,7 @@ def read(table):
 
 def test_csv_has_a_column_for_every_number_and_for_notes():
     score = {"mean": 1 / 3, "low": 0.1, "seeds": 5}
-    rows = [
-        ["dog-run", Entry("0.33", "", score)],
-        ["dog-walk", Entry("-", "no evaluation")],
-    ]
+    rows = [["dog-run", Entry("0.33", "", score)], ["dog-walk", Entry("-", "no evaluation")]]
     assert read(make_table("a", "A", ["task", "td7"], rows)) == [
         ["task", "td7: mean", "td7: low", "td7: seeds", "td7: note"],
         ["dog-run", repr(1 / 3), "0.1", "5", ""],

@@ -99,9 +99,7 @@ def test_probability_of_improvement_is_within_tasks():
 
 
 def test_different_tasks_are_rejected():
-    with pytest.raises(
-        UserError, match=r"the second: .* got missing a and unexpected c"
-    ):
+    with pytest.raises(UserError, match=r"the second: .* got missing a and unexpected c"):
         probability_of_improvement({"a": [1.0], "b": [1.0]}, {"b": [1.0], "c": [2.0]})
 
 

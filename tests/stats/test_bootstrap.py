@@ -47,14 +47,10 @@ def resampled(scores, resampling, statistic=mean_score, samples=40_000):
 def test_stratified_resamples_have_the_right_probabilities():
     # 27 draws of a with 4 of b each.
     pairs = itertools.product(
-        itertools.product(UNEVEN["a"], repeat=3),
-        itertools.product(UNEVEN["b"], repeat=2),
+        itertools.product(UNEVEN["a"], repeat=3), itertools.product(UNEVEN["b"], repeat=2)
     )
     every = [(np.mean(a) + np.mean(b)) / 2 for a, b in pairs]
-    expected, result = (
-        value_shares(every),
-        value_shares(resampled(UNEVEN, "stratified")),
-    )
+    expected, result = (value_shares(every), value_shares(resampled(UNEVEN, "stratified")))
     assert result.keys() == expected.keys()
     for value, share in expected.items():
         assert result[value] == pytest.approx(share, abs=0.01)
@@ -141,14 +137,10 @@ def test_profile_has_an_interval_at_each_threshold():
 
 def test_two_sets_of_scores_are_resampled_independently():
     better = SCORES + 0.1
-    low, high = comparison_interval(
-        probability_of_improvement, better, SCORES, rng(), samples=4000
-    )
+    low, high = comparison_interval(probability_of_improvement, better, SCORES, rng(), samples=4000)
     assert low < probability_of_improvement(better, SCORES) < high
     # Resampled alike, the same scores would always come to 1/2.
-    low, high = comparison_interval(
-        probability_of_improvement, SCORES, SCORES, rng(), samples=4000
-    )
+    low, high = comparison_interval(probability_of_improvement, SCORES, SCORES, rng(), samples=4000)
     assert low < 0.45
     assert high > 0.55
 

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 
 from r2r2.config.errors import UserError
-from r2r2.stats.scores import (
-    Method,
-    Override,
-    Results,
-    Shortfall,
-    ShortfallKind,
-    make_cells,
-)
+from r2r2.stats.scores import Method, Override, Results, Shortfall, ShortfallKind, make_cells
 from r2r2.stats.suites import normalise_scores, normalize_cells
 from r2r2.storage.evaluations import Row
 
@@ -36,8 +29,7 @@ def normalize(*results, **arguments):
 
 def test_score_is_relative_to_the_mean_of_the_base():
     base, ours = normalize(
-        runs(BASE, [90.0, 110.0, 100.0, 95.0, 105.0]),
-        runs(OURS, [150.0, 100.0, 50.0, 0.0, -100.0]),
+        runs(BASE, [90.0, 110.0, 100.0, 95.0, 105.0]), runs(OURS, [150.0, 100.0, 50.0, 0.0, -100.0])
     )
     np.testing.assert_allclose(base.scores, [0.9, 1.1, 1.0, 0.95, 1.05])
     np.testing.assert_allclose(ours.scores, [1.5, 1.0, 0.5, 0.0, -1.0])
@@ -100,8 +92,6 @@ def test_base_has_the_same_settings():
 
 
 def test_base_can_be_chosen():
-    variant = OURS._replace(
-        overrides=(Override("representation.zero_centred", "True", "False"),)
-    )
+    variant = OURS._replace(overrides=(Override("representation.zero_centred", "True", "False"),))
     one = normalize(runs(OURS, [4.0]), runs(variant, [2.0]), base_of=lambda _: OURS)
     np.testing.assert_allclose(one[1].scores, [0.5])

@@ -24,9 +24,7 @@ def suite_seeds(one):
     """Return five scores per task with the table's mean and deviation."""
     table = paper.normalized_scores()
     tasks = paper.tasks(one.suite)
-    return {
-        t: paper.synthetic_seeds(table[CellKey(t, one.agent, one.utd)]) for t in tasks
-    }
+    return {t: paper.synthetic_seeds(table[CellKey(t, one.agent, one.utd)]) for t in tasks}
 
 
 @functools.cache
@@ -41,9 +39,7 @@ def width_ratios(resampling):
 
 
 def test_every_agent_has_every_task_at_every_utd():
-    wanted = {
-        CellKey(t, a, u) for t in PAPER_TASKS for a in AGENTS for u in (1, 10, 20)
-    }
+    wanted = {CellKey(t, a, u) for t in PAPER_TASKS for a in AGENTS for u in (1, 10, 20)}
     for table in TABLES:
         assert set(table) == wanted
 
@@ -65,20 +61,12 @@ def test_published_numbers():
     assert (one.value, one.low, one.high, one.in_main_table) == (1.32, 1.14, 1.51, True)
     assert not any(x.in_main_table for x in IQMS)
     assert paper.raw_scores()[CellKey("dog-trot", "td7", 20)] == MeanStd(206.7, 40.1)
-    assert [time.seconds for time in paper.training_times()] == [
-        0.417,
-        0.465,
-        0.21,
-        0.235,
-        0.241,
-    ]
+    assert [time.seconds for time in paper.training_times()] == [0.417, 0.465, 0.21, 0.235, 0.241]
     assert {time.task for time in paper.training_times()} == {"Humanoid-v5"}
 
 
 def test_unknown_suite_is_rejected():
-    with pytest.raises(
-        UserError, match=r"suite: expected one of gym-mujoco, .* got 'atari'"
-    ):
+    with pytest.raises(UserError, match=r"suite: expected one of gym-mujoco, .* got 'atari'"):
         paper.tasks("atari")
 
 

@@ -23,10 +23,7 @@ def test_tasks_have_equal_weights():
     ("scores", "message"),
     [
         ({}, "scores: expected at least one task"),
-        (
-            {"a": [1.0], "b": []},
-            "scores of 'b': expected a row of at least one score, got",
-        ),
+        ({"a": [1.0], "b": []}, "scores of 'b': expected a row of at least one score, got"),
         ({"a": [[1.0]]}, "got shape (1, 1)"),
         ({"a": [1.0, float("nan")]}, "scores of 'a': expected finite numbers, got nan"),
         ([[1.0, float("inf")]], "scores of '1': expected finite numbers, got inf"),
@@ -56,16 +53,12 @@ def test_rliable_round_trip():
 
 
 def test_uneven_runs_cannot_be_converted_to_rliable():
-    with pytest.raises(
-        UserError, match=r"'td7': expected the same.*\{'a': 2, 'b': 1\}"
-    ):
+    with pytest.raises(UserError, match=r"'td7': expected the same.*\{'a': 2, 'b': 1\}"):
         to_rliable({"td7": {"a": [1.0, 2.0], "b": [1.0]}})
 
 
 def test_rliable_needs_the_same_tasks_for_all_algorithms():
-    with pytest.raises(
-        UserError, match="other: expected the same tasks, got missing b"
-    ):
+    with pytest.raises(UserError, match="other: expected the same tasks, got missing b"):
         to_rliable({"td7": {"a": [1.0], "b": [1.0]}, "other": {"a": [1.0]}})
     with pytest.raises(UserError, match=r"'td7': expected one column.* 3 tasks, got 2"):
         from_rliable({"td7": [[1.0, 2.0]]}, ["a", "b", "c"])

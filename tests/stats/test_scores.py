@@ -58,25 +58,13 @@ def test_more_than_five_seeds_are_complete():
     ("rows", "text"),
     [
         (curves()[:150], "3 of 5 seeds"),
-        (
-            curves()[:-20],
-            "seed 4 has 300,000 environment steps instead of 500,000",
-        ),
+        (curves()[:-20], "seed 4 has 300,000 environment steps instead of 500,000"),
         (curves()[:-20], "and 30 points instead of 50"),
         (curves()[:7] + curves()[8:], "seed 0 has 49 points instead of 50"),
-        (
-            curves(gap=20_000),
-            "seeds 0 to 4 have 1,000,000 environment steps instead of 500,000",
-        ),
-        (
-            curves("dog-run"),
-            "seeds 0 to 4 have 500,000 environment steps instead of 1,000,000",
-        ),
+        (curves(gap=20_000), "seeds 0 to 4 have 1,000,000 environment steps instead of 500,000"),
+        (curves("dog-run"), "seeds 0 to 4 have 500,000 environment steps instead of 1,000,000"),
         (curves("Pendulum-v1"), "not in the paper: td7 at UTD 20 on Pendulum-v1"),
-        (
-            [*curves(), Row("x", "Hopper-v5", 2, "return", 495_000, math.nan)],
-            "of nan",
-        ),
+        ([*curves(), Row("x", "Hopper-v5", 2, "return", 495_000, math.nan)], "of nan"),
     ],
 )
 def test_shortfalls(rows, text):
@@ -122,11 +110,7 @@ def test_utd_that_is_not_in_the_paper_is_a_shortfall():
 def test_runs_of_one_method_are_combined():
     other = Method("td7", 1)
     result = make_cells(
-        [
-            Results(TD7, curve(seed=1)),
-            Results(other, curve(seed=0)),
-            Results(TD7, curve(seed=0)),
-        ]
+        [Results(TD7, curve(seed=1)), Results(other, curve(seed=0)), Results(TD7, curve(seed=0))]
     )
     assert [one.method for one in result] == [TD7, other]
     assert [seed.seed for seed in result[0].seeds] == [0, 1]
@@ -136,9 +120,7 @@ def test_duplicate_rows_are_merged_and_contradictions_rejected():
     rows = curve(value=lambda n: math.nan if n == 3 else n)
     assert len(make_cells([Results(TD7, rows), Results(TD7, rows)])[0].seeds) == 1
     other = curve(value=lambda n: n + 1.0)
-    with pytest.raises(
-        UserError, match="seed 0 of td7, UTD 20 on Hopper-v5: expected one"
-    ):
+    with pytest.raises(UserError, match="seed 0 of td7, UTD 20 on Hopper-v5: expected one"):
         make_cells([Results(TD7, curve()), Results(TD7, other)])
 
 
@@ -163,6 +145,4 @@ def test_overrides_are_settings_that_differ_from_the_default():
 def test_fields_without_influence_are_not_overrides():
     plain = default_config("td7")
     config = dataclasses.replace(plain, env=("Ant-v5",), log_every=7, precision="tf32")
-    assert run_results(config, plain, [], "tf32").method == Method(
-        "td7", 1, precision="tf32"
-    )
+    assert run_results(config, plain, [], "tf32").method == Method("td7", 1, precision="tf32")

@@ -20,10 +20,7 @@ def content(step, needs=(), size=50):
     arrays = {"actor/kernel": np.full((2, size), step, np.float32)}
     arrays["key"] = np.arange(4, dtype=np.uint32) + step
     worlds = {"0/qpos": np.full(3, step / 3), "0/done": np.array(step % 2 == 0)}
-    segment = {
-        "reward": np.full((3, size), step, np.float32),
-        "empty": np.zeros((0, 2)),
-    }
+    segment = {"reward": np.full((3, size), step, np.float32), "empty": np.zeros((0, 2))}
     notes = {"step": step, "points": [[1.5, None], []], "word": "é"}
     return CheckpointContent(step, notes, arrays, worlds, segment, tuple(needs))
 

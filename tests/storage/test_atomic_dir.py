@@ -75,9 +75,7 @@ def test_failed_swap_restores_the_old_report(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("ending", "text"), [(".old", "old"), ("report", "new")])
-def test_interruption_between_renames_leaves_a_complete_report(
-    tmp_path, monkeypatch, ending, text
-):
+def test_interruption_between_renames_leaves_a_complete_report(tmp_path, monkeypatch, ending, text):
     out = tmp_path / "report"
     write(out, "old")
     rename, left = type(out).rename, [ending]

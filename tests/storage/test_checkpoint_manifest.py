@@ -151,19 +151,10 @@ def test_forged_checksum_with_invalid_fields_is_damaged(tmp_path, changes):
         ("3", "is not the manifest of a checkpoint"),
         ("[]", "is not the manifest of a checkpoint"),
         ('{"kind": "r2r2 run", "format": 1}', "is not the manifest of a checkpoint"),
-        (
-            '{"kind": "r2r2 checkpoint", "format": 2}',
-            "has format 2, expected 1",
-        ),
-        (
-            '{"kind": "r2r2 checkpoint"}',
-            "has format None, expected 1",
-        ),
+        ('{"kind": "r2r2 checkpoint", "format": 2}', "has format 2, expected 1"),
+        ('{"kind": "r2r2 checkpoint"}', "has format None, expected 1"),
         ('{"kind": "r2r2 checkpoint", "format": 1}', "has a wrong checksum"),
-        (
-            '{"kind": "r2r2 checkpoint", "format": 1, "blake2b": [{}]}',
-            "has a wrong checksum",
-        ),
+        ('{"kind": "r2r2 checkpoint", "format": 1, "blake2b": [{}]}', "has a wrong checksum"),
     ],
 )
 def test_other_content_is_damaged(tmp_path, content, expected):
@@ -194,13 +185,9 @@ def test_numbered_name_is_inside_the_folder(name):
 
 
 def test_huge_declared_size_is_not_allocated(tmp_path):
-    forged_fields(
-        tmp_path, files=files_with() | {"00000007.npz": GOOD | {"bytes": 2**62}}
-    )
+    forged_fields(tmp_path, files=files_with() | {"00000007.npz": GOOD | {"bytes": 2**62}})
     for name in FILES:
         (tmp_path / name).write_bytes(b"abc")
     result = read_checkpoint(tmp_path, 7)
-    with pytest.raises(
-        DamagedCheckpointError, match=f"00000007.npz has 3 bytes, expected {2**62}"
-    ):
+    with pytest.raises(DamagedCheckpointError, match=f"00000007.npz has 3 bytes, expected {2**62}"):
         check_sizes(tmp_path, result.files)

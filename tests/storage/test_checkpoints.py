@@ -329,9 +329,7 @@ def test_failed_first_write_says_there_is_no_earlier_checkpoint(folder, monkeypa
     )
 
 
-@pytest.mark.parametrize(
-    "needed", ["00000007.replay.npz", "00000001.npz", "../secret.replay.npz"]
-)
+@pytest.mark.parametrize("needed", ["00000007.replay.npz", "00000001.npz", "../secret.replay.npz"])
 def test_unknown_segment_is_rejected(folder, needed):
     write(folder, 8000)
     with pytest.raises(StorageError) as error:
@@ -348,8 +346,7 @@ def test_missing_segment_is_rejected(folder):
     with pytest.raises(StorageError) as error:
         write(folder, 9000, [segment.name])
     assert str(error.value) == (
-        f"{folder}: cannot write: {segment.name} is missing; there is no earlier "
-        "checkpoint"
+        f"{folder}: cannot write: {segment.name} is missing; there is no earlier checkpoint"
     )
 
 
@@ -395,8 +392,7 @@ def test_full_disk_is_reported_and_leaves_the_earlier_checkpoint(folder, limit):
     with python("-c", FULL, folder, limit) as process:
         messages = process.communicate()[0]
     assert messages == (
-        f"{folder}: cannot write: File too large; the checkpoint of step 8000 is "
-        "intact\n"
+        f"{folder}: cannot write: File too large; the checkpoint of step 8000 is intact\n"
     )
     assert process.returncode == 0
     assert names(folder) == parts(1)

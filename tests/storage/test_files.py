@@ -3,13 +3,7 @@ import os
 import pytest
 
 from r2r2.config.errors import UserError
-from r2r2.storage.files import (
-    append_line,
-    atomic_write,
-    open_log,
-    read_lines,
-    read_regular,
-)
+from r2r2.storage.files import append_line, atomic_write, open_log, read_lines, read_regular
 
 
 def test_text_is_utf8_and_bytes_are_unchanged(tmp_path):

@@ -22,9 +22,7 @@ with lock_run(Path(sys.argv[1])):
 def other(tmp_path):
     """A process that holds the lock."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDING, str(tmp_path)], **pipes
-    ) as process:
+    with subprocess.Popen([sys.executable, "-c", HOLDING, str(tmp_path)], **pipes) as process:
         assert process.stdout.readline() == "locked\n"
         yield process
         process.kill()
@@ -123,7 +121,5 @@ def test_missing_folder_is_rejected(tmp_path):
 def test_unknown_owner_is_called_another_process(tmp_path, content, monkeypatch):
     with lock_run(tmp_path):
         (tmp_path / "lock").write_text(content)
-        with pytest.raises(
-            UserError, match=r"in use; another process( \(pid 9+\))? is tr"
-        ):
+        with pytest.raises(UserError, match=r"in use; another process( \(pid 9+\))? is tr"):
             check_unlocked(tmp_path)

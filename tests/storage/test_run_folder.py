@@ -19,8 +19,7 @@ def path(tmp_path):
 def tree(path):
     """Return all files below a folder with their content, and all folders."""
     return {
-        str(p.relative_to(path)): p.read_bytes() if p.is_file() else None
-        for p in path.rglob("*")
+        str(p.relative_to(path)): p.read_bytes() if p.is_file() else None for p in path.rglob("*")
     }
 
 
@@ -35,9 +34,7 @@ def finished(path, config=CONFIG, members=MEMBERS):
 
 def test_new_run_has_config_manifest_and_member_folders(path):
     create_run(path, CONFIG, MEMBERS, overwrite=False)
-    assert sorted(os.listdir(path)) == sorted(
-        [*MEMBERS, "config.toml", "manifest.json"]
-    )
+    assert sorted(os.listdir(path)) == sorted([*MEMBERS, "config.toml", "manifest.json"])
     assert (path / "config.toml").read_bytes() == CONFIG.encode()
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["status"] == "running"
@@ -92,9 +89,7 @@ def test_run_is_not_overwritten_by_default(path, config, finish, why):
     before = tree(path)
     with pytest.raises(UserError) as error:
         create_run(path, CONFIG, ["other_s0"], overwrite=False)
-    sentence = (
-        f"{path}: contains {why}; choose another --out, or add --overwrite to delete it"
-    )
+    sentence = f"{path}: contains {why}; choose another --out, or add --overwrite to delete it"
     assert str(error.value) == sentence
     assert tree(path) == before
 
@@ -102,9 +97,7 @@ def test_run_is_not_overwritten_by_default(path, config, finish, why):
 def test_overwrite_deletes_the_old_run(path):
     finished(path, "other", ["old_s0"])
     run = create_run(path, CONFIG, MEMBERS, overwrite=True)
-    assert sorted(os.listdir(path)) == sorted(
-        [*MEMBERS, "config.toml", "manifest.json"]
-    )
+    assert sorted(os.listdir(path)) == sorted([*MEMBERS, "config.toml", "manifest.json"])
     assert open_run(path) == run
     assert not is_finished(path, CONFIG)
 
@@ -112,9 +105,7 @@ def test_overwrite_deletes_the_old_run(path):
 def test_run_of_a_newer_version_can_be_overwritten(path):
     finished(path)
     (path / "manifest.json").write_text('{"kind": "r2r2 run", "format": 2}')
-    with pytest.raises(
-        UserError, match=r"a run of another version of r2r2; .*overwrite"
-    ):
+    with pytest.raises(UserError, match=r"a run of another version of r2r2; .*overwrite"):
         create_run(path, CONFIG, MEMBERS, overwrite=False)
     create_run(path, CONFIG, MEMBERS, overwrite=True)
     assert not (path / "extra").exists()
@@ -138,9 +129,7 @@ def test_folder_that_is_not_a_run_is_never_changed(path, overwrite, manifest):
     if manifest is not None:
         (path / "manifest.json").write_text(manifest)
     before = tree(path)
-    with pytest.raises(
-        UserError, match=r"not a run folder, so --overwrite does not delete it"
-    ):
+    with pytest.raises(UserError, match=r"not a run folder, so --overwrite does not delete it"):
         create_run(path, CONFIG, MEMBERS, overwrite)
     assert tree(path) == before
 

@@ -76,8 +76,7 @@ def test_member_names_are_valid_folder_names(task):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", ".", "..", "...", "a/b", "/a", "a\\b", "a\0", "a\n", "a b", "config.toml"],
+    "name", ["", ".", "..", "...", "a/b", "/a", "a\\b", "a\0", "a\n", "a b", "config.toml"]
 )
 def test_name_outside_the_run_or_of_a_file_is_rejected(name):
     assert not is_member_name(name)

@@ -19,9 +19,7 @@ def test_numbers_are_written_by_event_and_step(tmp_path):
     board.write("end", 9, None, {"owed": 3})
     board.close()
     board.close()
-    assert sorted(p.name for p in (tmp_path / "board").iterdir()) == [
-        *("a_s0", "b_s1", "run")
-    ]
+    assert sorted(p.name for p in (tmp_path / "board").iterdir()) == [*("a_s0", "b_s1", "run")]
     *finite, last = scalars(tmp_path / "board" / "a_s0")
     assert finite == [
         (2000, "episode/return", 1.5),

@@ -61,9 +61,7 @@ def test_arrays_are_named_by_tree_path(path):
     save_weights(path, state())
     with np.load(path, allow_pickle=False) as archive:
         assert archive.files == NAMES
-        np.testing.assert_array_equal(
-            archive["actor/l1/kernel"], [[0, 1, 2], [3, 4, 5]]
-        )
+        np.testing.assert_array_equal(archive["actor/l1/kernel"], [[0, 1, 2], [3, 4, 5]])
         assert archive["statistics"].dtype == np.float64
 
 
@@ -153,10 +151,7 @@ def test_unsupported_dtype_is_rejected(path, leaf):
 @pytest.mark.parametrize(
     ("like", "why"),
     [
-        (
-            {"a": np.zeros((2, 3)), "b": np.zeros(1), "c": np.zeros(1)},
-            "missing array 'c'",
-        ),
+        ({"a": np.zeros((2, 3)), "b": np.zeros(1), "c": np.zeros(1)}, "missing array 'c'"),
         ({"a": np.zeros((2, 3))}, "unexpected array 'b'"),
         (
             {"a": np.zeros((3, 2)), "b": np.zeros(2)},

@@ -32,9 +32,7 @@ def test_checkpoint_is_due_at_every_multiple_of_steps(tmp_path):
 
 def test_checkpoint_is_due_a_time_after_the_last_one_began(tmp_path):
     now = 100.0
-    writer = CheckpointWriter(
-        tmp_path, parse_interval("0.5min"), keep=2, clock=lambda: now
-    )
+    writer = CheckpointWriter(tmp_path, parse_interval("0.5min"), keep=2, clock=lambda: now)
     assert not writer.due(10**6)
     now = 130.0
     assert writer.due(0)
@@ -48,9 +46,7 @@ def test_checkpoint_is_due_a_time_after_the_last_one_began(tmp_path):
 
 
 def test_never_disables_checkpoints(tmp_path):
-    writer = CheckpointWriter(
-        tmp_path, parse_interval("never"), keep=2, clock=lambda: 0.0
-    )
+    writer = CheckpointWriter(tmp_path, parse_interval("never"), keep=2, clock=lambda: 0.0)
     assert not writer.enabled
     assert not writer.due(10**9)
     writer.close()

@@ -41,10 +41,7 @@ def warned(path, agent):
     messages = []
     options = RunOptions(workers=0, checkpoint_every="never")
     result = train(
-        resolve(SMALL, {"agent": agent}),
-        path,
-        options=options,
-        on_message=messages.append,
+        resolve(SMALL, {"agent": agent}), path, options=options, on_message=messages.append
     )
     events = read_events(result.folder.events)
     return [e["decision_step"] for e in events if e["event"] == "collapse"], messages
@@ -62,7 +59,5 @@ def test_collapse_causes_a_warning(tmp_path, monkeypatch):
     assert steps
     assert steps[-1] == 5000
     assert len(messages) == 1
-    start = (
-        f"warning: at step {steps[0]:,} the representation of cartpole-swingup_s0 has"
-    )
+    start = f"warning: at step {steps[0]:,} the representation of cartpole-swingup_s0 has"
     assert messages[0].startswith(start)

@@ -90,9 +90,7 @@ def test_collapse_is_logged_each_time_and_announced_once(tmp_path, monkeypatch):
         (message,) = [line for line in before if f"of {name} has" in line]
         assert message.startswith("warning: at step 20 the representation of")
     assert len(before) == 2
-    train(
-        config, path, options=NEVER, on_progress=shown.append, on_message=after.append
-    )
+    train(config, path, options=NEVER, on_progress=shown.append, on_message=after.append)
     assert after == [f"{path}: resuming from step 20"]
     assert {progress.collapsed for progress in shown[1:]} == {(0, 1)}
     events = read_events(path / "events.jsonl")
@@ -119,8 +117,7 @@ HEALTHY = diagnose(np.eye(4), inputs=4)
 def state_of_two(**parts):
     """Return what a `Diagnoser` needs of a run with two members."""
     evals = types.SimpleNamespace(
-        value_bias=ValueBiasTracker(0.5),
-        first_obs=lambda _: np.array([[13.0], [11.0]]),
+        value_bias=ValueBiasTracker(0.5), first_obs=lambda _: np.array([[13.0], [11.0]])
     )
     fleet = types.SimpleNamespace(states=None, data=lambda _: None, opened=[5, 5])
     defaults = {
@@ -169,9 +166,7 @@ def test_failed_diagnosis_is_logged_and_does_not_end_the_run(tmp_path, monkeypat
     monkeypatch.setattr(LatentProbe, "diagnose", diagnose)
     events, messages = run(tmp_path / "run")
     first, second = "toys.Story-v0_s0", "toys.Story-v0_s1"
-    assert messages == [
-        f"the representation of {first} could not be diagnosed (no convergence)"
-    ]
+    assert messages == [f"the representation of {first} could not be diagnosed (no convergence)"]
     failed = select(events, "diagnosis_failed")
     assert [(e["member"], e["why"]) for e in failed] == [(first, "no convergence")] * 2
     assert len(select(events, "evaluation")) == 4

@@ -69,14 +69,8 @@ FRAME = "invalid frame; expected an array [height, width, 3] of uint8"
     ("task", "why"),
     [
         ("None-v0", f"{FRAME}, got NoneType"),
-        (
-            "Grey-v0",
-            f"{FRAME}, got uint8[33, 41]",
-        ),
-        (
-            "Float-v0",
-            f"{FRAME}, got float64[33, 41, 3]",
-        ),
+        ("Grey-v0", f"{FRAME}, got uint8[33, 41]"),
+        ("Float-v0", f"{FRAME}, got float64[33, 41, 3]"),
         ("Capped-v0", "cannot be rendered here (OSError: the lens cap is on)"),
     ],
 )

@@ -130,9 +130,7 @@ def test_return_is_the_sum_of_rewards():
 
 
 def test_observations_are_normalized_by_the_members_scales():
-    scales = Scales(
-        np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([[1.0, 1.0], [2, 4]]), 0
-    )
+    scales = Scales(np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([[1.0, 1.0], [2, 4]]), 0)
     seen = normalize_obs(scales, 1, np.array([[3.0, 6.0]]))
     np.testing.assert_array_equal(seen, [[1.0, 1.0]])
     np.testing.assert_array_equal(normalize_obs(None, 1, np.ones((1, 2))), [[1, 1]])

@@ -148,12 +148,8 @@ def test_run_with_only_damaged_checkpoints_does_not_start_again(whole, tmp_path)
 def test_run_without_checkpoints_starts_again(whole, tmp_path):
     path, messages = killed_after(whole, tmp_path / "run", 0), []
     shutil.rmtree(path / "checkpoints")
-    interrupt(
-        FLEET, path, lambda progress: True, options=NEVER, on_message=messages.append
-    )
-    assert messages == [
-        f"{path}: stopped before its first checkpoint; starting from step 0"
-    ]
+    interrupt(FLEET, path, lambda progress: True, options=NEVER, on_message=messages.append)
+    assert messages == [f"{path}: stopped before its first checkpoint; starting from step 0"]
     # Nothing is left of the first attempt.
     assert logged(path, without=()) == []
     assert not (path / "evaluations.csv").exists()
@@ -168,8 +164,7 @@ def test_episode_restarts_if_its_environment_has_no_saved_state(tmp_path):
     events = logged(tmp_path / "run", without=())
     place = events.index(select(events, "resumed")[0])
     dropped, repeated = (
-        select(events[place:], kind)
-        for kind in ("episode_dropped", "evaluation_repeated")
+        select(events[place:], kind) for kind in ("episode_dropped", "evaluation_repeated")
     )
     assert len(repeated) == len(notes["points"]["playing"])
     for event in (*dropped, *repeated):
@@ -196,9 +191,7 @@ COUNTS = ("member", "decision_step", "update_step")
 
 def table(events, kind, *fields):
     """Return fields of events in a fixed order, as members finish at any time."""
-    found = sorted(
-        select(events, kind), key=lambda e: (e["member"], e["decision_step"])
-    )
+    found = sorted(select(events, kind), key=lambda e: (e["member"], e["decision_step"]))
     return [[event[name] for name in fields] for event in found]
 
 

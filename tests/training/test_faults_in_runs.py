@@ -16,14 +16,7 @@ from r2r2.envs.spec import Fault
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
 
-SMALL = {
-    "steps": 60,
-    "warmup": 10,
-    "utd": 2,
-    "eval_every": 20,
-    "eval_episodes": 2,
-    "log_every": 20,
-}
+SMALL = {"steps": 60, "warmup": 10, "utd": 2, "eval_every": 20, "eval_episodes": 2, "log_every": 20}
 BURSTS = {"agent.policy_checkpoints": True}
 NORMALIZED = {"agent.normalize": True}
 FAULTS = ("episode_dropped", "evaluation_repeated", "stopped")
@@ -46,9 +39,7 @@ class Run:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(api, "Training", kept)
             on_progress = functools.partial(look, self)
-            self.result = train(
-                config, path, env=own, on_progress=on_progress, options=options
-            )
+            self.result = train(config, path, env=own, on_progress=on_progress, options=options)
         self.folder = self.result.folder
         self.events = read_events(self.folder.events)
 
@@ -189,9 +180,7 @@ def test_dropped_episode_causes_updates_but_no_assessment(tmp_path):
         warm = next(end for end in ends if end >= SMALL["warmup"])
         # A burst follows each end: all steps up to the one before have their updates.
         for last, event in itertools.pairwise(episodes):
-            assert event["update_step"] == SMALL["utd"] * max(
-                0, last["decision_step"] - warm
-            )
+            assert event["update_step"] == SMALL["utd"] * max(0, last["decision_step"] - warm)
     # The step of the dropped episode lies between two of these.
     gaps = {e["episode"]: e["decision_step"] - e["length"] for e in episodes}
     assert gaps[fragile.FATAL + 1] == dropped["decision_step"]
@@ -229,9 +218,7 @@ def test_members_stop_beyond_the_limit_and_others_finish(tmp_path, monkeypatch):
         assert report["last_failure"][0].startswith("Traceback")
     assert len(run.result.stopped) == 3
     assert np.isfinite(run.result.returns[:2]).all()
-    rows = collections.Counter(
-        row.env_name for row in read_evaluations(run.folder.evaluations)
-    )
+    rows = collections.Counter(row.env_name for row in read_evaluations(run.folder.evaluations))
     assert rows == {"fragile:Calm-v0": 3, "fragile:Judged-v0": 3}
     # Checkpoints do not wait for stopped members.
     assert max(int(p.stem) for p in run.folder.checkpoints.glob("*.json")) > 1
@@ -270,9 +257,7 @@ def test_stopped_member_resumes_when_more_failures_are_allowed(tmp_path):
 def test_fault_of_another_slot_is_logged_but_not_counted(tmp_path):
     def lose(run, progress):
         if (progress.decisions == 15).all():
-            run.training._recovery.recover(
-                Fault(0, "lost with another", own_failure=False)
-            )
+            run.training._recovery.recover(Fault(0, "lost with another", own_failure=False))
 
     run = Run(tmp_path / "run", ["Calm"], look=lose, env_faults=0)
     assert not run.result.stopped

@@ -9,16 +9,7 @@ import pytest
 from r2r2.agents.registry import make_agent
 from r2r2.compute.update_loop import UpdateCall, group_size
 from r2r2.training.fleet import Fleet
-from small_fleets import (
-    LENGTHS,
-    SPEC,
-    check_paths_agree,
-    fleet_of,
-    member,
-    small,
-    trained,
-    trio,
-)
+from small_fleets import LENGTHS, SPEC, check_paths_agree, fleet_of, member, small, trained, trio
 
 pytestmark = pytest.mark.slow  # a minute or two: every group is a program
 
@@ -40,21 +31,13 @@ def test_members_out_of_step_make_the_same_updates_as_alone(name):
     """Bursts of different length, in groups that change, syncs at different times."""
     config = small(name)
     fleet, made = fleet_of(config, [0, 1, 2]), np.zeros(3, int)
-    for who, updates in (
-        ((1,), 6),
-        ((0, 1), 4),
-        ((0, 1, 2), 8),
-        ((0, 2), 8),
-        ((1,), 2),
-    ):
+    for who, updates in (((1,), 6), ((0, 1), 4), ((0, 1, 2), 8), ((0, 2), 8), ((1,), 2)):
         fleet.train(UpdateCall(who, updates), made)
         made[list(who)] += updates
     assert made.tolist() == [20, 20, 16]
     for place in (0, 1):
         ours = member(fleet.states, place)
-        chex.assert_trees_all_close(
-            ours, member(trio(name).states, place), rtol=1e-4, atol=1e-6
-        )
+        chex.assert_trees_all_close(ours, member(trio(name).states, place), rtol=1e-4, atol=1e-6)
     assert not np.allclose(
         jax.tree.leaves(member(fleet.states, 2))[0],
         jax.tree.leaves(member(trio(name).states, 2))[0],
@@ -102,9 +85,7 @@ def test_warm_up_actions_depend_on_seed_and_step_only():
     alone.set_first_obs(obs[:1])
     first = pair.act(obs, np.array([0, 5]), warm)
     assert not np.allclose(first[0], first[1])
-    np.testing.assert_array_equal(
-        alone.act(obs[:1], np.array([5]), warm[:1])[0], first[1]
-    )
+    np.testing.assert_array_equal(alone.act(obs[:1], np.array([5]), warm[:1])[0], first[1])
     assert not np.allclose(pair.act(obs, np.array([1, 6]), warm), first)
     many = np.stack([pair.act(obs, np.full(2, t), warm) for t in range(200)])
     # Uniform on [-1, 1]: mean 0, deviation 0.577, and both ends reached.
@@ -118,9 +99,7 @@ def test_checkpointing_copies_only_the_chosen_policies():
     before = member(fleet.states.checkpoint_actor, 0)
     fleet.checkpoint_policies([1])
     states = fleet.states
-    chex.assert_trees_all_equal(
-        member(states.checkpoint_actor, 1), member(states.actor, 1)
-    )
+    chex.assert_trees_all_equal(member(states.checkpoint_actor, 1), member(states.actor, 1))
     chex.assert_trees_all_equal(
         member(states.checkpoint_encoder, 1), member(states.fixed_encoder, 1)
     )

@@ -57,7 +57,5 @@ def test_interrupted_run_can_resume(tmp_path):
     checkpoint, damaged = latest_valid(path / "checkpoints")
     assert (checkpoint.number, checkpoint.step, damaged) == (2, 31, [])
     assert len(checkpoint.segments) == 2
-    assert plan_resume(path, find_config(path), messages.append) == ResumePlan(
-        checkpoint
-    )
+    assert plan_resume(path, find_config(path), messages.append) == ResumePlan(checkpoint)
     assert messages == [f"{path}: resuming from step 31"]

@@ -24,9 +24,7 @@ CONFIG = types.SimpleNamespace(
     steps=100,
     agent=types.SimpleNamespace(discount=0.9),
 )
-AGENT = types.SimpleNamespace(
-    greedy=lambda policy, obs: jnp.tanh(obs @ policy[:, None])
-)
+AGENT = types.SimpleNamespace(greedy=lambda policy, obs: jnp.tanh(obs @ policy[:, None]))
 POLICIES = jnp.array([[0.1, 0.2, 0.3], [0.3, 0.1, -0.2]])
 
 
@@ -41,9 +39,7 @@ class State:
         self.pool = EnvPool([*places, *eval_slots(MEMBERS, FACTORIES, 4)], workers=0)
         self.resteps, self.values, self.config = {}, {}, CONFIG
         journal = types.SimpleNamespace(evaluation=self.record, event=self.log_value)
-        self.evals = EvalScheduler(
-            CONFIG, AGENT, MEMBERS, self.pool, journal, shared_env=False
-        )
+        self.evals = EvalScheduler(CONFIG, AGENT, MEMBERS, self.pool, journal, shared_env=False)
         self.members, self.rollout = MEMBERS, Rollout(MEMBERS, self.pool.spec)
 
     def running_seeds(self):

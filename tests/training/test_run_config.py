@@ -8,11 +8,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.envs.spec import Member
 from r2r2.training import run_config
-from r2r2.training.run_config import (
-    finalize_config,
-    select_members,
-    task_default_config,
-)
+from r2r2.training.run_config import finalize_config, select_members, task_default_config
 
 
 def config(env: str, **values):

@@ -6,12 +6,7 @@ import pytest
 from r2r2.config.common import AssessmentConfig
 from r2r2.config.resolve import resolve
 from r2r2.training.rollout import Episode
-from r2r2.training.schedule import (
-    AssessmentState,
-    Schedule,
-    after_episode,
-    after_updates,
-)
+from r2r2.training.schedule import AssessmentState, Schedule, after_episode, after_updates
 
 LENGTH = 4  # of every episode
 
@@ -37,9 +32,7 @@ def test_equal_return_passes_and_worse_return_fails_at_once():
     ("done", "count", "switched"),
     [(0, 100, False), (0, 101, True), (100, 1, True), (101, 50, False)],
 )
-def test_switch_happens_in_the_update_at_which_the_counter_equals_it(
-    done, count, switched
-):
+def test_switch_happens_in_the_update_at_which_the_counter_equals_it(done, count, switched):
     config = AssessmentConfig(switch=100, late_episodes=20, reset_weight=0.9)
     state = AssessmentState(1, best_min=-10.0)
     state = after_updates(config, state, done, count, utd=10)

@@ -201,9 +201,7 @@ def test_members_keep_separate_counts(watched):
         for event in episodes:
             start = event["decision_step"] - event["length"]
             assert event["update_step"] == 3 * max(0, start - warm)
-        steps = [
-            e["decision_step"] for e in select(watched.events, "evaluation", member)
-        ]
+        steps = [e["decision_step"] for e in select(watched.events, "evaluation", member)]
         assert steps == [20, 40, 60, 80]
 
 

@@ -16,16 +16,12 @@ def by_id(tmp_path_factory):
     return run(tmp_path_factory.mktemp("by_id") / "run", seeds=2)
 
 
-@pytest.mark.parametrize(
-    ("own", "workers"), [(toys.Story, 2), (lambda: toys.Story(), 0)]
-)
+@pytest.mark.parametrize(("own", "workers"), [(toys.Story, 2), (lambda: toys.Story(), 0)])
 def test_class_or_function_trains_like_an_id(tmp_path, by_id, own, workers):
     theirs, expected = by_id
     ours, events = run(tmp_path / "run", own, workers, env="story", seeds=2)
     keys = ("event", "decision_step", "update_step")
-    assert [[e[k] for k in keys] for e in events] == [
-        [e[k] for k in keys] for e in expected
-    ]
+    assert [[e[k] for k in keys] for e in events] == [[e[k] for k in keys] for e in expected]
     assert [member.name for member in ours.members] == ["story_s0", "story_s1"]
     np.testing.assert_array_equal(ours.returns, theirs.returns)
     evaluation = evaluate_run(ours.folder.path, episodes=3, env=own, workers=workers)

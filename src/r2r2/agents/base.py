@@ -92,9 +92,7 @@ class Replacements:
 _replacements = cast(Any, jax).make_user_context(None)
 
 
-def replaceable(
-    plain: Callable[Parameters, Result],
-) -> Callable[Parameters, Result]:
+def replaceable(plain: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Return an operation that runs as written unless `use_replacements` is active."""
 
     @functools.wraps(plain)
@@ -112,9 +110,7 @@ def use_replacements(replacements: Replacements | None) -> AbstractContextManage
 
 
 @replaceable
-def cond(
-    condition: Array | bool, yes: Callable[[], Tree], no: Callable[[], Tree]
-) -> Tree:
+def cond(condition: Array | bool, yes: Callable[[], Tree], no: Callable[[], Tree]) -> Tree:
     """Return `yes()` where a scalar condition holds, else `no()`."""
     return cast(Tree, jax.lax.cond(condition, yes, no))
 

@@ -13,10 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.agents.base import Agent, Array, Batch, Update, as_metrics
-from r2r2.agents.losses.representation import (
-    representation_loss,
-    summed_self_prediction,
-)
+from r2r2.agents.losses.representation import representation_loss, summed_self_prediction
 from r2r2.agents.losses.value import half_squared_error, td_target
 from r2r2.agents.networks.layers import min_value, twin_values
 from r2r2.agents.networks.minphi import (
@@ -29,13 +26,7 @@ from r2r2.agents.networks.minphi import (
     noisy_action,
     orthogonal_weights,
 )
-from r2r2.agents.optimizer import (
-    Optimizer,
-    OptState,
-    adam_step,
-    clip_by_global_norm,
-    polyak,
-)
+from r2r2.agents.optimizer import Optimizer, OptState, adam_step, clip_by_global_norm, polyak
 from r2r2.config.agent_configs import MinPhiConfig
 from r2r2.config.common import Representation
 from r2r2.envs.spec import Spec
@@ -103,9 +94,7 @@ def policy(state: MinPhiState) -> Policy:
     return Policy(state.actor, state.encoder, state.updates)
 
 
-def explore(
-    config: MinPhiConfig, utd: int, policy: Policy, obs: Array, noise: Array
-) -> Array:
+def explore(config: MinPhiConfig, utd: int, policy: Policy, obs: Array, noise: Array) -> Array:
     """Return the policy's action with exploration noise; noise is N(0, 1)."""
     deviation = noise_deviation(config, policy.updates // utd)
     limit = 1 - config.action_margin
@@ -113,12 +102,7 @@ def explore(
 
 
 def update(
-    config: MinPhiConfig,
-    utd: int,
-    state: MinPhiState,
-    batch: Batch,
-    noise: Array,
-    _: Array,
+    config: MinPhiConfig, utd: int, state: MinPhiState, batch: Batch, noise: Array, _: Array
 ) -> tuple[MinPhiState, Update]:
     """Run phases A, B and C, then move the targets.
 
@@ -213,9 +197,7 @@ def policy_loss(
     return -jnp.mean(min_value(critic, jax.lax.stop_gradient(z), action))
 
 
-def value_target(
-    config: MinPhiConfig, state: MinPhiState, batch: Batch, noise: Array
-) -> Array:
+def value_target(config: MinPhiConfig, state: MinPhiState, batch: Batch, noise: Array) -> Array:
     """Return targets [B]: the online actor on the target encoder's latents."""
     z = state.encoder_target(batch.next_obs)
     action = noisy_action(config, state.actor, z, noise)
@@ -224,9 +206,7 @@ def value_target(
     return jax.lax.stop_gradient(target)
 
 
-def apply_gradients(
-    config: MinPhiConfig, state: MinPhiState, **grads: Any
-) -> MinPhiState:
+def apply_gradients(config: MinPhiConfig, state: MinPhiState, **grads: Any) -> MinPhiState:
     """Step the named networks, each with its own optimizer state."""
     for name, grad in grads.items():
         opt_state, params = getattr(state, f"{name}_adam"), getattr(state, name)

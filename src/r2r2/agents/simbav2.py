@@ -24,11 +24,7 @@ from r2r2.agents.losses.categorical import (
     min_by_mean,
     project_distribution,
 )
-from r2r2.agents.losses.policy import (
-    entropy_policy_loss,
-    tanh_gaussian,
-    temperature_loss,
-)
+from r2r2.agents.losses.policy import entropy_policy_loss, tanh_gaussian, temperature_loss
 from r2r2.agents.networks.hypersphere import sphere_weights
 from r2r2.agents.networks.simbav2 import Actor, Critic, Gaussian, View, Views
 from r2r2.agents.optimizer import Optimizer, OptState, linear_schedule, minimize
@@ -56,9 +52,7 @@ def simbav2(config: SimbaV2Config, spec: Spec, _: int = 1) -> Agent:
     """Return SimbaV2 as a record of pure functions."""
     for field in ("critics", "discount"):
         if not getattr(config, field):
-            raise UserError(
-                f"agent.{field}: 0 (automatic) must be resolved from a task first"
-            )
+            raise UserError(f"agent.{field}: 0 (automatic) must be resolved from a task first")
     noise = 2, config.batch_size, spec.action_dim
     return Agent(
         init=partial(init, config, spec),
@@ -123,11 +117,7 @@ def update(
 
 
 def actor_critic(
-    config: SimbaV2Config,
-    state: SimbaV2State,
-    batch: Batch,
-    noise: Array,
-    views: Views,
+    config: SimbaV2Config, state: SimbaV2State, batch: Batch, noise: Array, views: Views
 ) -> tuple[SimbaV2State, dict[str, Array]]:
     """Update in order: each part uses the results of those before it."""
     state, metrics = update_actor(config, state, views.actor, noise[0])
@@ -179,9 +169,7 @@ def value_target(
     action, log_prob = tanh_gaussian(*view.policy(state.actor), noise)
     log_probs = min_by_mean(view.values(state.critic_target, action), values)
     entropy = jnp.exp(state.log_temperature) * log_prob
-    moved = bellman_atoms(
-        batch.reward, batch.terminated, entropy, values, config.discount
-    )
+    moved = bellman_atoms(batch.reward, batch.terminated, entropy, values, config.discount)
     return project_distribution(jnp.exp(log_probs), moved, values)
 
 
@@ -202,9 +190,7 @@ def update_critic(
     return state, step.loss
 
 
-def value(
-    config: SimbaV2Config, state: SimbaV2State, view: View, action: Array
-) -> Array:
+def value(config: SimbaV2Config, state: SimbaV2State, view: View, action: Array) -> Array:
     """Return the smaller of the critics' values, [B].
 
     They are of normalized rewards and include future entropy, as in training.

@@ -15,13 +15,7 @@ from r2r2.agents.base import Agent, Array, Batch, Update, as_metrics, frozen
 from r2r2.agents.losses.representation import representation_loss, self_prediction
 from r2r2.agents.networks.hypersphere import Embed, sphere_weights
 from r2r2.agents.networks.simbav2 import LatentModel, LatentPolicy, View, Views
-from r2r2.agents.optimizer import (
-    Optimizer,
-    OptState,
-    linear_schedule,
-    minimize,
-    polyak,
-)
+from r2r2.agents.optimizer import Optimizer, OptState, linear_schedule, minimize, polyak
 from r2r2.agents.simbav2 import SimbaV2State
 from r2r2.config.agent_configs import SimbaV2SPLConfig
 from r2r2.envs.spec import Spec
@@ -98,9 +92,7 @@ def latent_view(obs: Array, z: Array, model: LatentModel) -> View:
     return View(obs, (z,), lambda action: (model(z, action),))
 
 
-def value(
-    config: SimbaV2SPLConfig, state: SPLState, obs: Array, action: Array
-) -> Array:
+def value(config: SimbaV2SPLConfig, state: SPLState, obs: Array, action: Array) -> Array:
     """Return SimbaV2's values on the targets' latents, as the critics are trained."""
     view = latent_view(obs, state.encoder_target(obs), state.model_target)
     return base.value(config, state.base, view, action)

@@ -111,9 +111,7 @@ def eval_policy(config: TD7Config, state: TD7State) -> Policy:
 
 def checkpoint_policy(state: TD7State) -> TD7State:
     """Copy the behavior policy to the policy checkpoint."""
-    return state._replace(
-        checkpoint_actor=state.actor, checkpoint_encoder=state.fixed_encoder
-    )
+    return state._replace(checkpoint_actor=state.actor, checkpoint_encoder=state.fixed_encoder)
 
 
 def explore(config: TD7Config, policy: Policy, obs: Array, noise: Array) -> Array:
@@ -176,9 +174,7 @@ def update_critic(
 
     optimizer = Optimizer(config.adam, config.critic_rate)
     step = minimize(optimizer, loss, state.critic, state.critic_adam)
-    state = state._replace(
-        critic=step.params, critic_adam=step.opt_state, values=values
-    )
+    state = state._replace(critic=step.params, critic_adam=step.opt_state, values=values)
     return state, step.aux, step.loss
 
 
@@ -188,9 +184,7 @@ def value_target(
     """Return targets [B] from the target networks, and the updated range of targets."""
     encoder = state.fixed_encoder_target
     zs = encoder.zs(batch.next_obs)
-    smoothing = jnp.clip(
-        config.target_noise * noise, -config.noise_clip, config.noise_clip
-    )
+    smoothing = jnp.clip(config.target_noise * noise, -config.noise_clip, config.noise_clip)
     action = jnp.clip(state.actor_target(batch.next_obs, zs) + smoothing, -1, 1)
     next_q = both_values(state.critic_target, encoder, batch.next_obs, action, zs)
     values = state.values

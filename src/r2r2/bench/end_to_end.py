@@ -41,9 +41,7 @@ class Profiler:
     `wrap` are timed, so other objects have no overhead.
     """
 
-    def __init__(
-        self, parts: list[str], clock: Callable[[], float] = time.perf_counter
-    ):
+    def __init__(self, parts: list[str], clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
         self.seconds = dict.fromkeys(parts, 0.0)
         self._part: str | None = None  # the current one
@@ -161,9 +159,7 @@ def _profile(training: Training, pool: EnvPool, log: RunLog) -> Profiler:
 class TrainingTimer:
     """An `on_progress` callback that records the first and the last timed moment."""
 
-    def __init__(
-        self, profiler: Profiler, steps: int, on_fraction: Callable[[float], None]
-    ):
+    def __init__(self, profiler: Profiler, steps: int, on_fraction: Callable[[float], None]):
         self._profiler, self._steps = profiler, steps
         self._on_fraction = on_fraction
         self._moments: list[NDArray[np.float64]] = []  # the first and the last

@@ -156,9 +156,7 @@ def with_bases(agents: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(x for pair in pairs for x in pair if x is not None))
 
 
-def update_stages(
-    agents: Mapping[str, AgentConfig], members: int, repeats: int
-) -> list[Stage]:
+def update_stages(agents: Mapping[str, AgentConfig], members: int, repeats: int) -> list[Stage]:
     """Return the stages of `measure_updates`, in order."""
     fleets = f"fleets of {members}"
     compiling = [Stage("compile", f"compiling {agent}, {fleets}") for agent in agents]
@@ -169,9 +167,7 @@ def update_stages(
     return [*compiling, Stage(f"warm {members}", f"warming up {fleets}"), *timing]
 
 
-def check_memory(
-    agents: Mapping[str, AgentConfig], members: int, sizes: BenchSizes
-) -> None:
+def check_memory(agents: Mapping[str, AgentConfig], members: int, sizes: BenchSizes) -> None:
     """Raise a UserError if the fleets, which share one replay, do not fit."""
     available, row = SHARE * device_bytes(), row_bytes(sizes.spec)
     made = [make_agent(config, sizes.spec, utd=1) for config in agents.values()]
@@ -224,11 +220,7 @@ def measure_updates(
 
 
 def _update_timing(
-    name: str,
-    fleet: "BenchFleet",
-    cost: "ProgramCost",
-    seconds: list[float],
-    peak_tflops: float,
+    name: str, fleet: "BenchFleet", cost: "ProgramCost", seconds: list[float], peak_tflops: float
 ) -> UpdateTiming:
     stats = timing_stats([1e6 * x for x in seconds])
     tflops = cost.flops / (stats.median / 1e6) / 1e12
@@ -302,9 +294,7 @@ class BenchFleet(Fleet):
             self.scales = Scales(np.zeros(shape), np.ones(shape), np.ones(members))
         priorities = self._learners.priorities
         levels = zip(
-            sum_tree.build_levels(np.ones((members, rows))),
-            priorities.tree.levels,
-            strict=True,
+            sum_tree.build_levels(np.ones((members, rows))), priorities.tree.levels, strict=True
         )
         tree = sum_tree.SumTree(tuple(jnp.asarray(x, old.dtype) for x, old in levels))
         priorities = priorities._replace(tree=tree)

@@ -28,23 +28,11 @@ from r2r2.bench.updates import (
 )
 from r2r2.cli.argparser import FILE, STRINGS, ArgumentParser, field_table
 from r2r2.cli.bench_display import BenchProgress, print_results
-from r2r2.cli.main import (
-    add_working_folder_to_path,
-    enable_compilation_cache,
-    program_name,
-)
+from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache, program_name
 from r2r2.config.agents import agent_config
 from r2r2.config.common import AgentConfig, TaskInfo
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
-from r2r2.config.fields import (
-    ANY,
-    FieldSpec,
-    Range,
-    at_least,
-    integer_between,
-    parse_value,
-    size,
-)
+from r2r2.config.fields import ANY, FieldSpec, Range, at_least, integer_between, parse_value, size
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
@@ -190,9 +178,7 @@ def run(argv: list[str]) -> int:
         try:
             atomic_write(command.out, f"{text}\n")
         except OSError as error:
-            raise StorageError(
-                f"{command.out}: cannot write: {reason(error)}"
-            ) from error
+            raise StorageError(f"{command.out}: cannot write: {reason(error)}") from error
         print(f"all repeats are in '{command.out}'")
     return 0
 

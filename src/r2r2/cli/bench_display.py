@@ -25,9 +25,7 @@ class StageEta:
     misleading. While a kind of stage has not been seen, the estimate is a lower bound.
     """
 
-    def __init__(
-        self, stages: Sequence[Stage], clock: Callable[[], float] = time.monotonic
-    ):
+    def __init__(self, stages: Sequence[Stage], clock: Callable[[], float] = time.monotonic):
         self._clock = clock
         self._left = Counter(stage.kind for stage in stages)
         self._durations: dict[str, list[float]] = {}
@@ -73,9 +71,7 @@ class BenchProgress:
     def __call__(self, stage: Stage) -> None:
         """Show that a stage starts."""
         eta = self._eta.start(stage)
-        self._bar.update(
-            self._task, completed=self._started, description=stage.text, eta=eta
-        )
+        self._bar.update(self._task, completed=self._started, description=stage.text, eta=eta)
         self._started += 1
         if not self._console.is_terminal and stage.kind != self._kind:
             self._console.print(f"  {stage.text}", highlight=False, soft_wrap=True)
@@ -128,9 +124,7 @@ def print_results(
 
 def _format_stats(stats: TimingStats) -> str:
     """Return the numbers with three significant digits, or without decimals."""
-    median, lowest, highest = (
-        f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in stats[:3]
-    )
+    median, lowest, highest = (f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in stats[:3])
     return f"{median} ({lowest} to {highest})"
 
 

@@ -99,9 +99,7 @@ def _bash_script(commands: dict[str, Completions]) -> str:
             if words:
                 values.append(f"        '{command} {previous}') values='{words}' ;;")
     names = " ".join([*commands, "--help", "--version"])
-    return BASH.format(
-        commands=names, options="\n".join(options), values="\n".join(values)
-    )
+    return BASH.format(commands=names, options="\n".join(options), values="\n".join(values))
 
 
 def _fish_script(commands: dict[str, Completions]) -> str:

@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import r2r2
 from r2r2.cli.argparser import FOLDER, ArgumentParser, field_table
@@ -174,9 +168,7 @@ def _load_run(source: Source) -> RunData:
         effective_precision(precision, versions),
     )
     if not {(row.env_name, row.seed) for row in results.rows} <= {*results.members}:
-        raise UserError(
-            f"{source.path}: evaluations.csv and manifest.json have different members"
-        )
+        raise UserError(f"{source.path}: evaluations.csv and manifest.json have different members")
     events = load_events(folder.events)
     manifest = read_manifest(source.path)
     finished = manifest is not None and manifest.status == "finished"
@@ -224,9 +216,7 @@ def _raise_no_run(path: Path) -> list[Path]:
     raise UserError(f"{path}: changed while it was read")
 
 
-def write_report(
-    study: Study, sources: Sequence[Source], out: Path, on_stage: OnStage
-) -> str:
+def write_report(study: Study, sources: Sequence[Source], out: Path, on_stage: OnStage) -> str:
     """Write a report completely or not at all, and return a summary of it."""
     facts = {
         "r2r2": r2r2.__version__,

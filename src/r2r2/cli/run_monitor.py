@@ -14,13 +14,7 @@ from r2r2.config.run import RunConfig
 from r2r2.storage.evaluations import HEADER, Row, parse_row
 from r2r2.storage.events import LogTail, TailUpdate, parse_event
 from r2r2.storage.files import MAX_INT, damaged_line, parse_count, parse_number
-from r2r2.storage.run_folder import (
-    MANIFEST_FILE,
-    RunFolder,
-    lock_pid,
-    open_run,
-    read_manifest,
-)
+from r2r2.storage.run_folder import MANIFEST_FILE, RunFolder, lock_pid, open_run, read_manifest
 
 SPEED_SECONDS = 60.0
 RECENT_SECONDS = 120.0  # a log that changed since may be written on another machine
@@ -116,10 +110,7 @@ class EventSummary:
         name, seconds = event["member"], parse_number("time", event.get("time"))
         if not 0 <= seconds < MAX_INT:
             raise ValueError(f"time: expected a number >= 0, got {seconds!r}")
-        decisions, updates = (
-            _count(event, "decision_step"),
-            _count(event, "update_step"),
-        )
+        decisions, updates = (_count(event, "decision_step"), _count(event, "update_step"))
         if event["event"] == "resumed":
             self.resumed += 1
             self._eta, self.remaining = EtaEstimator(self.steps, updates), None

@@ -13,11 +13,7 @@ from rich.markup import escape
 
 from r2r2.api import DEFAULT_OPTIONS, Result, RunOptions, is_finished, run_path, train
 from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser, field_table
-from r2r2.cli.main import (
-    add_working_folder_to_path,
-    enable_compilation_cache,
-    program_name,
-)
+from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache, program_name
 from r2r2.cli.progress import TrainingDisplay, format_returns
 from r2r2.cli.signals import exit_code, interruptible
 from r2r2.config.agents import AGENTS, DEFAULT_AGENT
@@ -225,11 +221,7 @@ def _train(config: RunConfig, path: Path, command: TrainCommand) -> int:
         try:
             with bar:
                 result = train(
-                    config,
-                    path,
-                    on_progress=on_progress,
-                    options=options,
-                    on_message=bar.say,
+                    config, path, on_progress=on_progress, options=options, on_message=bar.say
                 )
         except KeyboardInterrupt as interruption:
             if not calls:
@@ -280,9 +272,7 @@ def _opening(config: RunConfig, path: Path) -> str:
 def _print_result(result: Result, quick: bool) -> None:
     """Print the return of every task over its finished members, then the others."""
     for task in dict.fromkeys(member.task for member in result.members):
-        finished = [
-            x.task == task and x.name not in result.stopped for x in result.members
-        ]
+        finished = [x.task == task and x.name not in result.stopped for x in result.members]
         line = f"{task}: return {format_returns(result.returns[finished])}"
         if task in result.random:
             line += f"; random policy {result.random[task]:.1f}"

@@ -80,9 +80,7 @@ def _priority(run: RunMonitor) -> int:
     return 0 if run.state in ACTIVE_STATES else 2 if run.state == "finished" else 1
 
 
-def _add_curves(
-    runs: Sequence[RunMonitor], blocks: dict[int, list[Text]], size: Size
-) -> None:
+def _add_curves(runs: Sequence[RunMonitor], blocks: dict[int, list[Text]], size: Size) -> None:
     """Add curves of equal height to as many of the blocks as fit."""
     curves = {n: drawn for n in blocks if (drawn := _finite_curves(runs[n]))}
     while curves and size.height < MIN_CURVE * sum(map(len, curves.values())):
@@ -135,9 +133,7 @@ def _ellipsize(text: str, size: Size) -> str:
 
 
 def _short_row(run: RunMonitor, now: float, size: Size) -> Text:
-    progress = (
-        f" {_percent(run):>3}% {_time(run, now):12}" if run.summary.started else ""
-    )
+    progress = f" {_percent(run):>3}% {_time(run, now):12}" if run.summary.started else ""
     latest = [value for _, value in _latest_returns(run).values()]
     returns = f" {np.mean(latest):.1f}" if latest else ""
     text = Text(fit_row(f"{run.state:11}{progress}{returns} {run.path}", size))
@@ -338,9 +334,7 @@ def _axis_labels(low: float, high: float, rows: int) -> list[str]:
     return labels
 
 
-def _rasterize(
-    places: Floats, returns: Floats, grid: tuple[int, int]
-) -> tuple[Dots, Dots]:
+def _rasterize(places: Floats, returns: Floats, grid: tuple[int, int]) -> tuple[Dots, Dots]:
     """Return the dots of the mean and of the range; the first row is the highest.
 
     `places` are the steps as fractions of the axis, `returns` is [seeds, steps].
@@ -354,9 +348,7 @@ def _rasterize(
     inside = [column / max(columns - 1, 1) for column in span[1:-1]]
     across = np.array([places[0], *inside, places[-1]][-len(span) :])
     mean, lowest, highest = (
-        np.rint((1 - np.interp(across, places, level)) * (rows - 1))
-        .astype(int)
-        .tolist()
+        np.rint((1 - np.interp(across, places, level)) * (rows - 1)).astype(int).tolist()
         for level in (levels.mean(0), levels.min(0), levels.max(0))
     )
     line, band = np.zeros(grid, dtype=bool), np.zeros(grid, dtype=bool)
@@ -378,9 +370,7 @@ def _append_cells(text: Text, line: Dots, band: Dots, ascii_only: bool) -> None:
         on_line, in_band = line[:, left : left + width], band[:, left : left + width]
         style = MEAN_STYLE if on_line.any() else RANGE_STYLE
         if ascii_only:
-            cells.append(
-                ("*" if on_line.any() else "." if in_band.any() else " ", style)
-            )
+            cells.append(("*" if on_line.any() else "." if in_band.any() else " ", style))
         else:
             dots = BITS * (on_line | (in_band & RANGE_DOTS))
             cells.append((chr(BRAILLE + int(dots.sum())) if dots.any() else " ", style))

@@ -148,9 +148,7 @@ def compile_lowered(lowered: Any, options: dict[str, str | bool]) -> Any:
     try:
         return lowered.compile({x: y for x, y in options.items() if x not in flags})
     except jax.errors.JaxRuntimeError as error:
-        warnings.warn(
-            f"updates do not run as one GPU graph and are slower: {error}", stacklevel=2
-        )
+        warnings.warn(f"updates do not run as one GPU graph and are slower: {error}", stacklevel=2)
         return lowered.compile()
 
 
@@ -195,9 +193,7 @@ def scatter(fleet: Any, place: Array, part: Any) -> Any:
     return jax.tree.map(lambda x, new: x.at[place].set(new, mode="drop"), fleet, part)
 
 
-def act(
-    agent: Agent, policies: Any, keys: Array, obs: Array, steps: Array, warm: Array
-) -> Array:
+def act(agent: Agent, policies: Any, keys: Array, obs: Array, steps: Array, warm: Array) -> Array:
     """Return actions of all members, uniform ones where `warm` does not hold yet."""
 
     def one(policy: Any, key: Array, obs: Array, step: Array, warm: Array) -> Array:
@@ -244,9 +240,7 @@ def _store_step(stores: Stores, member: Array, packed: Array) -> Stores:
     return replay.rows, replay.newest, replay.priorities
 
 
-def checkpoint_policies(
-    agent: Agent, learners: LearnerState, chosen: Array
-) -> LearnerState:
+def checkpoint_policies(agent: Agent, learners: LearnerState, chosen: Array) -> LearnerState:
     """Copy the behavior policies of the chosen [S] to their policy checkpoints."""
     new = jax.vmap(agent.checkpoint_policy)(learners.state)
     return learners._replace(state=select(chosen, new, learners.state))

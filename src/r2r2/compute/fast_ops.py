@@ -206,9 +206,7 @@ def scale_and_normalize(x: Array, gain: Array) -> Array:
     return _unit(rows * _on_blocks(gain, rows.shape)).reshape(x.shape)
 
 
-def _lerp_backward(
-    x: Array, goal: Array, alpha: Array, y: Array, dy: Array
-) -> tuple[Array, ...]:
+def _lerp_backward(x: Array, goal: Array, alpha: Array, y: Array, dy: Array) -> tuple[Array, ...]:
     # With s = goal / |goal|, u = (1 - alpha) x + alpha s and y = u / |u|: the gradient
     # of u is (dy - y (y . dy)) / |u|; that of s is alpha times this; that of goal is
     # its component orthogonal to s, over |goal|. The length of u is y . u: this is
@@ -329,9 +327,7 @@ def global_norm(grads: Any) -> Array:
     return jnp.sqrt(jnp.sum(jnp.concatenate([x.reshape(-1) for x in parts])))
 
 
-def cond(
-    condition: Array | bool, yes: Callable[[], Tree], no: Callable[[], Tree]
-) -> Tree:
+def cond(condition: Array | bool, yes: Callable[[], Tree], no: Callable[[], Tree]) -> Tree:
     """Return `yes()` or `no()`; a condition known at trace time leaves no branch."""
     if isinstance(condition, bool):
         return yes() if condition else no()

@@ -59,9 +59,7 @@ class LoopPacking:
         kernels = self._select(self._kernel, small=False)
         large = [
             _pad_rows(x) if kernel else x
-            for x, kernel in zip(
-                self._select(leaves, small=False), kernels, strict=True
-            )
+            for x, kernel in zip(self._select(leaves, small=False), kernels, strict=True)
         ]
         small = jnp.concatenate(flat, axis=1) if flat else empty
         return Packed(small, self._transpose(large))
@@ -72,8 +70,7 @@ class LoopPacking:
         shapes = iter(self._select(self._shapes, small=True))
         large = iter(self._transpose(packed.large))
         leaves = [
-            next(parts).reshape(next(shapes)) if small else next(large)
-            for small in self._small
+            next(parts).reshape(next(shapes)) if small else next(large) for small in self._small
         ]
         return jax.tree.unflatten(self._structure, leaves)
 

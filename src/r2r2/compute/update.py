@@ -106,8 +106,7 @@ def init(agent: Agent, states: Any, replay: Replay) -> LearnerState:
     """Return a fleet before its first update; replay holds the first observations."""
     members = len(replay.newest)
     alarm = NonFiniteFlag(
-        jnp.zeros(members, dtype=bool),
-        jnp.zeros((members, agent.batch_size), dtype=int),
+        jnp.zeros(members, dtype=bool), jnp.zeros((members, agent.batch_size), dtype=int)
     )
     learners = LearnerState(states, replay.priorities, {}, alarm)
 
@@ -139,9 +138,7 @@ def sample(data: Data, priorities: Priorities, member: Array, draws: Any) -> Sam
     return Sample(rows, batch, noise)
 
 
-def learn(
-    agent: Agent, learner: LearnerState, inputs: Sample, step: Any
-) -> LearnerState:
+def learn(agent: Agent, learner: LearnerState, inputs: Sample, step: Any) -> LearnerState:
     """Make update number `step` of one member."""
     learner, metrics = _update(agent, learner, inputs, step)
     return learner._replace(metrics=jax.tree.map(jnp.add, learner.metrics, metrics))
@@ -161,9 +158,7 @@ def _update(
     return learner._replace(alarm=alarm), out.metrics
 
 
-def check_finite(
-    alarm: NonFiniteFlag, metrics: dict[str, Metric], rows: Array
-) -> NonFiniteFlag:
+def check_finite(alarm: NonFiniteFlag, metrics: dict[str, Metric], rows: Array) -> NonFiniteFlag:
     """Return the flag after an update on `rows`; the first non-finite batch is kept."""
     finite = jnp.isfinite(sum(metric.total for metric in metrics.values()))
     first = ~alarm.raised & ~finite
@@ -174,8 +169,7 @@ def check_finite(
 def sync(agent: Agent, learner: LearnerState) -> LearnerState:
     """Move the targets and recompute LAP's maximum, every `sync_period` updates."""
     return learner._replace(
-        state=agent.sync(learner.state),
-        priorities=refresh_max_priority(learner.priorities),
+        state=agent.sync(learner.state), priorities=refresh_max_priority(learner.priorities)
     )
 
 
@@ -191,9 +185,7 @@ def sample_group(
     return jax.vmap(one)(priorities, group.member, group.key, group.made)
 
 
-def learn_group(
-    agent: Agent, learners: LearnerState, inputs: Sample, step: Any
-) -> LearnerState:
+def learn_group(agent: Agent, learners: LearnerState, inputs: Sample, step: Any) -> LearnerState:
     """Make one update of every member.
 
     Members agree modulo the policy period, so one step without a member axis stands for

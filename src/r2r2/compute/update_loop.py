@@ -165,9 +165,7 @@ def _unpack(packing: LoopPacking, carry: _Carry) -> LearnerState:
     return carry.rest._replace(state=state, metrics=metrics)
 
 
-def _count_clipped(
-    learners: LearnerState, clipped: Array | None, updates: Array
-) -> LearnerState:
+def _count_clipped(learners: LearnerState, clipped: Array | None, updates: Array) -> LearnerState:
     if clipped is None or learners.clipped is None:
         return learners
     total, times = learners.clipped
@@ -181,9 +179,7 @@ class UpdateCall(NamedTuple):
     updates: int
 
 
-def next_update_call(
-    made: np.ndarray, owed: np.ndarray, period: int, most: int
-) -> UpdateCall:
+def next_update_call(made: np.ndarray, owed: np.ndarray, period: int, most: int) -> UpdateCall:
     """Return the next call towards making all updates owed.
 
     Its members agree modulo `period`. Members that are out of step first get in step;

@@ -9,12 +9,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from r2r2.config.agent_configs import (
-    MinPhiConfig,
-    SimbaV2Config,
-    SimbaV2SPLConfig,
-    TD7Config,
-)
+from r2r2.config.agent_configs import MinPhiConfig, SimbaV2Config, SimbaV2SPLConfig, TD7Config
 from r2r2.config.common import R2R2, AgentConfig
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
 
@@ -149,9 +144,7 @@ _TD7 = AgentSpec(
     TD7Config(),
     "r2r2.agents.td7:td7",
     warmup=25_000,
-    preset=_preset(
-        width=64, latent=64, exploration_noise=0.3, target_period=100, **_RATES
-    ),
+    preset=_preset(width=64, latent=64, exploration_noise=0.3, target_period=100, **_RATES),
     description="TD7: state-action embeddings, LAP, policy checkpoints",
 )
 _BASES = (

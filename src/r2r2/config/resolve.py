@@ -8,13 +8,7 @@ from typing import Any
 from r2r2.config.agents import DEFAULT_AGENT, agent_spec
 from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError, invalid_value
-from r2r2.config.fields import (
-    MAX_INT,
-    find_field,
-    flatten_config,
-    parse_value,
-    replace_fields,
-)
+from r2r2.config.fields import MAX_INT, find_field, flatten_config, parse_value, replace_fields
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import parse_toml
 
@@ -100,9 +94,7 @@ def validate(config: RunConfig) -> RunConfig:
     expected = type(agent_spec(config.agent.name).config)
     if type(config.agent) is not expected:
         got = type(config.agent).__name__
-        raise UserError(
-            f"agent: expected {expected.__name__} for {config.agent.name!r}, got {got}"
-        )
+        raise UserError(f"agent: expected {expected.__name__} for {config.agent.name!r}, got {got}")
     return _check_fields(config)
 
 
@@ -135,8 +127,7 @@ def _check_fields(config: RunConfig) -> RunConfig:
             "'r2r2 list envs' lists them, and --quick selects one"
         )
     typed = {
-        path: parse_value(field, field.value)
-        for path, field in flatten_config(config).items()
+        path: parse_value(field, field.value) for path, field in flatten_config(config).items()
     }
     config = replace_fields(config, typed)
     if config.steps * config.utd > MAX_INT:

@@ -52,32 +52,23 @@ class RunConfig:
     env: tuple[str, ...] = option(
         (), "Gymnasium ids, DMC domain-task, module:Id or module:Class", TASKS
     )
-    seeds: tuple[int, ...] = option(
-        (0,), "a count (5: seeds 0 to 4) or a list (3,7,11)", SEEDS
-    )
+    seeds: tuple[int, ...] = option((0,), "a count (5: seeds 0 to 4) or a list (3,7,11)", SEEDS)
     steps: int = option(500_000, "decision steps per member", at_least(1))
     utd: int = option(1, "gradient updates per decision step", at_least(1))
     warmup: int = option(
         25_000,
-        "decision steps of random actions before training; TD7 then also finishes the "
-        "episode",
+        "decision steps of random actions before training; TD7 then also finishes the episode",
         at_least(0),
     )
     replay_size: int = option(1_000_000, "replay rows per member", at_least(4))
     action_repeat: int = option(
         0, "environment steps per decision; 0: 1 on Gymnasium, 2 on DMC", at_least(0)
     )
-    eval_every: int = option(
-        10_000, "decision steps between evaluation points", at_least(1)
-    )
+    eval_every: int = option(10_000, "decision steps between evaluation points", at_least(1))
     eval_episodes: int = option(10, "episodes per evaluation", EPISODES)
-    eval_average: int = option(
-        1, "evaluations averaged per point (release: 2)", at_least(1)
-    )
+    eval_average: int = option(1, "evaluations averaged per point (release: 2)", at_least(1))
     log_every: int = option(1_000, "decision steps between logged losses", at_least(1))
-    env_timeout: float = option(
-        60.0, "time limit of a step in a worker, in seconds", POSITIVE
-    )
+    env_timeout: float = option(60.0, "time limit of a step in a worker, in seconds", POSITIVE)
     env_faults: int = option(
         10, "environment failures before a member stops", integer_between(0, 500)
     )

@@ -56,13 +56,7 @@ class LatentProbe:
         count: rows per diagnosis.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        weights: Representation,
-        seeds: list[int],
-        count: int = BATCH,
-    ):
+    def __init__(self, agent: Agent, weights: Representation, seeds: list[int], count: int = BATCH):
         self._rows = [fixed_rows(seed, count) for seed in seeds]
         if agent.encode is None:
             raise ValueError("the agent has no encoder to diagnose")
@@ -85,9 +79,7 @@ class LatentProbe:
         numbers = diagnosis.numbers() | {k: float(x) for k, x in terms.items()}
         return diagnosis, numbers
 
-    def values(
-        self, member: int, states: Any, obs: NDArray[np.floating]
-    ) -> NDArray[np.floating]:
+    def values(self, member: int, states: Any, obs: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the values of a member's policy for normalized obs [E, obs], [E]."""
         return np.asarray(self._values(states, jnp.asarray(member), obs))
 

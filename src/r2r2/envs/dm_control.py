@@ -86,8 +86,7 @@ class DMCEnv(gymnasium.Env[Vector, Vector]):
         self.step_limit: float = self._env._step_limit  # may be infinite
         action = self._env.action_spec()
         low, high = (
-            np.broadcast_to(bound, action.shape)
-            for bound in (action.minimum, action.maximum)
+            np.broadcast_to(bound, action.shape) for bound in (action.minimum, action.maximum)
         )
         with _ignore_deprecation():
             parts = self._env.observation_spec().values()

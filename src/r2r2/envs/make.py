@@ -37,9 +37,7 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._times = times
 
-    def step(
-        self, action: Any
-    ) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Act up to `times` times; `info` is that of the last step."""
         total, steps = 0.0, 0
         while True:

@@ -119,10 +119,7 @@ class Normalizer:
         self.statistics.obs.add(members, obs)
 
     def collect(
-        self,
-        members: Sequence[int],
-        reward: NDArray[np.float64],
-        ended: NDArray[np.bool_],
+        self, members: Sequence[int], reward: NDArray[np.float64], ended: NDArray[np.bool_]
     ) -> None:
         """Add a step's rewards to the running returns; arguments as in `observe`.
 
@@ -149,9 +146,7 @@ class Normalizer:
         return Scales(obs.mean.copy(), deviation, reward)
 
 
-def make_normalizer(
-    config: AgentConfig, statistics: Statistics
-) -> Normalizer | IdentityNormalizer:
+def make_normalizer(config: AgentConfig, statistics: Statistics) -> Normalizer | IdentityNormalizer:
     """Return the normalizer of an agent, continuing from statistics."""
     if config.normalization is None:
         return IdentityNormalizer()

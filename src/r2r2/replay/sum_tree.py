@@ -41,9 +41,7 @@ def init(rows: int, fanout: int) -> SumTree:
     return SumTree((*levels, jnp.zeros((1, entries))))
 
 
-def build_levels(
-    weights: NDArray[np.floating], fanout: int = FANOUT
-) -> list[NDArray[Any]]:
+def build_levels(weights: NDArray[np.floating], fanout: int = FANOUT) -> list[NDArray[Any]]:
     """Return the levels of the trees over weights [S, rows], computed on the host."""
     levels: list[NDArray[Any]] = []
     while weights.shape[-1] > fanout:
@@ -55,9 +53,7 @@ def build_levels(
     return [*levels, weights[:, None]]
 
 
-def assign(
-    tree: SumTree, index: Array, weights: Array, member: tuple[Array, ...] = ()
-) -> SumTree:
+def assign(tree: SumTree, index: Array, weights: Array, member: tuple[Array, ...] = ()) -> SumTree:
     """Set the weights at `index`, and recompute the sums above from their entries.
 
     Sums are never changed by differences, which would accumulate errors.

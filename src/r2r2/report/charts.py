@@ -180,9 +180,7 @@ class Note(NamedTuple):
         return f"{self.kind.value}{suite}: {items}"
 
 
-def make_notes(
-    kind: NoteKind, items: Iterable[str], suite: str = ""
-) -> tuple[Note, ...]:
+def make_notes(kind: NoteKind, items: Iterable[str], suite: str = "") -> tuple[Note, ...]:
     """Return one note that lists the items, or none if there are no items."""
     unique = tuple(dict.fromkeys(items))
     return (Note(kind, unique, suite),) if unique else ()

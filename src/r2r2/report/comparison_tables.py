@@ -24,11 +24,7 @@ from r2r2.report.score_tables import (
     shortfalls_table,
     table_notes,
 )
-from r2r2.report.study import (
-    Study,
-    describe,
-    describe_suite,
-)
+from r2r2.report.study import Study, describe, describe_suite
 from r2r2.report.tables import (
     EMPTY,
     Entry,
@@ -218,9 +214,7 @@ def paper_key(cell: Cell) -> paper.CellKey:
     return paper.CellKey(cell.task, cell.method.agent, cell.method.utd or 0)
 
 
-def _verdict(
-    complete: bool, ours: tuple[float, float], theirs: tuple[float, float]
-) -> str:
+def _verdict(complete: bool, ours: tuple[float, float], theirs: tuple[float, float]) -> str:
     """Return whether two intervals overlap, for complete results."""
     if not complete:
         return "not a reproduction"
@@ -249,9 +243,7 @@ def _compare(study: Study, one: Method, other: Method) -> Iterable[TableRow]:
     yield [title, "-", "-", difference, _probability(ours, theirs, shared)]
 
 
-def _normalized_difference(
-    study: Study, one: Method, other: Method, tasks: Sequence[str]
-) -> Entry:
+def _normalized_difference(study: Study, one: Method, other: Method, tasks: Sequence[str]) -> Entry:
     """Return the difference of normalized scores, or a dash with the reason."""
     if study.bases_differ((one, other)):
         bases = "; ".join(study.base_label(method) for method in (one, other))
@@ -289,9 +281,7 @@ def _comparison_entry(
     ends = math.nan, math.nan
     if all(len(x) > 1 for x in (*first.values(), *second.values())):
         rng = np.random.default_rng(SEED)
-        ends = interval_ends(
-            comparison_interval(statistic, first, second, rng, SAMPLES)
-        )
+        ends = interval_ends(comparison_interval(statistic, first, second, rng, SAMPLES))
     return interval_entry(float(statistic(first, second)), *ends, digits=digits)
 
 

@@ -41,9 +41,7 @@ CURVES_CAPTION = (
 SeedSeries = Mapping[tuple[Method, str], Mapping[int, Series]]
 
 
-def method_line(
-    study: Study, method: Method, tasks: Iterable[str], utd: bool = False
-) -> Line:
+def method_line(study: Study, method: Method, tasks: Iterable[str], utd: bool = False) -> Line:
     """Return a line without points for a method's results on some tasks."""
     cells = [study.cell(method, task) for task in tasks]
     partial = any(cell is not None and not cell.complete for cell in cells)
@@ -176,9 +174,7 @@ def _widest_suite(study: Study) -> list[SuiteResult]:
 
 
 def _suite_chart(
-    study: Study,
-    template: Chart,
-    fill: Callable[[Study, SuiteResult, Line], Line | None],
+    study: Study, template: Chart, fill: Callable[[Study, SuiteResult, Line], Line | None]
 ) -> Chart | None:
     """Return a chart with a panel for each base and UTD; None without any line."""
     panels: dict[str, list[Line]] = {}

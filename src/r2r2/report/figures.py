@@ -78,8 +78,7 @@ class ChartSet(NamedTuple):
 
 
 COMPLETE_SUITE = (
-    "requires a method with scores on all tasks of a suite or of this report, and its "
-    "base at UTD 1"
+    "requires a method with scores on all tasks of a suite or of this report, and its base at UTD 1"
 )
 SUITE_AT_TWO_UTDS = f"{COMPLETE_SUITE}, at two or more UTDs"
 TWO_UTDS = "requires runs at two or more UTDs"
@@ -136,9 +135,7 @@ def _printable(chart: Chart) -> Chart:
     for panel in chart.panels:
         lines = [line._replace(name=printable(line.name)) for line in panel.lines]
         panels.append(Panel(printable(panel.title), lines))
-    notes = tuple(
-        note._replace(items=tuple(map(printable, note.items))) for note in chart.notes
-    )
+    notes = tuple(note._replace(items=tuple(map(printable, note.items))) for note in chart.notes)
     return chart._replace(title=printable(chart.title), panels=panels, notes=notes)
 
 
@@ -330,10 +327,7 @@ def _draw_notes(figure: Any, notes: Sequence[Note]) -> None:
 
 
 def draw_curve(
-    rows: Sequence[Row],
-    path: Path,
-    title: str,
-    reference: Mapping[str, float] | None = None,
+    rows: Sequence[Row], path: Path, title: str, reference: Mapping[str, float] | None = None
 ) -> None:
     """Draw the returns among evaluations against environment steps, as a PNG file.
 
@@ -360,9 +354,7 @@ def draw_curve(
         atomic_write(path, _render(figure, "png", {}))
 
 
-def curve_figure(
-    curves: Sequence[Curve], title: str, reference: Mapping[str, float]
-) -> Any:
+def curve_figure(curves: Sequence[Curve], title: str, reference: Mapping[str, float]) -> Any:
     """Return learning curves, with references as dashed lines, as a figure."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator

@@ -14,14 +14,7 @@ import numpy as np
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
 from r2r2.report.study import MemberData, RunData, RunTiming, Spectrum, make_series
-from r2r2.stats.scores import (
-    METRIC,
-    MemberKey,
-    Method,
-    Results,
-    Shortfall,
-    ShortfallKind,
-)
+from r2r2.stats.scores import METRIC, MemberKey, Method, Results, Shortfall, ShortfallKind
 from r2r2.storage.evaluations import HEADER, Row, read_evaluations
 from r2r2.storage.events import COMMON_FIELDS, read_events
 from r2r2.storage.files import (
@@ -176,8 +169,7 @@ def load_results_file(path: Path, name: str) -> list[RunData]:
             by_name.setdefault(row.exp_name, []).append(row._replace(metric=METRIC))
     if not by_name:
         raise UserError(
-            f"{path}: has no returns; expected rows with the metric "
-            f"{' or '.join(RETURN_METRICS)}"
+            f"{path}: has no returns; expected rows with the metric {' or '.join(RETURN_METRICS)}"
         )
     runs: list[RunData] = []
     for exp_name, rows in by_name.items():
@@ -226,9 +218,7 @@ def _check_return(path: Path, number: int, value: float) -> None:
 def _parse_event(path: Path, number: int, fields: Mapping[str, object]) -> Event:
     kind = fields["event"]
     try:
-        env_step, decision_step, update_step = (
-            parse_count(x, fields[x]) for x in STEP_FIELDS
-        )
+        env_step, decision_step, update_step = (parse_count(x, fields[x]) for x in STEP_FIELDS)
         member = fields["member"]
         if not isinstance(member, str | None):
             raise TypeError("a member must be a string")
@@ -248,9 +238,7 @@ def _parse_event(path: Path, number: int, fields: Mapping[str, object]) -> Event
         raise damaged_line(path, number, f"invalid fields of event {kind!r}") from error
 
 
-def _make_member(
-    name: str, task: str, seed: int, events: Sequence[Event]
-) -> MemberData:
+def _make_member(name: str, task: str, seed: int, events: Sequence[Event]) -> MemberData:
     points: dict[str, dict[int, float]] = {}
     for event in events:
         for field, value in event.numbers.items():
@@ -265,9 +253,7 @@ def _make_member(
         max([event.update_step for event in events], default=0),
         {field: make_series(by_step) for field, by_step in points.items()},
         tuple(
-            Spectrum(e.env_step, np.array(e.singular_values))
-            for e in events
-            if e.singular_values
+            Spectrum(e.env_step, np.array(e.singular_values)) for e in events if e.singular_values
         ),
         tuple(event.env_step for event in events if event.kind == "collapse"),
         stops[-1] if stops else "",

@@ -44,9 +44,7 @@ THEME = {
 }
 
 
-def write_page(
-    study: Study, tables: Sequence[Table], chart_set: ChartSet, folder: Path
-) -> Path:
+def write_page(study: Study, tables: Sequence[Table], chart_set: ChartSet, folder: Path) -> Path:
     """Write `index.html`, which links to `tables/` and `figures/`; return its path."""
     path = folder / FILE
     atomic_write(path, page_html(study, tables, chart_set))
@@ -56,8 +54,7 @@ def write_page(
 def page_html(study: Study, tables: Sequence[Table], chart_set: ChartSet) -> str:
     """Return the page of a study; names of runs and files never become markup."""
     template, css, script = (
-        (WEB / name).read_text(encoding="utf-8")
-        for name in ("page.html", "page.css", "page.js")
+        (WEB / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
     )
     style = f"{_theme_css()}\n{css}"
     contents, sections = _sections(tables, chart_set)
@@ -182,12 +179,7 @@ def _sections(tables: Sequence[Table], chart_set: ChartSet) -> tuple[str, str]:
     sections = [
         ("summary", "Summary", shown.get(SUMMARY_TABLE, ""), ""),
         ("figures", "Figures", figures, figure_links),
-        (
-            "tables",
-            "Tables",
-            "".join(shown[table.name] for table in others),
-            table_links,
-        ),
+        ("tables", "Tables", "".join(shown[table.name] for table in others), table_links),
         ("missing", "What is missing", missing, ""),
         ("runs", "Runs and files", shown.get(RUNS_TABLE, ""), ""),
     ]
@@ -218,8 +210,7 @@ def _missing_html(table: str, chart_set: ChartSet) -> str:
             f"are not a reproduction.</p>{table}"
         )
     items = "".join(
-        f"<li>{escape(f'{title}: {reason}.')}</li>"
-        for title, reason in chart_set.missing
+        f"<li>{escape(f'{title}: {reason}.')}</li>" for title, reason in chart_set.missing
     )
     heading = '<h3>Missing figures</h3><ul class="lacks">'
     return f"{table}{heading}{items}</ul>" if items else table
@@ -258,8 +249,7 @@ def _figure_html(chart: Chart, number: int) -> str:
 
 def _heading(number: str, title: str, path: str, extensions: Sequence[str]) -> str:
     links = "".join(
-        f'<a href="{escape(path)}.{extension}">{extension.upper()}</a>'
-        for extension in extensions
+        f'<a href="{escape(path)}.{extension}">{extension.upper()}</a>' for extension in extensions
     )
     return (
         f'<div class="head"><h3><span class="number">{number}</span> {title}</h3>'
@@ -316,9 +306,7 @@ def _is_numeric(column: Sequence[Entry]) -> bool:
     return digits or any(entry.numbers for entry in column)
 
 
-def _row_html(
-    row: Sequence[Entry], numeric: Sequence[bool], ids: Mapping[str, str]
-) -> str:
+def _row_html(row: Sequence[Entry], numeric: Sequence[bool], ids: Mapping[str, str]) -> str:
     cells = []
     for index, (entry, right) in enumerate(zip(row, numeric, strict=True)):
         text = escape(entry.text)

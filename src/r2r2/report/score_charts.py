@@ -39,9 +39,7 @@ def suites_by_utd(study: Study) -> Chart | None:
         if utd is None or not result.estimates:
             continue
         suite = suite_title(study, result.suite)
-        panel = points.setdefault(
-            f"{suite}, relative to {study.base_label(method)}", []
-        )
+        panel = points.setdefault(f"{suite}, relative to {study.base_label(method)}", [])
         mean, runs = result.estimates["mean"], sum(map(len, result.scores.values()))
         values = mean.value, mean.pooled, count_text(runs, "run")
         panel.append(_point(suite_line(study, result), *values, utd))
@@ -132,9 +130,7 @@ def _published_line(agent: str, utd: str = "") -> Line:
     return line._replace(marker="hollow", connected=False)
 
 
-def _point(
-    line: Line, value: float, bounds: Interval | None, detail: str, x: float = 0
-) -> Line:
+def _point(line: Line, value: float, bounds: Interval | None, detail: str, x: float = 0) -> Line:
     """Return a line with a marker or bar for one value."""
     low, high = bounds or (np.nan, np.nan)
     return line._replace(

@@ -30,11 +30,7 @@ from r2r2.stats import paper
 from r2r2.stats.scores import SCORE_POINTS, Method
 from r2r2.stats.suites import STATISTICS, SuiteResult
 
-SUITE_TITLES = {
-    "gym-mujoco": "Gymnasium MuJoCo",
-    "dmc-hard": "DMC-Hard",
-    paper.ALL: "all 11 tasks",
-}
+SUITE_TITLES = {"gym-mujoco": "Gymnasium MuJoCo", "dmc-hard": "DMC-Hard", paper.ALL: "all 11 tasks"}
 NORMALIZED = (
     "Scores are relative to the base agent at UTD 1 on the same task: "
     "1 + (S - mean of the base) / |mean of the base|. With a base near zero every "
@@ -108,9 +104,7 @@ def ablation_table(study: Study) -> Table:
     rows: list[TableRow] = []
     for methods in groups.values():
         for method in sorted(methods, key=lambda m: m.deviation_count):
-            settings = method.setting_texts(
-                study.shared_overrides, precision=several_precisions
-            )
+            settings = method.setting_texts(study.shared_overrides, precision=several_precisions)
             entries = [cell_entry(study, method, task) for task in study.tasks]
             texts = [method.agent, format_utd(method), "; ".join(settings) or "none"]
             rows += [[*texts, *entries]] if len(methods) > 1 else []
@@ -290,8 +284,7 @@ def _remarks(run: RunData) -> Iterable[str]:
     for member in run.members:
         if member.stopped:
             yield (
-                f"{member.name} stopped at environment step {member.env_steps:,}: "
-                f"{member.stopped}"
+                f"{member.name} stopped at environment step {member.env_steps:,}: {member.stopped}"
             )
         if member.collapses:
             first = f"{member.collapses[0]:,}"

@@ -256,8 +256,7 @@ def _labels(
     variants = dict.fromkeys(method._replace(utd=None) for method in methods)
     several = len({v.precision for v in variants} - {""}) > 1
     full, brief = (
-        {v: v.setting_texts(shared, short, several) for v in variants}
-        for short in (False, True)
+        {v: v.setting_texts(shared, short, several) for v in variants} for short in (False, True)
     )
     labels = [(v.agent, *texts) for v, texts in brief.items()]
     unique = {v for v in variants if labels.count((v.agent, *brief[v])) == 1}
@@ -343,8 +342,7 @@ def describe_suite(result: SuiteResult, shared: Collection[Override] = ()) -> st
         if text := describe(shortfalls):
             tasks_by_text.setdefault(text, []).append(task)
     return "; ".join(
-        f"{'all tasks' if len(tasks) == len(result.tasks) > 1 else ', '.join(tasks)}: "
-        f"{text}"
+        f"{'all tasks' if len(tasks) == len(result.tasks) > 1 else ', '.join(tasks)}: {text}"
         for text, tasks in tasks_by_text.items()
     )
 

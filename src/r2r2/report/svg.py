@@ -296,9 +296,7 @@ def _draw_line(area: PlotArea, line: Line) -> str:
     points = [(point.x + line.offset, point) for point in line.points]
     centers = [area.to_pixels(x, point.y) for x, point in points]
     intervals = [
-        [area.to_pixels(x, end) for end in point.interval]
-        for x, point in points
-        if point.interval
+        [area.to_pixels(x, end) for end in point.interval] for x, point in points if point.interval
     ]
     parts = [
         f'<path class="seed" d="{_path(map(area.to_pixels, *seed))}"/>'

@@ -103,8 +103,7 @@ def make_table(
 ) -> Table:
     """Return a table from rows of texts and entries."""
     entries = tuple(
-        tuple(Entry(item) if isinstance(item, str) else item for item in row)
-        for row in rows
+        tuple(Entry(item) if isinstance(item, str) else item for item in row) for row in rows
     )
     return Table(name, title, tuple(header), entries, tuple(notes))
 
@@ -142,13 +141,10 @@ def format_number(value: float, like: float | None = None) -> str:
     return f"{value:,.{min(digits, 9)}f}"
 
 
-def format_interval(
-    value: float, low: float, high: float, digits: int | None = None
-) -> str:
+def format_interval(value: float, low: float, high: float, digits: int | None = None) -> str:
     """Return a number with its interval, if it has one."""
     texts = [
-        format_number(x, value) if digits is None else f"{x:.{digits}f}"
-        for x in (value, low, high)
+        format_number(x, value) if digits is None else f"{x:.{digits}f}" for x in (value, low, high)
     ]
     if math.isnan(low) or math.isnan(high):
         return texts[0]
@@ -179,9 +175,7 @@ def score_entry(
     return Entry(text, note, summary._asdict())
 
 
-def summary_entry(
-    summary: ScoreSummary, note: str = "", digits: int | None = None
-) -> Entry:
+def summary_entry(summary: ScoreSummary, note: str = "", digits: int | None = None) -> Entry:
     """Return the entry of a mean with its interval; a dash without seeds."""
     if not summary.seeds:
         return Entry("-", note)
@@ -220,8 +214,7 @@ def to_csv(table: Table) -> str:
 def to_markdown(table: Table) -> str:
     """Return a table as Markdown, with its title above and its notes below."""
     header, *rows = [
-        f"| {' | '.join(texts)} |"
-        for texts in _texts(table, markdown_text, "<sup>{}</sup>")
+        f"| {' | '.join(texts)} |" for texts in _texts(table, markdown_text, "<sup>{}</sup>")
     ]
     lines = [f"### {markdown_text(table.title)}", "", header]
     lines += ["|" + "---|" * len(table.header), *rows, ""]
@@ -244,9 +237,7 @@ def to_latex(table: Table) -> str:
         alignment += r"p{0.4\linewidth}" if long else "r" if right else "l"
         width += min(max(longest, len(name)), LINE_LENGTH) + 2
     wide = width > TABLE_WIDTH
-    header, *rows = [
-        rf"{' & '.join(texts)} \\" for texts in _texts(table, latex_text, SUPERSCRIPT)
-    ]
+    header, *rows = [rf"{' & '.join(texts)} \\" for texts in _texts(table, latex_text, SUPERSCRIPT)]
     notes = map(latex_text, table.footnotes)
     below = [SUPERSCRIPT.format(mark) + note for mark, note in enumerate(notes, 1)]
     below += [latex_text(note) for note in table.notes]
@@ -274,8 +265,7 @@ def markdown_text(text: str) -> str:
 def latex_text(text: str) -> str:
     """Return text escaped for any LaTeX, with unknown characters as code points."""
     return "".join(
-        LATEX.get(c, c if c.isascii() else f"{{[}}U+{ord(c):04X}]")
-        for c in printable(text)
+        LATEX.get(c, c if c.isascii() else f"{{[}}U+{ord(c):04X}]") for c in printable(text)
     )
 
 
@@ -285,9 +275,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in spaced)
 
 
-def _texts(
-    table: Table, escape: Callable[[str], str], mark: str
-) -> Iterable[list[str]]:
+def _texts(table: Table, escape: Callable[[str], str], mark: str) -> Iterable[list[str]]:
     """Yield the texts of the header and of each row, with marks of the footnotes."""
     yield [escape(name) for name in table.header]
     marks = {note: mark.format(n) for n, note in enumerate(table.footnotes, start=1)}

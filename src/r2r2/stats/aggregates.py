@@ -84,9 +84,7 @@ def optimality_gap(scores: ScoresLike, target: float = 1.0) -> Floats:
         0.25
     """
     sample = as_sample(scores)
-    return target - mean_score(
-        sample._replace(values=np.minimum(sample.values, target))
-    )
+    return target - mean_score(sample._replace(values=np.minimum(sample.values, target)))
 
 
 def performance_profile(scores: ScoresLike, thresholds: ArrayLike) -> Floats:

@@ -139,7 +139,5 @@ def _resample(
             "stratified resampling, got 1; use resampling='pooled'"
         )
     else:
-        indices = np.repeat(starts, counts) + rng.integers(
-            np.repeat(counts, counts), size=size
-        )
+        indices = np.repeat(starts, counts) + rng.integers(np.repeat(counts, counts), size=size)
     return sample._replace(values=np.moveaxis(sample.values[..., indices], -2, 0))

@@ -132,9 +132,7 @@ def training_times() -> tuple[TrainingTime, ...]:
     times: list[TrainingTime] = []
     for row in _read_rows("training_time.csv"):
         utd, seconds = int(row["utd"]), float(row["seconds_per_step"])
-        times.append(
-            TrainingTime(row["agent"], row["env"], utd, seconds, row["hardware"])
-        )
+        times.append(TrainingTime(row["agent"], row["env"], utd, seconds, row["hardware"]))
     return tuple(times)
 
 

@@ -50,9 +50,7 @@ def as_sample(scores: ScoresLike) -> Sample:
     if not isinstance(scores, Mapping):
         table = np.asarray(scores, dtype=np.float64)
         if table.ndim != 2:
-            raise UserError(
-                f"scores: expected shape (runs, tasks), got shape {table.shape}"
-            )
+            raise UserError(f"scores: expected shape (runs, tasks), got shape {table.shape}")
         scores = {str(task): column for task, column in enumerate(table.T)}
     if not scores:
         raise UserError("scores: expected at least one task, got none")
@@ -65,8 +63,7 @@ def _as_task_scores(task: str, scores: ArrayLike) -> Floats:
     array = np.asarray(scores, dtype=np.float64)
     if array.ndim != 1 or not len(array):
         raise UserError(
-            f"scores of {task!r}: expected a row of at least one score, got shape "
-            f"{array.shape}"
+            f"scores of {task!r}: expected a row of at least one score, got shape {array.shape}"
         )
     if not np.isfinite(array).all():
         value = array[~np.isfinite(array)][0]

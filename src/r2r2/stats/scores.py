@@ -85,10 +85,7 @@ class Method(NamedTuple):
         return len(self.overrides) + bool(self.file) + bool(self.run)
 
     def setting_texts(
-        self,
-        omitted: Collection[Override] = (),
-        brief: bool = False,
-        precision: bool = True,
+        self, omitted: Collection[Override] = (), brief: bool = False, precision: bool = True
     ) -> list[str]:
         """Return each setting as text, except for omitted overrides."""
         overrides = [o for o in self.overrides if o not in omitted]
@@ -104,14 +101,10 @@ class ShortfallKind(enum.Enum):
     UNKNOWN_SETTINGS = "settings unknown (from {0.got})"
     NOT_IN_PAPER = "not in the paper: {0.got.agent} at UTD {0.got.utd} on {0.got.task}"
     OVERRIDE = "{0.got}"
-    SEPARATE_RUN = (
-        "run {0.got} (another run with the same settings has different returns)"
-    )
+    SEPARATE_RUN = "run {0.got} (another run with the same settings has different returns)"
     FEW_SEEDS = "{0.got} of {0.expected} seeds"
     MISSING = "missing"
-    NO_BASE = (
-        "its base, {0.got.agent} at UTD {0.got.utd} with the same settings, is missing"
-    )
+    NO_BASE = "its base, {0.got.agent} at UTD {0.got.utd} with the same settings, is missing"
     UNUSABLE_BASE = "its base has no usable mean score ({0.got})"
     # Of one seed:
     NO_EVALUATION = "no evaluation"
@@ -203,9 +196,7 @@ def make_cells(results: Iterable[Results]) -> list[Cell]:
             if row.metric == METRIC:
                 by_seed = points.setdefault((result.method, row.env_name), {})
                 _add_point(by_seed.setdefault(row.seed, {}), row, result.method)
-    return [
-        _make_cell(*key, by_seed, logs.get(key, {})) for key, by_seed in points.items()
-    ]
+    return [_make_cell(*key, by_seed, logs.get(key, {})) for key, by_seed in points.items()]
 
 
 def same_value(one: float, other: float) -> bool:

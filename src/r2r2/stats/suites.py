@@ -179,10 +179,7 @@ def bootstrap_interval(
 
 
 def _suite_result(
-    suite: str,
-    tasks: tuple[str, ...],
-    method: Method,
-    cells: Sequence[NormalizedCell],
+    suite: str, tasks: tuple[str, ...], method: Method, cells: Sequence[NormalizedCell]
 ) -> SuiteResult:
     by_task = {one.cell.task: one for one in cells if one.cell.method == method}
     scores: dict[str, Floats] = {}

@@ -26,9 +26,7 @@ CHUNK_BYTES = 2**22  # read at a time
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def write_arrays(
-    file: BinaryIO | io.RawIOBase, arrays: Iterable[tuple[str, object]]
-) -> None:
+def write_arrays(file: BinaryIO | io.RawIOBase, arrays: Iterable[tuple[str, object]]) -> None:
     """Write arrays as an uncompressed npz file, which `numpy.load` reads.
 
     The file need not be seekable. Contiguous arrays are not copied, and equal arrays
@@ -131,9 +129,7 @@ def _open_npz(path: Path) -> Generator[zipfile.ZipFile]:
         raise UserError(f"{path}: damaged or not an npz file") from error
 
 
-def _read_array(
-    archive: zipfile.ZipFile, info: zipfile.ZipInfo, like: Any = None
-) -> NumPyArray:
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, like: Any = None) -> NumPyArray:
     """Read an array, like another one if given; check its header before allocating."""
     if info.compress_type not in COMPRESSIONS:
         raise ValueError("unsupported compression")

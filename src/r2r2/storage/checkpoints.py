@@ -106,9 +106,7 @@ def write_checkpoint(folder: Path, content: CheckpointContent, keep: int) -> Che
         checkpoint = _write(folder, content)
     except (OSError, DamagedCheckpointError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
-        raise StorageError(
-            f"{folder}: cannot write: {why}; {_remaining(folder)}"
-        ) from error
+        raise StorageError(f"{folder}: cannot write: {why}; {_remaining(folder)}") from error
     with contextlib.suppress(OSError):  # the next call tries again
         delete_files(_expired_files(checkpoint, keep))
     return checkpoint
@@ -340,9 +338,7 @@ def check_sizes(folder: Path, files: Mapping[str, FileEntry]) -> None:
         with _read_errors(name), open_regular(folder / name) as file:
             length = file.seek(0, os.SEEK_END)
         if length != entry.bytes:
-            raise DamagedCheckpointError(
-                f"{name} has {length} bytes, expected {entry.bytes}"
-            )
+            raise DamagedCheckpointError(f"{name} has {length} bytes, expected {entry.bytes}")
 
 
 def file_digest(path: Path) -> str:

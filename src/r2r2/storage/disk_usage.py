@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from r2r2.config.errors import UserError
-from r2r2.storage.checkpoints import (
-    CHECKPOINT_DIR,
-    checkpoint_files,
-    delete_files,
-    removable_files,
-)
+from r2r2.storage.checkpoints import CHECKPOINT_DIR, checkpoint_files, delete_files, removable_files
 from r2r2.storage.files import StorageError, reason
 from r2r2.storage.run_folder import (
     MANIFEST_FILE,

@@ -7,13 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from r2r2.storage.files import (
-    append_line,
-    damaged_line,
-    open_log,
-    read_lines,
-    storage_errors,
-)
+from r2r2.storage.files import append_line, damaged_line, open_log, read_lines, storage_errors
 
 
 class Row(NamedTuple):

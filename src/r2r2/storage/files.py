@@ -249,9 +249,7 @@ def check_report_dir(path: Path, names: Collection[str]) -> None:
 
 
 @contextlib.contextmanager
-def atomic_dir(
-    path: Path, facts: Mapping[str, object], names: Collection[str]
-) -> Generator[Path]:
+def atomic_dir(path: Path, facts: Mapping[str, object], names: Collection[str]) -> Generator[Path]:
     """Yield a new folder that replaces the report at `path` if the block succeeds.
 
     `check_report_dir` must accept the folder. After an error or an interruption it is

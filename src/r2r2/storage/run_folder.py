@@ -105,9 +105,7 @@ class RunFolder(NamedTuple):
         write_manifest(self.path, self.members, "finished")
 
 
-def create_run(
-    path: Path, config_text: str, members: Sequence[str], overwrite: bool
-) -> RunFolder:
+def create_run(path: Path, config_text: str, members: Sequence[str], overwrite: bool) -> RunFolder:
     """Create the folder of a new run, with its config and a folder per member.
 
     The folder may be missing or empty. With `overwrite` it may also be a run, which is
@@ -208,8 +206,7 @@ def _check_available(path: Path, config_text: str, overwrite: bool) -> None:
         "unknown": "a run of another version of r2r2",
     }[manifest.status]
     raise UserError(
-        f"{path}: contains {content}; choose another --out, or add --overwrite to "
-        "delete it"
+        f"{path}: contains {content}; choose another --out, or add --overwrite to delete it"
     )
 
 

@@ -49,9 +49,7 @@ def _encode(command: list[str], frames: Iterable[NDArray[np.uint8]]) -> tuple[in
     count = 0
     with tempfile.TemporaryFile() as stderr:
         # In its own process group, so that Ctrl-C reaches only this process.
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stderr=stderr, process_group=0
-        )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=stderr, process_group=0)
         pipe = cast(BinaryIO, process.stdin)
         try:
             for frame in frames:

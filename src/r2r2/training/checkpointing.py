@@ -209,9 +209,7 @@ def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
     writer.write(content, state.fleet)
 
 
-def resume(
-    state: TrainState, writer: CheckpointWriter, checkpoint: Checkpoint
-) -> list[Fault]:
+def resume(state: TrainState, writer: CheckpointWriter, checkpoint: Checkpoint) -> list[Fault]:
     """Put a fresh run where a checkpoint was taken; return the slots to recover.
 
     Raises:
@@ -282,9 +280,7 @@ def _env_states(path: Path) -> dict[int, SavedState]:
     return states
 
 
-def _restore_envs(
-    state: TrainState, width: int, env_states: dict[int, SavedState]
-) -> list[Fault]:
+def _restore_envs(state: TrainState, width: int, env_states: dict[int, SavedState]) -> list[Fault]:
     """Restore environments; return the slots whose episode must start again.
 
     A state that does not fit any more, after an upgrade for example, does not count as

@@ -2,12 +2,7 @@
 
 from typing import Any
 
-from r2r2.envs.vector.step_types import (
-    NO_EPISODE,
-    StepRequest,
-    StepResult,
-    concat_requests,
-)
+from r2r2.envs.vector.step_types import NO_EPISODE, StepRequest, StepResult, concat_requests
 from r2r2.training.recovery import Recovery
 from r2r2.training.state import TrainState
 
@@ -70,9 +65,7 @@ class Collector:
             result = result._replace(obs=obs, faults=faults)
         return result
 
-    def _record(
-        self, members: list[int], request: StepRequest, result: StepResult
-    ) -> None:
+    def _record(self, members: list[int], request: StepRequest, result: StepResult) -> None:
         """Record a step of the members whose slot did not fail."""
         state = self._state
         # An evaluation in a shared environment may just have stopped the member.

@@ -68,17 +68,11 @@ class Diagnoser:
         why = (str(error).splitlines() or [""])[0] or type(error).__name__
         state.log.event("diagnosis_failed", member, counts, {"why": why})
         if not self._warned:
-            state.on_message(
-                f"the representation of {name} could not be diagnosed ({why})"
-            )
+            state.on_message(f"the representation of {name} could not be diagnosed ({why})")
         self._warned = True
 
     def _log(
-        self,
-        member: int,
-        counts: Counts,
-        diagnosis: Diagnosis,
-        numbers: Mapping[str, Number],
+        self, member: int, counts: Counts, diagnosis: Diagnosis, numbers: Mapping[str, Number]
     ) -> None:
         state = self._state
         state.log.event("diagnostics", member, counts, numbers)

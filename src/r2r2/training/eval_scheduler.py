@@ -13,12 +13,7 @@ from r2r2.diagnostics.value_bias import ValueBiasTracker
 from r2r2.envs.spec import Fault, Member
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import StepRequest, StepResult
-from r2r2.training.evaluation import (
-    EvalEpisodes,
-    EvalPolicies,
-    Evaluator,
-    play_to_end,
-)
+from r2r2.training.evaluation import EvalEpisodes, EvalPolicies, Evaluator, play_to_end
 from r2r2.training.run_log import Counts, RunLog
 
 
@@ -120,9 +115,7 @@ class EvalScheduler:
 
     def record(self, step: StepResult) -> None:
         """Record a step and log the evaluations that it finished."""
-        for episode, reward in zip(
-            self._evaluator.episodes.running, step.reward, strict=True
-        ):
+        for episode, reward in zip(self._evaluator.episodes.running, step.reward, strict=True):
             self.value_bias.record(episode.member, episode.number, float(reward))
         for member, returns in self._evaluator.episodes.record(step):
             counts = self._counts.pop(member)
@@ -204,14 +197,10 @@ class EvalScheduler:
             self._evaluator.episodes.restore(notes, saved.obs)
             self._evaluator.restore(policies.pop(0))
         counts = [(decisions, updates) for decisions, updates in notes["held"]]
-        self._deferred = [
-            DeferredEval(*pair) for pair in zip(counts, policies, strict=True)
-        ]
+        self._deferred = [DeferredEval(*pair) for pair in zip(counts, policies, strict=True)]
         return faults
 
-    def _begin(
-        self, members: Sequence[int], policies: EvalPolicies
-    ) -> tuple[Fault, ...]:
+    def _begin(self, members: Sequence[int], policies: EvalPolicies) -> tuple[Fault, ...]:
         first = [int(self._started[member]) * self._episodes for member in members]
         self._started[list(members)] += 1
         return self._evaluator.begin(self._pool, members, policies, first)

@@ -18,13 +18,7 @@ from r2r2.config.errors import UserError
 from r2r2.envs.make import episode_seed
 from r2r2.envs.spec import Fault, Member, Spec
 from r2r2.envs.vector.pool import EnvPool, available_cores
-from r2r2.envs.vector.step_types import (
-    NO_EPISODE,
-    EnvFactory,
-    EnvSlot,
-    StepRequest,
-    StepResult,
-)
+from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, EnvSlot, StepRequest, StepResult
 from r2r2.replay.normalizer import Scales
 from r2r2.storage.arrays import load_weights
 from r2r2.storage.run_folder import RunFolder
@@ -50,9 +44,7 @@ class EvalEpisodes:
     slots are in the order of `eval_slots`.
     """
 
-    def __init__(
-        self, members: Sequence[Member], slots: range, episodes: int, purpose: str
-    ):
+    def __init__(self, members: Sequence[Member], slots: range, episodes: int, purpose: str):
         self._members, self._slots, self._episodes = tuple(members), slots, episodes
         self._purpose = purpose
         self.width = len(slots) // len(members)  # slots per member
@@ -210,11 +202,7 @@ class Evaluator:
         self._scales: dict[int, Scales | None] = {}
 
     def begin(
-        self,
-        pool: EnvPool,
-        members: Sequence[int],
-        policies: EvalPolicies,
-        first: Sequence[int],
+        self, pool: EnvPool, members: Sequence[int], policies: EvalPolicies, first: Sequence[int]
     ) -> tuple[Fault, ...]:
         """Start evaluating `members` that are not busy; return the failed slots.
 
@@ -334,8 +322,7 @@ def load_policies(
         path = folder.weights(member.name)
         if not path.exists():
             raise UserError(
-                f"{folder.path}: no final weights of {member.name}; the run did not "
-                "finish"
+                f"{folder.path}: no final weights of {member.name}; the run did not finish"
             )
         weights = load_weights(path, like)
         loaded.append((agent.eval_policy(weights.state), weights.scales))

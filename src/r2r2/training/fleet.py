@@ -17,18 +17,8 @@ from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent, Array, Metric
 from r2r2.compute import compiled, update
-from r2r2.compute.compiled import (
-    CompiledUpdates,
-    ProgramKey,
-    run_compiled,
-    x64_enabled,
-)
-from r2r2.compute.precision import (
-    DEFAULT_OPTIONS,
-    ComputeOptions,
-    apply_precision,
-    uses_fp16,
-)
+from r2r2.compute.compiled import CompiledUpdates, ProgramKey, run_compiled, x64_enabled
+from r2r2.compute.precision import DEFAULT_OPTIONS, ComputeOptions, apply_precision, uses_fp16
 from r2r2.compute.update import Data, LearnerState, RunLengths, UpdateGroup, member_key
 from r2r2.compute.update_loop import (
     UpdateCall,
@@ -162,9 +152,7 @@ class Fleet:
             self.compile_ahead()
         self._policies = self._copy(agent.behavior_policy(self._learners.state))
 
-    def _initial_learners(
-        self, replay: Replay, lengths: RunLengths, device: Any
-    ) -> LearnerState:
+    def _initial_learners(self, replay: Replay, lengths: RunLengths, device: Any) -> LearnerState:
         # On the act device: a GPU takes long to compile orthogonal initialization.
         states = jax.jit(partial(update.initial_states, self.agent))(
             self._act_keys, np.asarray(lengths.updates)
@@ -182,9 +170,7 @@ class Fleet:
         self._act = jax.jit(partial(compiled.act, agent))
         self._first = jax.jit(buffer.set_first_obs, donate_argnums=0)
         self._store = jax.jit(compiled.store, donate_argnums=0)
-        self._checkpoint = jax.jit(
-            partial(compiled.checkpoint_policies, agent), donate_argnums=0
-        )
+        self._checkpoint = jax.jit(partial(compiled.checkpoint_policies, agent), donate_argnums=0)
         self._gather = jax.jit(lambda tree, who: jax.tree.map(lambda x: x[who], tree))
         self._scatter = jax.jit(compiled.scatter, donate_argnums=0)
         members, _, obs = self._rows.obs.shape
@@ -245,9 +231,7 @@ class Fleet:
         """Copy the behavior policies of `members` to their policy checkpoints."""
         self._to_checkpoint |= set(members)
 
-    def train(
-        self, call: UpdateCall, made: np.ndarray, scales: Scales | None = None
-    ) -> None:
+    def train(self, call: UpdateCall, made: np.ndarray, scales: Scales | None = None) -> None:
         """Start `call.updates` updates of `call.members`; made and scales are [S]."""
         self._catch_up()
         members, is_fleet = call.members, len(call.members) == self.size
@@ -260,9 +244,7 @@ class Fleet:
         stride = choose_stride(call, made, self._stride)
         program = self._updates.program(ProgramKey(len(who), is_fleet, stride))
         args = self.data(scales), self._learners, (group, place)
-        self._in_flight = self._trainer.submit(
-            run_compiled, program, x64_enabled(), *args
-        )
+        self._in_flight = self._trainer.submit(run_compiled, program, x64_enabled(), *args)
 
     def _catch_up(self) -> None:
         """Apply to the device what had to wait for the updates in flight."""

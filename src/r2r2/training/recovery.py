@@ -91,9 +91,7 @@ class Recovery:
         state.evals.restart(slot, obs[0])
         return faults
 
-    def _record_fault(
-        self, event: str, member: int, fault: Fault, fields: dict[str, int]
-    ) -> None:
+    def _record_fault(self, event: str, member: int, fault: Fault, fields: dict[str, int]) -> None:
         """Log a failure, and stop the member after too many of its own."""
         state, limit = self._state, self._state.config.env_faults
         why = fault.detail.splitlines()[-1]

@@ -74,9 +74,7 @@ def _check_steps(path: Path, config: RunConfig, before: int) -> None:
     if config.steps == before:
         return
     if config.steps < before:
-        raise UserError(
-            f"steps: expected {before} or more, as in '{path}', got {config.steps}"
-        )
+        raise UserError(f"steps: expected {before} or more, as in '{path}', got {config.steps}")
     if config.agent.depends_on_run_length:
         raise UserError(
             f"steps: expected {before}, as in '{path}', got {config.steps}; the "
@@ -92,14 +90,10 @@ def check_notes(run: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
         UserError: Something is missing or impossible.
     """
     invalid = _first_invalid({**DEFAULT_NOTES, **checkpoint.metadata}, _form(config))
-    invalid = invalid or _contradiction(
-        checkpoint.metadata["points"], config.eval_episodes
-    )
+    invalid = invalid or _contradiction(checkpoint.metadata["points"], config.eval_episodes)
     if invalid:
         path = checkpoint.arrays.with_suffix(".json")
-        raise UserError(
-            f"{path}: '{invalid}' in its notes is missing or invalid; {START_AGAIN}"
-        )
+        raise UserError(f"{path}: '{invalid}' in its notes is missing or invalid; {START_AGAIN}")
     folder, expected = open_run(run), checkpoint.metadata["journal"]["events"][0]
     size = folder.events.lstat().st_size if folder.events.exists() else 0
     if size < expected:

@@ -50,9 +50,7 @@ class Rollout:
         self._total = np.zeros(size)
         self._next_seeds = [self._seed(member, 1) for member in range(size)]
 
-    def request(
-        self, members: Sequence[int], actions: NDArray[np.floating]
-    ) -> StepRequest:
+    def request(self, members: Sequence[int], actions: NDArray[np.floating]) -> StepRequest:
         """Return one decision step of `members`; actions is [K, action], in [-1, 1]."""
         return StepRequest(members, actions, [self._next_seeds[m] for m in members])
 
@@ -94,9 +92,7 @@ class Rollout:
         """Record the first observation [obs] after a drop; return it for the replay."""
         self.obs[member] = obs
         action, false = np.zeros((1, self._spec.action_dim)), np.zeros(1, dtype=bool)
-        return HostTransition(
-            action, np.zeros(1), false, false, obs[None], obs[None], ~false
-        )
+        return HostTransition(action, np.zeros(1), false, false, obs[None], obs[None], ~false)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by their name in checkpoints."""

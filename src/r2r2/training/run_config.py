@@ -35,9 +35,7 @@ def finalize_config(config: RunConfig, builder: EnvBuilder | None = None) -> Run
     return _apply_task_defaults(validate(config), builder)
 
 
-def task_default_config(
-    config: RunConfig, builder: EnvBuilder | None = None
-) -> RunConfig:
+def task_default_config(config: RunConfig, builder: EnvBuilder | None = None) -> RunConfig:
     """Return the defaults of a run's agent on its first task, as far as known."""
     default = dataclasses.replace(run_defaults(config), env=config.env[:1])
     try:

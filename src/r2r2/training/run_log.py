@@ -14,13 +14,7 @@ from r2r2.envs.spec import Member
 from r2r2.replay.normalizer import Scales
 from r2r2.storage.arrays import save_weights
 from r2r2.storage.evaluations import Row, append_evaluations, truncate_evaluations
-from r2r2.storage.events import (
-    EventLog,
-    FieldValue,
-    LogPosition,
-    StepCounts,
-    read_events,
-)
+from r2r2.storage.events import EventLog, FieldValue, LogPosition, StepCounts, read_events
 from r2r2.storage.files import atomic_write, fsync_file, storage_errors
 from r2r2.storage.run_folder import RunFolder
 from r2r2.storage.tensorboard import TensorBoardWriter
@@ -75,12 +69,7 @@ class RunLog:
     def episode(self, episode: Episode, counts: Counts, random: bool) -> None:
         """Write a training episode; `random` marks an episode of the warm-up."""
         member, number, length, total = episode
-        fields = {
-            "episode": number,
-            "length": length,
-            "return": total,
-            "random": random,
-        }
+        fields = {"episode": number, "length": length, "return": total, "random": random}
         self.event("episode", member, counts, fields)
         if random:
             self._random.setdefault(self._members[member].task, []).append(total)
@@ -89,9 +78,7 @@ class RunLog:
         """Return the mean return of the warm-up's random policy, by task."""
         return {task: float(np.mean(totals)) for task, totals in self._random.items()}
 
-    def evaluation(
-        self, member: int, counts: Counts, returns: NDArray[np.float64]
-    ) -> None:
+    def evaluation(self, member: int, counts: Counts, returns: NDArray[np.float64]) -> None:
         """Write an evaluation and, after every `eval_average` of them, a point."""
         fields: dict[str, FieldValue] = {
             "mean": returns.mean(),
@@ -127,9 +114,7 @@ class RunLog:
         """Return whether `log_every` steps have passed since losses were written."""
         return int(decisions.mean()) - self._logged >= self._config.log_every
 
-    def losses(
-        self, means: Mapping[str, NDArray[np.floating]], counts: Sequence[Counts]
-    ) -> None:
+    def losses(self, means: Mapping[str, NDArray[np.floating]], counts: Sequence[Counts]) -> None:
         """Write the mean losses of every member that made updates."""
         self._logged = int(np.mean([decisions for decisions, _ in counts]))
         for member, count in enumerate(counts):

@@ -66,8 +66,7 @@ def after_updates(
     if not done <= switch < done + count:
         return state
     return state._replace(
-        max_episodes=config.late_episodes,
-        best_min=state.best_min * config.reset_weight,
+        max_episodes=config.late_episodes, best_min=state.best_min * config.reset_weight
     )
 
 

@@ -101,8 +101,7 @@ class EpisodeRecorder:
                 return frame
             got = f"{frame.dtype}{list(frame.shape)}"
         raise UserError(
-            f"{self._task}: invalid frame; expected an array [height, width, 3] of "
-            f"uint8, got {got}"
+            f"{self._task}: invalid frame; expected an array [height, width, 3] of uint8, got {got}"
         )
 
     @contextlib.contextmanager
@@ -180,10 +179,7 @@ def record_video(
     (player, *_) = select_members(fleet_members(config), member)
     seeds = [episode_seed(player.seed, "eval-command", n) for n in range(episodes)]
     rendered = _rendered_env(player.task, config, env)
-    with (
-        gl_backend(),
-        EpisodeRecorder(player.task, rendered, config.action_repeat) as recorder,
-    ):
+    with gl_backend(), EpisodeRecorder(player.task, rendered, config.action_repeat) as recorder:
         spec = spec_of(rendered)
         agent = make_agent(config.agent, spec, config.utd)
         act = _greedy(agent, load_policies(folder, agent, spec, [player]))
@@ -222,9 +218,7 @@ def _greedy(agent: Agent, policies: EvalPolicies) -> Act:
     return act
 
 
-def _counted(
-    frames: Iterator[Frame], most: int | None, on_progress: OnFrame
-) -> Iterator[Frame]:
+def _counted(frames: Iterator[Frame], most: int | None, on_progress: OnFrame) -> Iterator[Frame]:
     for count, frame in enumerate(frames, start=1):
         yield frame
         on_progress(count, most)

@@ -151,8 +151,6 @@ def _centered(z: Array) -> Array:
 
 def _sizes(z: Array) -> tuple[int, int]:
     if z.ndim != 2 or min(z.shape) < 2:
-        raise UserError(
-            f"z: wrong shape; expected [N, d] with N >= 2 and d >= 2, got {z.shape}"
-        )
+        raise UserError(f"z: wrong shape; expected [N, d] with N >= 2 and d >= 2, got {z.shape}")
     batch, dim = z.shape
     return batch, dim

@@ -5,9 +5,7 @@ import jax.numpy as jnp
 from r2r2.agents.base import Array
 
 
-def td_target(
-    reward: Array, terminated: Array, next_q: Array, discount: float
-) -> Array:
+def td_target(reward: Array, terminated: Array, next_q: Array, discount: float) -> Array:
     """Return one-step targets; all arrays are [B].
 
     A time limit is not a termination: such rows bootstrap.

@@ -89,9 +89,7 @@ def linears(*sizes: int, normed: bool = False) -> tuple[Linear, ...]:
 
 
 def mlp(
-    layers: tuple[Linear, ...],
-    *parts: Array,
-    activation: Callable[[Array], Array] = jax.nn.elu,
+    layers: tuple[Linear, ...], *parts: Array, activation: Callable[[Array], Array] = jax.nn.elu
 ) -> Array:
     """Apply layers in turn, with the activation between them."""
     for layer in layers[:-1]:
@@ -131,9 +129,7 @@ def uniform_weights(network: Network, key: Array) -> Network:
         return [leaf for leaf in leaves if isinstance(leaf, Linear)]
 
     def weights(network: object) -> list[Array]:
-        return [
-            x for layer in linear_layers(network) for x in (layer.kernel, layer.bias)
-        ]
+        return [x for layer in linear_layers(network) for x in (layer.kernel, layer.bias)]
 
     layers = linear_layers(network)
     sizes = [layer.kernel.size + layer.bias.size for layer in layers]
@@ -157,9 +153,7 @@ def draw_kernels(
 
     `draw` is as `jax.random.normal`; `transform` maps independent numbers to a kernel.
     """
-    nodes, structure = jax.tree.flatten(
-        network, is_leaf=lambda node: isinstance(node, layer_type)
-    )
+    nodes, structure = jax.tree.flatten(network, is_leaf=lambda node: isinstance(node, layer_type))
     places = [n for n, node in enumerate(nodes) if isinstance(node, layer_type)]
     sizes = [nodes[place].kernel.size for place in places]
     parts = jnp.split(draw(key, (sum(sizes),)), np.cumsum(sizes[:-1]))

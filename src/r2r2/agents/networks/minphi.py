@@ -7,14 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.agents.base import Array
-from r2r2.agents.networks.layers import (
-    Linear,
-    NormedLinear,
-    draw_kernels,
-    linears,
-    mlp,
-    orthogonal,
-)
+from r2r2.agents.networks.layers import Linear, NormedLinear, draw_kernels, linears, mlp, orthogonal
 from r2r2.config.agent_configs import MinPhiConfig
 from r2r2.envs.spec import Spec
 

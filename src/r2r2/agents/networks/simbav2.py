@@ -11,13 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from r2r2.agents.base import Array
-from r2r2.agents.networks.hypersphere import (
-    Embed,
-    Head,
-    LerpBlock,
-    log_softmax,
-    normalize,
-)
+from r2r2.agents.networks.hypersphere import Embed, Head, LerpBlock, log_softmax, normalize
 from r2r2.agents.networks.layers import Linear, linears, mlp, twin_values
 from r2r2.config.agent_configs import NetworkSizes
 from r2r2.envs.spec import Spec
@@ -64,11 +58,7 @@ class Actor(eqx.Module):
     limits: tuple[float, float] = eqx.field(static=True)
 
     def __init__(
-        self,
-        sizes: NetworkSizes,
-        spec: Spec,
-        limits: tuple[float, float],
-        latents: int = 0,
+        self, sizes: NetworkSizes, spec: Spec, limits: tuple[float, float], latents: int = 0
     ):
         self.trunk = Trunk(sizes, spec.obs_dim, latents)
         self.mean = Head(sizes.width, spec.action_dim)

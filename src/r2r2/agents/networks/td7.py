@@ -47,9 +47,7 @@ class Critic(eqx.Module):
         return mlp(self.layers, embedded, zsa, zs)[..., 0]
 
 
-def both_values(
-    critic: Critic, encoder: Encoder, obs: Array, action: Array, zs: Array
-) -> Array:
+def both_values(critic: Critic, encoder: Encoder, obs: Array, action: Array, zs: Array) -> Array:
     """Return both twins' values, [2, B]; `encoder`, which made zs, makes zsa."""
     return twin_values(critic, obs, action, encoder.zsa(zs, action), zs)
 

@@ -65,9 +65,7 @@ DTYPES: dict[str, type] = {
 }
 
 
-def _layout(
-    count: int, spec: Spec
-) -> tuple[dict[str, tuple[tuple[int, ...], int]], int]:
+def _layout(count: int, spec: Spec) -> tuple[dict[str, tuple[tuple[int, ...], int]], int]:
     """Return the shape and offset of each array for `count` slots, and the total size.
 
     Each array begins at a cache line, so that processes do not share one.

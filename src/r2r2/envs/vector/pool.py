@@ -14,13 +14,7 @@ from r2r2.config.errors import UserError, invalid_value
 from r2r2.envs.make import spec_of
 from r2r2.envs.spec import EnvFailure, Fault, Spec
 from r2r2.envs.vector import ipc
-from r2r2.envs.vector.step_types import (
-    EnvFactory,
-    EnvSlot,
-    SavedState,
-    StepRequest,
-    StepResult,
-)
+from r2r2.envs.vector.step_types import EnvFactory, EnvSlot, SavedState, StepRequest, StepResult
 from r2r2.envs.vector.worker_main import LocalEnvs, WorkerConfig
 from r2r2.envs.vector.worker_process import CLOSE_SECONDS, WorkerLost, WorkerProcess
 
@@ -88,9 +82,7 @@ class CommandRunner:
                 f"{task!r} (observation {spec.obs_dim}, action {spec.action_dim})"
                 for task, spec in specs.items()
             )
-            raise UserError(
-                f"env: tasks trained together must have equal sizes, got {sizes}"
-            )
+            raise UserError(f"env: tasks trained together must have equal sizes, got {sizes}")
         return next(iter(specs.values()))
 
     def start(self, spec: Spec, spins: Sequence[float], timeout: float) -> None:
@@ -104,13 +96,9 @@ class CommandRunner:
             slots = remote[number::workers]
             factories = {slot: self._factories[slot] for slot in slots}
             config = WorkerConfig(number, factories, count, spec, spin)
-            self.workers.append(
-                WorkerProcess(config, self.arrays, self._memory_file, timeout)
-            )
+            self.workers.append(WorkerProcess(config, self.arrays, self._memory_file, timeout))
 
-    def run(
-        self, commands: Mapping[int, int], states: Mapping[int, SavedState]
-    ) -> Outcome:
+    def run(self, commands: Mapping[int, int], states: Mapping[int, SavedState]) -> Outcome:
         """Run commands, by slot; `states` are those of slots to be loaded."""
         self.arrays.command[list(commands)] = list(commands.values())
         remote = (slot for slot in commands if slot >= self._local)
@@ -230,10 +218,7 @@ class EnvPool:
         return self._start_episodes(dict.fromkeys(slots, ipc.RESET), seeds, {})
 
     def load_states(
-        self,
-        slots: Sequence[int],
-        seeds: Sequence[int],
-        states: Sequence[SavedState | None],
+        self, slots: Sequence[int], seeds: Sequence[int], states: Sequence[SavedState | None]
     ) -> FirstObs:
         """Start an episode in each slot and continue it from its saved state, if any.
 
@@ -245,10 +230,7 @@ class EnvPool:
         return self._start_episodes(commands, seeds, saved)
 
     def _start_episodes(
-        self,
-        commands: dict[int, int],
-        seeds: Sequence[int],
-        states: Mapping[int, SavedState],
+        self, commands: dict[int, int], seeds: Sequence[int], states: Mapping[int, SavedState]
     ) -> FirstObs:
         slots = list(commands)
         self._arrays.seed[slots] = seeds
@@ -294,9 +276,7 @@ class EnvPool:
         faults = self._faults(outcome, commands)
         return result.with_faults(slots, faults) if faults else result
 
-    def _faults(
-        self, outcome: Outcome, commands: Mapping[int, int]
-    ) -> tuple[Fault, ...]:
+    def _faults(self, outcome: Outcome, commands: Mapping[int, int]) -> tuple[Fault, ...]:
         """Return new and pending faults, and end the episodes of their slots."""
         if not (self._pending_faults or outcome.errors or outcome.lost):
             return ()

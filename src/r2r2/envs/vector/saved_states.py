@@ -221,10 +221,7 @@ class _GeneratorState:
             raise ValueError(INVALID_GENERATOR)
         self._generator.state = {
             "bit_generator": "PCG64",
-            "state": {
-                "state": low + (high << WORD),
-                "inc": inc_low + (inc_high << WORD),
-            },
+            "state": {"state": low + (high << WORD), "inc": inc_low + (inc_high << WORD)},
             "has_uint32": has_spare,
             "uinteger": spare,
         }

@@ -84,9 +84,7 @@ class StepResult(NamedTuple):
         rows: Any = (array[begin:end] for array in self.arrays)
         return StepResult(*rows)._replace(faults=self.faults)
 
-    def with_faults(
-        self, slots: Sequence[int], faults: tuple[Fault, ...]
-    ) -> "StepResult":
+    def with_faults(self, slots: Sequence[int], faults: tuple[Fault, ...]) -> "StepResult":
         """Return the result with faults, and neutral values in the failed rows."""
         failed = np.isin(slots, [fault.slot for fault in faults])
         return self._replace(

@@ -44,11 +44,7 @@ class WorkerProcess:
     """
 
     def __init__(
-        self,
-        config: WorkerConfig,
-        arrays: ipc.SharedArrays,
-        memory_file: int,
-        timeout: float,
+        self, config: WorkerConfig, arrays: ipc.SharedArrays, memory_file: int, timeout: float
     ):
         self._number, self._spin_seconds = config.number, config.spin_seconds
         self.slots = list(config.factories)
