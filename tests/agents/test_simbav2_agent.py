@@ -110,6 +110,7 @@ def _part(state, part: str):
     return getattr(getattr(state, "base", state), part)
 
 
+@pytest.mark.slow
 @both
 def test_rewards_affect_only_the_critics(name):
     other = batch(9, reward=np.full(6, 3.0))

@@ -36,6 +36,7 @@ def timed():
     return result, fractions
 
 
+@pytest.mark.slow
 def test_every_part_takes_time(timed):
     shares = timed[0].shares
     assert list(shares) == [*PARTS, "rest"]
@@ -45,6 +46,7 @@ def test_every_part_takes_time(timed):
     assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_updates_keep_up_with_the_timed_steps(timed):
     result, _ = timed
     assert 20 < result.decision_steps < SETUP.steps
@@ -54,6 +56,7 @@ def test_updates_keep_up_with_the_timed_steps(timed):
     assert result.updates_per_s == pytest.approx(result.decision_steps_per_s, rel=0.05)
 
 
+@pytest.mark.slow
 def test_progress_is_reported_as_a_fraction(timed):
     assert timed[1] == sorted(timed[1])
     assert 0 < timed[1][0] < 0.1

@@ -6,14 +6,9 @@ import pytest
 from r2r2.compute.compiled import tracing
 from r2r2.compute.precision import ComputeOptions
 
-# One recording per agent runs with every test; the others, single precision and the
+# One recording per family of agents runs with every test; the others, single precision and the
 # fast path are slow tests, or run with R2R2_GOLDEN.
-QUICK = {
-    "td7_r2r2_wide",
-    "minimalist_phi_phantom",
-    "simbav2_cdq1_wide",
-    "simbav2_spl_r2r2_cdq0_strong",
-}
+QUICK = {"td7_r2r2_wide", "minimalist_phi_phantom", "simbav2_spl_r2r2_cdq0_strong"}
 
 
 @pytest.fixture(params=["float64", "float32"])

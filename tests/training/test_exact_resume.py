@@ -265,4 +265,4 @@ def test_run_that_cannot_resume_is_refused(tmp_path, agent, steps, text, finishe
 def test_resume_with_another_precision_is_refused(tmp_path):
     make_folder(tmp_path / "run", tiny())
     with pytest.raises(UserError, match="precision"):
-        train(tiny(precision="tf32"), tmp_path / "run")
+        train(tiny(precision="mixed"), tmp_path / "run")

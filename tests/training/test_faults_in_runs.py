@@ -245,6 +245,7 @@ def test_member_without_allowed_failures_stops_at_the_first(tmp_path):
     assert list(run.result.stopped) == ["fragile.Raises-v0_s0"]
 
 
+@pytest.mark.slow
 def test_stopped_member_resumes_when_more_failures_are_allowed(tmp_path):
     tasks = ["Calm", "Raises"]
     assert Run(tmp_path / "run", tasks, every="7", env_faults=0).result.stopped
@@ -302,6 +303,7 @@ def test_no_weights_are_saved_of_a_nonfinite_member_without_checkpoint(tmp_path)
     assert rich.folder.weights("fragile.Calm-v0_s0").exists()
 
 
+@pytest.mark.slow
 def test_shared_environment_recovers_like_separate_ones(tmp_path):
     tasks = ["Balks"]
     lent = Run(tmp_path / "lent", tasks, fragile.Balks())
