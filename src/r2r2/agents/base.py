@@ -55,10 +55,9 @@ def identity(state: Any) -> Any:
 class Agent(NamedTuple):
     """An algorithm as pure functions of a state that holds arrays only.
 
-    Randomness is an argument: `update_noise` and `action_noise` draw the numbers that
-    `update` and `explore` need, and these two are deterministic. The step that `update`
-    is given counts updates from 1 and is exact modulo `policy_period`, in which members
-    that are updated together agree.
+    Randomness is an argument: `update_noise` and `action_noise` draw the numbers that `update` and
+    `explore` need, and these two are deterministic. The step that `update` is given counts updates
+    from 1 and is exact modulo `policy_period`, in which members that are updated together agree.
     """
 
     init: Callable[[Array, Array], Any]  # key, updates of the run -> state

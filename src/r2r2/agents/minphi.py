@@ -28,7 +28,6 @@ from r2r2.agents.networks.minphi import (
 )
 from r2r2.agents.optimizer import Optimizer, OptState, adam_step, clip_by_global_norm, polyak
 from r2r2.config.agent_configs import MinPhiConfig
-from r2r2.config.common import Representation
 from r2r2.envs.spec import Spec
 
 
@@ -104,11 +103,9 @@ def explore(config: MinPhiConfig, utd: int, policy: Policy, obs: Array, noise: A
 def update(
     config: MinPhiConfig, utd: int, state: MinPhiState, batch: Batch, noise: Array, _: Array
 ) -> tuple[MinPhiState, Update]:
-    """Run phases A, B and C, then move the targets.
-
-    The batch holds both batches of the algorithm: phase A uses the first half, B and C
-    the second. Noise is N(0, 1), [3, B, action]: on the actions of phases A, B and C.
-    """
+    """Run phases A, B and C, then move the targets; noise is N(0, 1), [3, B, action]."""
+    # The batch holds both batches of the algorithm: phase A uses the first half, B and C the
+    # second.
     noise = noise_deviation(config, state.updates // utd + 1) * noise
     first = Batch(*(field[: config.batch_size] for field in batch))
     second = Batch(*(field[config.batch_size :] for field in batch))
@@ -128,12 +125,14 @@ def phase_a(
     config: MinPhiConfig, state: MinPhiState, batch: Batch, noise: Array
 ) -> tuple[MinPhiState, dict[str, Array]]:
     """Train encoder and latent model: self-prediction, R2R2 and the actor's loss."""
+    weight = config.prediction_weight * config.representation.lambda_spl
+    weights = dataclasses.replace(config.representation, lambda_spl=weight)
 
     def loss(pair: tuple[Encoder, LatentModel]) -> tuple[Array, dict[str, Array]]:
         encoder, model = pair
         z, target = encoder(batch.obs), state.encoder_target(batch.next_obs)
         prediction = summed_self_prediction(model(z, batch.action), target)
-        total, terms = representation_loss(_weights(config), z, prediction)
+        total, terms = representation_loss(weights, z, prediction)
         metrics = {f"representation/{name}": term for name, term in terms.items()}
         if config.actor_weight:
             actor_loss = policy_loss(config, state.critic, state.actor, z, noise)
@@ -176,11 +175,8 @@ def phase_c(
     config: MinPhiConfig, state: MinPhiState, z: Array, noise: Array
 ) -> tuple[MinPhiState, dict[str, Array]]:
     """Train the actor: critics from after their step, z from before the encoder's."""
-
-    def loss(actor: Actor) -> Array:
-        return policy_loss(config, state.critic, actor, z, noise)
-
-    total, grads = jax.value_and_grad(loss)(state.actor)
+    loss = jax.value_and_grad(partial(policy_loss, config, state.critic))
+    total, grads = loss(state.actor, z, noise)
     grads, norm = clip_by_global_norm(grads, config.gradient_clip)
     state = apply_gradients(config, state, actor=grads)
     return state, {"loss/actor": total, "gradient/actor": norm}
@@ -189,10 +185,8 @@ def phase_c(
 def policy_loss(
     config: MinPhiConfig, critic: Critic, actor: Actor, z: Array, noise: Array
 ) -> Array:
-    """Return minus the smaller value of the actor's noisy actions.
-
-    The critics' z has no gradient: an encoder learns through the actor's input only.
-    """
+    """Return minus the smaller value of the actor's noisy actions."""
+    # The critics' z has no gradient: an encoder learns through the actor's input only.
     action = noisy_action(config, actor, z, noise)
     return -jnp.mean(min_value(critic, jax.lax.stop_gradient(z), action))
 
@@ -224,8 +218,3 @@ def _optimizers(config: MinPhiConfig) -> dict[str, Optimizer]:
         "actor": config.actor_rate,
     }
     return {name: Optimizer(config.adam, rate) for name, rate in rates.items()}
-
-
-def _weights(config: MinPhiConfig) -> Representation:
-    weight = config.prediction_weight * config.representation.lambda_spl
-    return dataclasses.replace(config.representation, lambda_spl=weight)

@@ -39,10 +39,8 @@ def is_opt_state(node: object) -> bool:
 
 
 def linear_schedule(first: float, last: float, horizon: Array) -> Schedule:
-    """Return a learning rate that goes linearly from `first` to `last` at `horizon`.
-
-    The horizon is an array, so runs of any length share one program.
-    """
+    """Return a learning rate that goes linearly from `first` to `last` at `horizon`."""
+    # The horizon is an array, so runs of any length share one program.
 
     def learning_rate(steps: Array) -> Array:
         remaining = 1 - jnp.minimum(steps / horizon, 1)
@@ -104,10 +102,7 @@ def adam_step(
     target: Params | None = None,
     tau: float = 0.0,
 ) -> tuple[Params, OptState, Params | None]:
-    """Return params, optimizer state and target network after one step of Adam.
-
-    Weights of `UnitLinear` layers are normalized after the step.
-    """
+    """Take one step of Adam; weights of `UnitLinear` layers are normalized after it."""
     adam, b1, b2 = opt_state[0], optimizer.config.beta1, optimizer.config.beta2
     rate, count = optimizer.rate(adam.count), adam.count + 1
     mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, adam.mu, grads)
@@ -140,12 +135,9 @@ def polyak(tau: float, online: Params, target: Params) -> Params:
 
 
 def clip_by_global_norm(grads: Params, limit: float) -> tuple[Params, Array]:
-    """Scale gradients to a norm of at most `limit`; return them and the norm before.
-
-    As in PyTorch, a small number is added to the norm in the denominator.
-    """
+    """Scale gradients to a norm of at most `limit`; return them and the norm before."""
     norm = global_norm(grads)
-    scale = jnp.minimum(1, limit / (norm + 1e-6))
+    scale = jnp.minimum(1, limit / (norm + 1e-6))  # as in PyTorch
     return cast(Params, jax.tree.map(lambda leaf: leaf * scale, grads)), norm
 
 

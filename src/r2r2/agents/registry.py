@@ -13,18 +13,7 @@ from r2r2.envs.spec import Spec
 
 
 def make_agent(config: AgentConfig, spec: Spec, utd: int) -> Agent:
-    """Return the algorithm that a config describes.
-
-    Args:
-        config: settings of the agent.
-        spec: sizes of observations and actions.
-        utd: updates per decision step, for schedules that count decision steps.
-
-    Example:
-        >>> from r2r2.config.agents import agent_config
-        >>> make_agent(agent_config("td7"), Spec(obs_dim=5, action_dim=2), 1).batch_size
-        256
-    """
+    """Return the algorithm of a config; utd is for schedules that count decision steps."""
     make = agent_spec(config.name).make
     if isinstance(make, str):
         module, _, function = make.partition(":")

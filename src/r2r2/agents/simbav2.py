@@ -106,10 +106,7 @@ def greedy(policy: Policy, obs: Array) -> Array:
 def update(
     config: SimbaV2Config, state: SimbaV2State, batch: Batch, noise: Array, _: Array
 ) -> tuple[SimbaV2State, Update]:
-    """Update actor, temperature, critics and targets.
-
-    Noise is N(0, 1), [2, B, action]: the actor's, then the target's.
-    """
+    """Update all networks; noise is N(0, 1), [2, B, action]: the actor's, then the target's."""
     view = View(batch.obs)
     views = Views(actor=view, target=View(batch.next_obs), critic=view)
     state, metrics = actor_critic(config, state, batch, noise, views)
@@ -191,10 +188,7 @@ def update_critic(
 
 
 def value(config: SimbaV2Config, state: SimbaV2State, view: View, action: Array) -> Array:
-    """Return the smaller of the critics' values, [B].
-
-    They are of normalized rewards and include future entropy, as in training.
-    """
+    """Return the smaller value, [B], of normalized rewards with future entropy, as trained."""
     q = expectation(view.values(state.critic, action), _atoms(config))
     return jnp.min(q, axis=0)
 

@@ -122,10 +122,7 @@ def explore(config: TD7Config, policy: Policy, obs: Array, noise: Array) -> Arra
 def update(
     config: TD7Config, state: TD7State, batch: Batch, noise: Array, step: Array | int
 ) -> tuple[TD7State, Update]:
-    """Update encoder, critics and, every `policy_delay` updates, the actor.
-
-    Noise is N(0, 1), [B, action].
-    """
+    """Update encoder, critics and, when due, the actor; noise is N(0, 1), [B, action]."""
     state, metrics = update_encoder(config, state, batch)
     zs = state.fixed_encoder.zs(batch.obs)
     state, error, critic_loss = update_critic(config, state, batch, noise, zs)

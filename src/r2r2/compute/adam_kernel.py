@@ -8,7 +8,7 @@ announced to be removed after JAX 0.11; without it, and on a CPU, XLA's are used
 import importlib
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -40,8 +40,7 @@ class _Tiles(NamedTuple):
 
     def mask(self, number: Any) -> Array:
         """Return which entries of a tile lie within the array."""
-        shape = self.columns, self.entries
-        return tile_mask((self.height, self.width), number, shape)
+        return tile_mask((self.height, self.width), number, (self.columns, self.entries))
 
 
 def available() -> bool:
@@ -61,25 +60,17 @@ def unit_step(
     copies: Sequence[Array] = (),
     interpret: bool = False,
 ) -> tuple[list[Array], list[Array]]:
-    """Take one step of Adam, after which columns have length 1.
-
-    Columns are rows here, so that the reads of a thread block are contiguous.
-
-    Args:
-        adam: decays of the moments.
-        tau: Polyak coefficient of the target.
-        numbers: step size, and the number added to the root, [2].
-        arrays: [..., columns, entries of a column]: gradients, first and second
-            moments, weights and, if there is one, their target.
-        copies: 16-bit copies of the weights and of the target, which are only written.
-        interpret: run on a CPU, for tests.
-
-    Returns:
-        All arrays but the gradients, and the copies, as they are after the step.
-    """
+    """Take one step of Adam, after which columns have length 1; return arrays and copies."""
+    # Columns are rows here, so that the reads of a thread block are contiguous. Numbers are the
+    # step size and the number added to the root. Arrays, [..., columns, entries of a column], are
+    # gradients, both moments, weights and, if there is one, their target; all but the gradients are
+    # returned. Copies, in 16 bits, of weights and target are only written.
     flat = [x.reshape(-1, *x.shape[-2:]) for x in (*arrays, *copies)]
     stacked, written = len(flat[0]), flat[1:]
-    tiles = _tiles(*flat[0].shape[1:])
+    columns, entries = flat[0].shape[1:]
+    width = pl.next_power_of_2(entries)
+    height = min(pl.next_power_of_2(columns), max(1, TILE_ENTRIES // width))
+    tiles = _Tiles(columns, entries, height, width, min(pl.cdiv(columns, height), BLOCKS))
     padded = tiles.rounds * tiles.blocks * tiles.height, tiles.width
     network = pl.BlockSpec((None, *padded), lambda i, j: (i, 0, 0))
     new = pl.pallas_call(
@@ -96,20 +87,11 @@ def unit_step(
     return shaped[: len(arrays) - 1], shaped[len(arrays) - 1 :]
 
 
-def _tiles(columns: int, entries: int) -> _Tiles:
-    width = pl.next_power_of_2(entries)
-    height = min(pl.next_power_of_2(columns), max(1, TILE_ENTRIES // width))
-    blocks = min(pl.cdiv(columns, height), BLOCKS)
-    return _Tiles(columns, entries, height, width, blocks)
-
-
 def _unit_step(
     adam: Adam, tau: float, tiles: _Tiles, inputs: int, numbers: Any, *refs: Any
 ) -> None:
-    """Run the kernel on whole columns; tiles hold zeros beyond the array.
-
-    The first `inputs` refs are read; refs are all arrays, then all but the gradients.
-    """
+    """Run the kernel on whole columns; tiles hold zeros beyond the array."""
+    # The first `inputs` refs are read; refs are all arrays, then all but the gradients.
     triton = _triton()
     arrays, results = refs[:inputs], refs[len(refs) // 2 + 1 :]
     size, floor, block = numbers[0], numbers[1], pl.program_id(1).astype(int)
@@ -138,8 +120,7 @@ def _unit_step(
 def tile_mask(tile: tuple[int, int], number: Any, shape: tuple[int, int]) -> Array:
     """Return which entries of the `number`-th tile of rows lie within `shape`."""
     row, entry = (jax.lax.broadcasted_iota(jnp.int32, tile, axis) for axis in (0, 1))
-    mask: Array = (row + number * tile[0] < shape[0]) & (entry < shape[1])
-    return mask
+    return cast(Array, (row + number * tile[0] < shape[0]) & (entry < shape[1]))
 
 
 def _triton() -> Any:

@@ -67,18 +67,13 @@ def tracing(options: ComputeOptions) -> Iterator[None]:
 class CompiledUpdates:
     """Updates of groups of a fleet, compiled once for every size of a group.
 
-    Compiling takes seconds on a CPU and twenty on a GPU, so programs can be requested
-    while the fleet still warms up.
-
-    Args:
-        agent: the algorithm.
-        example: data, learners and keys of the fleet, of which only shapes are kept.
-        options: how to compile.
+    Compiling takes seconds on a CPU and twenty on a GPU, so programs can be requested while the
+    fleet still warms up. Of `example` (data, learners and keys of the fleet) only shapes are kept.
     """
 
     def __init__(self, agent: Agent, example: tuple[Any, ...], options: ComputeOptions):
         self._options = options
-        update: Any = partial(_update_plain, agent)
+        update: Any = partial(update_plainly, agent)
         if options.fast:
             update = partial(update_many, agent, fp16=options.fp16)
         settings: Any = {"donate_argnums": 1, "static_argnames": "stride"}
@@ -89,12 +84,9 @@ class CompiledUpdates:
         self._compiled: dict[ProgramKey, Future[Any]] = {}
 
     def program(self, key: ProgramKey) -> Future[Any]:
-        """Return a program, compiled in another thread.
-
-        It is traced in this thread, since JAX settings may be local to it.
-        """
+        """Return a program, compiled in another thread."""
         if key not in self._compiled:
-            traced = self.traced(key)
+            traced = self.traced(key)  # in this thread: JAX settings may be local to it
             options = graph_options(traced.jaxpr.jaxpr) if self._options.fast else {}
             program = self._compiler.submit(compile_lowered, traced.lower(), options)
             self._compiled[key] = program
@@ -137,11 +129,8 @@ def graph_options(jaxpr: Jaxpr) -> dict[str, str | bool]:
 
 
 def compile_lowered(lowered: Any, options: dict[str, str | bool]) -> Any:
-    """Compile a program; options that XLA_FLAGS name are left to it.
-
-    If this XLA does not know an option, the program is compiled without them, and a
-    warning tells that it is slower.
-    """
+    """Compile a program; if XLA does not know an option, without them and with a warning."""
+    # Options that XLA_FLAGS name are left to it.
     if jax.default_backend() != "gpu" or not options:
         return lowered.compile()
     flags = os.environ.get("XLA_FLAGS", "")
@@ -165,12 +154,6 @@ def run_compiled(program: Future[Any], x64: bool, *args: Any) -> LearnerState:
     for leaf in jax.tree.leaves(learners.metrics):
         leaf.block_until_ready()
     return learners
-
-
-def _update_plain(
-    agent: Agent, data: Data, learners: LearnerState, group: UpdateGroup, _: int
-) -> LearnerState:
-    return update_plainly(agent, data, learners, group)
 
 
 def _update_fleet(
@@ -206,19 +189,15 @@ def act(agent: Agent, policies: Any, keys: Array, obs: Array, steps: Array, warm
 
 
 def store(stores: Stores, member: Array, packed: Array, count: Array) -> Stores:
-    """Store the first `count` of several steps, one after the other.
-
-    Members are [T, K], and may occur twice; packed holds the fields of `Transition`
-    side by side, [T, K, fields].
-    """
+    """Store the first `count` of several steps, one after the other."""
+    # Members are [T, K], and may occur twice; packed holds the fields of `Transition` side by side.
     if len(member) == 1:
         return _store_step(stores, member[0], packed[0])
 
     def one(step: Array, stores: Stores) -> Stores:
         return _store_step(stores, member[step], packed[step])
 
-    result: Stores = jax.lax.fori_loop(0, count, one, stores)
-    return result
+    return cast(Stores, jax.lax.fori_loop(0, count, one, stores))
 
 
 def _store_step(stores: Stores, member: Array, packed: Array) -> Stores:
@@ -247,12 +226,10 @@ def checkpoint_policies(agent: Agent, learners: LearnerState, chosen: Array) -> 
 
 
 def flops_of(jaxpr: Jaxpr) -> float:
-    """Return the floating-point operations of a program's matrix products.
-
-    They are counted as JAX traced them: on a GPU the compiler replaces products by
-    library calls, whose cost it does not know. Other operations are about 1 %. Unused
-    results are not counted, and a loop of unknown length counts once.
-    """
+    """Return the floating-point operations of a program's matrix products."""
+    # They are counted as JAX traced them: on a GPU the compiler replaces products by library calls,
+    # whose cost it does not know. Other operations are about 1 %. Unused results are not counted,
+    # and a loop of unknown length counts once.
     total, used = 0.0, _variables(jaxpr.outvars)
     for equation in reversed(jaxpr.eqns):
         if not used.isdisjoint(equation.outvars):

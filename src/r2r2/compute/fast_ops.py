@@ -39,14 +39,11 @@ def matmul(parts: tuple[Array, ...], kernel: Array) -> Array:
 
 @jax.custom_vjp
 def _matmul(parts: tuple[Array, ...], kernel: Array) -> Array:
-    """Return the product; its derivative is written out for two reasons.
-
-    JAX's gives the kernel's gradient transposed, which costs a copy of every weight and
-    both its moments in the update loop, and gives a gradient to every part, of which
-    often only one needs it. A single output is written as a sum, as XLA would anyway;
-    without the barrier XLA fuses it with layers of other networks into a kernel that
-    keeps few of a GPU's processors busy.
-    """
+    """Return the product; its derivative is written out for two reasons."""
+    # JAX's gives the kernel's gradient transposed, which costs a copy of every weight and both its
+    # moments in the update loop, and gives a gradient to every part, of which often only one needs
+    # it. A single output is written as a sum, as XLA would anyway; without the barrier XLA fuses it
+    # with layers of other networks into a kernel that keeps few of a GPU's processors busy.
     x = concat_and_pad(parts, kernel)
     if kernel.shape[1] > 1:
         return (x @ _aligned(kernel))[..., : kernel.shape[1]]
@@ -56,9 +53,8 @@ def _matmul(parts: tuple[Array, ...], kernel: Array) -> Array:
 
 def _matmul_forward(parts: tuple[Any, ...], kernel: Any) -> tuple[Array, Any]:
     values = tuple(part.value for part in parts)
-    needed = tuple(part.perturbed for part in parts)
     # Static flags, as a tree without leaves.
-    flags = tuple(() if flag else None for flag in needed)
+    flags = tuple(() if part.perturbed else None for part in parts)
     return _matmul(values, kernel.value), (values, flags, kernel.value)
 
 
@@ -92,10 +88,8 @@ def _input_gradients(
 
 
 def _aligned(x: Array) -> Array:
-    """Pad columns with zeros, so that every row starts at an aligned address.
-
-    Library products of unaligned rows take two to three times as long.
-    """
+    """Pad columns with zeros, so that every row starts at an aligned address."""
+    # Library products of unaligned rows take two to three times as long.
     columns = x.shape[-1]
     missing = -columns % ALIGNMENT if columns > NARROW else 0
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
@@ -129,11 +123,9 @@ def sum_of_rows(x: Array) -> Array:
 
 
 def column_sums(x: Array) -> Array:
-    """Return the sums of the columns of [..., rows, n], in blocks of rows first.
-
-    XLA fuses a sum with the computation of its rows; a sum over all rows then runs on a
-    tenth of a GPU's processors. The barrier keeps XLA from merging both sums.
-    """
+    """Return the sums of the columns of [..., rows, n], in blocks of rows first."""
+    # XLA fuses a sum with the computation of its rows; a sum over all rows then runs on a tenth of
+    # a GPU's processors. The barrier keeps XLA from merging both sums.
     rows, columns = x.shape[-2:]
     size = max(BLOCK, rows // MAX_PARTS)
     if rows > size and rows % size == 0:
@@ -143,15 +135,12 @@ def column_sums(x: Array) -> Array:
 
 
 def twin_values(twins: Callable[..., Array], *inputs: Array) -> Array:
-    """Return every critic's output, each on its own copy of the inputs.
-
-    A product of shared inputs with all kernels side by side would copy the kernels and
-    return their gradients in an order that has to be undone.
-    """
+    """Return every critic's output, each on its own copy of the inputs."""
+    # A product of shared inputs with all kernels side by side would copy the kernels and return
+    # their gradients in an order that has to be undone.
     count = len(jax.tree.leaves(twins)[0])
     copies = [jnp.broadcast_to(x, (count, *x.shape)) for x in inputs]
-    q: Array = jax.vmap(lambda critic, *rows: critic(*rows))(twins, *copies)
-    return q
+    return cast(Array, jax.vmap(lambda critic, *rows: critic(*rows))(twins, *copies))
 
 
 def _with_derivative(
@@ -184,11 +173,7 @@ def normalize(x: Array, axis: int = -1) -> Array:
     return x * jnp.broadcast_to(inverse_length(squares), x.shape)
 
 
-def _normalize_backward(x: Array, _: Array, dy: Array) -> tuple[Array, ...]:
-    return (_unit_backward(x, dy),)
-
-
-@_with_derivative(_normalize_backward)
+@_with_derivative(lambda x, _, dy: (_unit_backward(x, dy),))
 def _normalize(x: Array) -> Array:
     return _unit(x)
 
@@ -289,10 +274,8 @@ def _in_blocks(x: Array) -> Array:
 
 
 def _on_blocks(features: Array, shape: tuple[int, ...]) -> Array:
-    """Return features [n] on all rows of blocks, with one copy for every block.
-
-    Shared operands make XLA choose tiles that spill registers.
-    """
+    """Return features [n] on all rows of blocks, with one copy for every block."""
+    # Shared operands make XLA choose tiles that spill registers.
     if len(shape) < 3:  # not in blocks
         return jnp.broadcast_to(features, shape)
     each = barrier(jnp.broadcast_to(features, (*shape[:-2], shape[-1])))
@@ -301,11 +284,9 @@ def _on_blocks(features: Array, shape: tuple[int, ...]) -> Array:
 
 @jax.custom_jvp
 def correlation(z: Array) -> Array:
-    """Return the sum of squared off-diagonal entries of C = Z^T Z / (N - 1).
-
-    The derivative 4 Z C / (N - 1) needs one product; JAX, which does not know that C is
-    symmetric, would use two.
-    """
+    """Return the sum of squared off-diagonal entries of C = Z^T Z / (N - 1)."""
+    # The derivative 4 Z C / (N - 1) needs one product; JAX, which does not know that C is
+    # symmetric, would use two.
     return jnp.sum(off_diagonal(z) ** 2)
 
 
@@ -318,10 +299,7 @@ def _correlation_jvp(at: tuple[Array], along: tuple[Array]) -> tuple[Array, Arra
 
 
 def global_norm(grads: Any) -> Array:
-    """Return the norm of all entries of a tree, in few kernels.
-
-    Large arrays are summed over one axis first, and the results all at once.
-    """
+    """Return the norm of all entries of a tree, in few kernels: large arrays by axis first."""
     squares = [leaf**2 for leaf in jax.tree.leaves(grads)]
     parts = [jnp.sum(x, axis=-1) if x.ndim > 1 else x for x in squares]
     return jnp.sqrt(jnp.sum(jnp.concatenate([x.reshape(-1) for x in parts])))
@@ -335,9 +313,7 @@ def cond(condition: Array | bool, yes: Callable[[], Tree], no: Callable[[], Tree
 
 
 def frozen(network: Tree) -> Tree:
-    """Return the network behind a barrier.
-
-    Without it XLA merges passes of one network in two losses into one product, and the
-    loss that could be computed first waits for the other.
-    """
+    """Return the network behind a barrier."""
+    # Without it XLA merges passes of one network in two losses into one product, and the loss that
+    # could be computed first waits for the other.
     return cast(Tree, barrier(network))

@@ -67,12 +67,9 @@ def adam_step(
     target: Params | None = None,
     tau: float = 0.0,
 ) -> tuple[Params, OptState, Params | None]:
-    """Return params, optimizer state and target network after one step of Adam.
-
-    Both bias corrections are folded into two numbers, which makes the step short enough
-    for XLA to fuse the steps of many small arrays into one kernel. 16-bit copies of
-    params and target follow.
-    """
+    """Take one step of Adam; 16-bit copies of params and target follow."""
+    # Both bias corrections are folded into two numbers, which makes the step short enough for XLA
+    # to fuse the steps of many small arrays into one kernel.
     if isinstance(opt_state, CountingState):
         inner = opt_state.opt_state
         params, inner, target = adam_step(optimizer, grads, inner, params, target, tau)

@@ -27,10 +27,8 @@ class Packed(NamedTuple):
 
 
 def packs() -> bool:
-    """Return whether packing helps on this device.
-
-    It saves kernel launches; on a CPU it would make results depend on the fleet size.
-    """
+    """Return whether packing helps on this device: it saves kernel launches."""
+    # On a CPU it would make results depend on the fleet size.
     return jax.default_backend() != "cpu"
 
 
@@ -106,12 +104,8 @@ def _name(path: tuple[Any, ...]) -> object:
 
 def _in_unit_layer(tree: Any) -> list[bool]:
     """Return for every leaf whether it is part of a `UnitLinear` layer."""
-
-    def flags(node: Any) -> Any:
-        return jax.tree.map(lambda _: is_unit(node), node)
-
-    result: list[bool] = jax.tree.leaves(jax.tree.map(flags, tree, is_leaf=is_unit))
-    return result
+    nodes = jax.tree.leaves(tree, is_leaf=is_unit)
+    return [is_unit(node) for node in nodes for _ in jax.tree.leaves(node)]
 
 
 def _pad_rows(kernel: Array) -> Array:

@@ -1,11 +1,10 @@
 """The precision of matrix products, and 16-bit operands for hypersphere layers.
 
-A product of a few hundred rows is bound by memory. TF32, in which a GPU multiplies
-32-bit operands, keeps ten binary digits of each; float16 keeps as many in half the
-bytes, but has less range. Weights and features on the unit sphere need little range,
-and fixed factors move features and gradients to where float16 has most of it. Finite
-operands beyond its range are clipped and counted; infinities and NaN stay as they are.
-Sums and results have the type of the kernel.
+A product of a few hundred rows is bound by memory. TF32, in which a GPU multiplies 32-bit operands,
+keeps ten binary digits of each; float16 keeps as many in half the bytes, but has less range.
+Weights and features on the unit sphere need little range, and fixed factors move features and
+gradients to where float16 has most of it. Finite operands beyond its range are clipped and counted;
+infinities and NaN stay as they are. Sums and results have the type of the kernel.
 
 With `mixed`, the update loop carries a 16-bit copy beside every large weight: products
 read the copy, and the optimizer writes it together with the weight.
@@ -40,10 +39,8 @@ MIN_ENTRIES = 2**17  # of a kernel whose products gain by 16 bits
 
 def matmul_precision(precision: str) -> AbstractContextManager[None]:
     """Trace products in a precision, whatever JAX's own setting is."""
-    context: AbstractContextManager[None] = jax.default_matmul_precision(
-        MATMUL_PRECISION[precision]
-    )
-    return context
+    context: Any = jax.default_matmul_precision(MATMUL_PRECISION[precision])
+    return cast("AbstractContextManager[None]", context)
 
 
 def apply_precision(agent: Agent, precision: str) -> Agent:
@@ -84,11 +81,9 @@ def suits(layer: UnitLinear) -> bool:
 
 @jax.custom_vjp
 def fp16_matmul(x: Array, kernel: Array, kernel16: Array, counter: Array) -> Array:
-    """Map features [..., in] by the 16-bit copy of a kernel [in, out].
-
-    The kernel is an argument for its gradient only. The "gradient" of the counter, a
-    number of any value, is how many features and output gradients were clipped.
-    """
+    """Map features [..., in] by the 16-bit copy of a kernel [in, out]."""
+    # The kernel is an argument for its gradient only. The "gradient" of the counter, a number of
+    # any value, is how many features and output gradients were clipped.
     return _forward(x, kernel, kernel16, counter)[0]
 
 
@@ -137,10 +132,7 @@ def counting(counter: Array) -> Iterator[None]:
 
 
 class Fp16UnitLinear(UnitLinear):
-    """A `UnitLinear` with a 16-bit copy of its kernel, which products read.
-
-    Entries of a kernel on the sphere are at most 1, so the copy needs no factor.
-    """
+    """A `UnitLinear` with a 16-bit copy of its kernel, which needs no factor: entries are <= 1."""
 
     kernel16: Array
 
@@ -162,20 +154,14 @@ def remove_copies(tree: Tree) -> Tree:
 
 def lend_copies(tree: Tree, owner: Tree) -> Tree:
     """Return networks that read the 16-bit copies of another tree."""
-
-    def lend(layer: UnitLinear, other: UnitLinear) -> UnitLinear:
-        return Fp16UnitLinear(layer, other.kernel16) if _has_copy(other) else layer
-
-    return _map_units(lend, tree, owner)
+    return _map_units(
+        lambda x, y: Fp16UnitLinear(x, y.kernel16) if _has_copy(y) else x, tree, owner
+    )
 
 
 def renew_copies(tree: Tree, like: Tree) -> Tree:
     """Return networks with new 16-bit copies where those of another tree have some."""
-
-    def renew(layer: UnitLinear, other: UnitLinear) -> UnitLinear:
-        return Fp16UnitLinear(layer) if _has_copy(other) else layer
-
-    return _map_units(renew, tree, like)
+    return _map_units(lambda x, y: Fp16UnitLinear(x) if _has_copy(y) else x, tree, like)
 
 
 class CountingState(NamedTuple):
@@ -192,10 +178,7 @@ def uses_fp16(state: Any) -> bool:
 
 
 def add_copies(state: Any) -> Any:
-    """Return an agent's state with 16-bit copies of its networks' weights.
-
-    Optimizer states then count clipped operands.
-    """
+    """Return an agent's state with 16-bit copies of weights, and counters of clipped operands."""
     if not uses_fp16(state):
         return state
 

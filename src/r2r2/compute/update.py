@@ -35,11 +35,9 @@ class Purpose(enum.IntEnum):
 
 
 def member_key(seed: int) -> Array:
-    """Return the key from which all keys of a member are derived.
-
-    It is Threefry, JAX's default: with the faster generators the numbers of a vmapped
-    seed depend on the other seeds.
-    """
+    """Return the key from which all keys of a member are derived."""
+    # Threefry is JAX's default: with the faster generators the numbers of a vmapped seed depend on
+    # the other seeds.
     return jax.random.key(seed, impl="threefry2x32")
 
 
@@ -186,16 +184,14 @@ def sample_group(
 
 
 def learn_group(agent: Agent, learners: LearnerState, inputs: Sample, step: Any) -> LearnerState:
-    """Make one update of every member.
-
-    Members agree modulo the policy period, so one step without a member axis stands for
-    all, and the agent's conditions stay branches.
-    """
+    """Make one update of every member."""
+    # Members agree modulo the policy period, so one step without a member axis stands for all, and
+    # the agent's conditions stay branches.
     return jax.vmap(partial(learn, agent), in_axes=(0, 0, None))(learners, inputs, step)
 
 
 def update_plainly(
-    agent: Agent, data: Data, learners: LearnerState, group: UpdateGroup
+    agent: Agent, data: Data, learners: LearnerState, group: UpdateGroup, _: int = 1
 ) -> LearnerState:
     """Make `group.updates` updates of every member of a group, one after the other."""
 
@@ -212,8 +208,7 @@ def update_plainly(
 
         return cast(LearnerState, jax.lax.cond(jnp.any(due), synced, lambda: learners))
 
-    result: LearnerState = jax.lax.fori_loop(0, group.updates, one, learners)
-    return result
+    return cast(LearnerState, jax.lax.fori_loop(0, group.updates, one, learners))
 
 
 def select(condition: Array, new: Tree, old: Tree) -> Tree:

@@ -10,7 +10,7 @@ rows of the next, which XLA can do beside the update's own work.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -37,19 +37,12 @@ LIGHT = 2**24
 
 
 def longest_stride(agent: Agent, members: int) -> int:
-    """Return updates per turn of the loop: whole policy periods.
-
-    It is 1 if a sync could fall inside a turn.
-    """
+    """Return updates per turn of the loop: whole policy periods, or 1 if a sync may be inside."""
     period = agent.policy_period
     strides = [period]
-    if members == 1 and _entries(agent) <= LIGHT:
+    if members == 1 and sum(x.size for x in jax.tree.leaves(state_shapes(agent))) <= LIGHT:
         strides.insert(0, math.lcm(period, 2))
     return next((x for x in strides if not agent.sync_period % x), 1)
-
-
-def _entries(agent: Agent) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(state_shapes(agent)))
 
 
 def update_many(
@@ -60,18 +53,10 @@ def update_many(
     stride: int = 1,
     fp16: bool = False,
 ) -> LearnerState:
-    """Make `group.updates` updates of every member of a group.
-
-    Args:
-        agent: the algorithm.
-        data: of the whole fleet.
-        learners: of the group.
-        group: the members; their number of updates may change between calls.
-        stride: 1, or whole policy periods of the agent that divide `group.updates`,
-            `sync_period` and `group.made`: conditions of an update are then known at
-            trace time, and the loop has no branches.
-        fp16: whether suitable layers read 16-bit copies of their weights.
-    """
+    """Make `group.updates` updates of every member of a group."""
+    # A stride above 1 is whole policy periods that divide `group.updates`, `sync_period` and
+    # `group.made`: conditions of an update are then known at trace time, and the loop has no
+    # branches.
     if fp16:
         learners = learners._replace(state=add_copies(learners.state))
     packing = LoopPacking(_carried(learners), packs())
@@ -92,9 +77,7 @@ def update_many(
         return carry
 
     def run(done: Array, until: Array, carry: _Carry) -> _Carry:
-        turns = done // stride, until // stride
-        result: _Carry = jax.lax.fori_loop(*turns, turn, carry)
-        return result
+        return cast(_Carry, jax.lax.fori_loop(done // stride, until // stride, turn, carry))
 
     start = jnp.zeros_like(group.updates)
     first = None if agent.prioritizes else sample_rows(learners.priorities, start)
@@ -106,7 +89,10 @@ def update_many(
     state, metrics = packing.restore(carry.packed)
     state, clipped = drop_copies(state)
     learners = carry.rest._replace(state=state, metrics=metrics)
-    return _count_clipped(learners, clipped, group.updates)
+    if clipped is None or learners.clipped is None:
+        return learners
+    total, times = learners.clipped
+    return learners._replace(clipped=Metric(total + clipped, times + group.updates))
 
 
 class _Carry(NamedTuple):
@@ -145,10 +131,7 @@ def _with_syncs(
         return until, jax.lax.cond(jnp.any(due), synced, lambda same: same, carry)
 
     start = jnp.zeros_like(group.updates), carry
-    result: tuple[Array, _Carry] = jax.lax.while_loop(
-        lambda at: at[0] < group.updates, segment, start
-    )
-    return result[1]
+    return jax.lax.while_loop(lambda at: at[0] < group.updates, segment, start)[1]
 
 
 def _carried(learners: LearnerState) -> Any:
@@ -165,13 +148,6 @@ def _unpack(packing: LoopPacking, carry: _Carry) -> LearnerState:
     return carry.rest._replace(state=state, metrics=metrics)
 
 
-def _count_clipped(learners: LearnerState, clipped: Array | None, updates: Array) -> LearnerState:
-    if clipped is None or learners.clipped is None:
-        return learners
-    total, times = learners.clipped
-    return learners._replace(clipped=Metric(total + clipped, times + updates))
-
-
 class UpdateCall(NamedTuple):
     """One compiled call: members, and updates of each."""
 
@@ -180,18 +156,10 @@ class UpdateCall(NamedTuple):
 
 
 def next_update_call(made: np.ndarray, owed: np.ndarray, period: int, most: int) -> UpdateCall:
-    """Return the next call towards making all updates owed.
-
-    Its members agree modulo `period`. Members that are out of step first get in step;
-    then all who owe updates go on until the first is done, in whole periods, which have
-    the fastest program. The choice never changes a member's own sequence of updates.
-
-    Args:
-        made: updates each member has made, [S].
-        owed: updates each member owes, [S], some of them positive.
-        period: of the fleet.
-        most: updates per call.
-    """
+    """Return the next call towards making all updates owed [S], some of them positive."""
+    # Its members agree modulo `period`. Members that are out of step first get in step; then all
+    # who owe updates go on until the first is done, in whole periods, which have the fastest
+    # program. The choice never changes a member's own sequence of updates.
     active = np.flatnonzero(owed)
     late = made[active] % period
     if late.any():
@@ -210,10 +178,7 @@ def choose_stride(call: UpdateCall, made: np.ndarray, longest: int) -> int:
 
 
 def pad_members(members: tuple[int, ...], size: int) -> np.ndarray:
-    """Return the members, with the first repeated until `size`.
-
-    One compiled program of `size` thus serves every smaller group.
-    """
+    """Repeat the first member until `size`: one program thus serves every smaller group."""
     return np.asarray(members + members[:1] * (size - len(members)))
 
 

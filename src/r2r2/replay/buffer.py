@@ -10,6 +10,7 @@ slicing a member out would copy gigabytes.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -83,14 +84,12 @@ def set_first_obs(rows: Rows, obs: Array) -> Rows:
 
 
 def add(replay: Replay, member: Array, step: Transition) -> Replay:
-    """Complete the newest row of members [K], which becomes live, and open the next.
-
-    At the end of an episode two rows are opened: one for the final observation, which
-    stays dead, and one for the next episode's first. Otherwise both writes go to one
-    row. The ring is written in order, so a row whose successor is overwritten has been
-    overwritten itself. A member may occur in `member` twice, with the same step. Rows
-    of an episode before a lost step stay; only the row acted on last stays dead.
-    """
+    """Complete the newest row of members [K], which becomes live, and open the next."""
+    # At the end of an episode two rows are opened: one for the final observation, which stays dead,
+    # and one for the next episode's first. Otherwise both writes go to one row. The ring is written
+    # in order, so a row whose successor is overwritten has been overwritten itself. A member may
+    # occur in `member` twice, with the same step. Rows of an episode before a lost step stay; only
+    # the row acted on last stays dead.
     rows, priorities, newest = replay
     size = rows.reward.shape[1]
     here = newest[member]
@@ -148,19 +147,14 @@ def _take(rows: Rows, member: Array, index: Array) -> Rows:
     return Rows(*(field[member, index] for field in rows))
 
 
+@partial(jax.jit, donate_argnums=0)
 def _put(rows: Rows, member: Array, index: Array, block: Rows) -> Rows:
     pairs = zip(rows, block, strict=True)
     return Rows(*(x.at[member, index].set(new, mode="drop") for x, new in pairs))
 
 
-_put_in_place: Any = jax.jit(_put, donate_argnums=0)
-
-
 def fetch_rows(rows: Rows, member: int, first: int, last: int) -> HostRows:
-    """Copy a member's rows `first` to `last`, counted from the start, to the host.
-
-    Rows that have been overwritten are left out.
-    """
+    """Copy a member's rows `first` to `last`, unless overwritten, to the host."""
     size = rows.reward.shape[1]
     numbers = np.arange(max(first, last - size + 1), last + 1)
     parts: list[Rows] = []
@@ -181,7 +175,7 @@ def put_rows(rows: Rows, member: int, first: int, saved: HostRows) -> Rows:
         index = np.full(BLOCK, size)  # beyond the end: dropped
         index[: len(part)] = (first + part) % size
         block = Rows(*(_pad_block(saved[name][part]) for name in Rows._fields))
-        rows = _put_in_place(rows, jnp.asarray(member), jnp.asarray(index), block)
+        rows = _put(rows, jnp.asarray(member), jnp.asarray(index), block)
     return rows
 
 

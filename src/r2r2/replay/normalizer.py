@@ -89,16 +89,10 @@ class IdentityNormalizer:
 
 
 class Normalizer:
-    """Normalizes observations and rewards of a fleet.
-
-    Args:
-        statistics: to start from; changed in place.
-        discount: of the running return.
-        limit: rewards are scaled so that no return so far exceeds it.
-    """
+    """Normalizes observations, and rewards so that no return so far exceeds `limit`."""
 
     def __init__(self, statistics: Statistics, discount: float, limit: float):
-        self.statistics = statistics
+        self.statistics = statistics  # changed in place
         self._discount, self._limit = discount, limit
 
     def observe(
@@ -108,11 +102,9 @@ class Normalizer:
         reward: NDArray[np.float64],
         ended: NDArray[np.bool_],
     ) -> None:
-        """Learn from observations [K, obs] that `members` are about to act on.
-
-        Reward and ended, [K], are of the step before; they are ignored at a member's
-        first observation.
-        """
+        """Learn from observations [K, obs] that `members` are about to act on."""
+        # Reward and ended, [K], are of the step before; they are ignored at a member's first
+        # observation.
         index = np.asarray(members)
         known = self.statistics.obs.samples[index] >= 1
         self.collect(index[known].tolist(), reward[known], ended[known])
@@ -121,11 +113,9 @@ class Normalizer:
     def collect(
         self, members: Sequence[int], reward: NDArray[np.float64], ended: NDArray[np.bool_]
     ) -> None:
-        """Add a step's rewards to the running returns; arguments as in `observe`.
-
-        As released, an end cuts off what came before its own step's reward, which thus
-        leaks into the next episode's return.
-        """
+        """Add a step's rewards to the running returns; arguments as in `observe`."""
+        # As released, an end cuts off what came before its own step's reward, which thus leaks into
+        # the next episode's return.
         index, (_, returns, running, largest) = list(members), self.statistics
         running[index] = self._discount * ~ended * running[index] + reward
         largest[index] = np.maximum(largest[index], np.abs(running[index]))

@@ -54,16 +54,9 @@ def build_levels(weights: NDArray[np.floating], fanout: int = FANOUT) -> list[ND
 
 
 def assign(tree: SumTree, index: Array, weights: Array, member: tuple[Array, ...] = ()) -> SumTree:
-    """Set the weights at `index`, and recompute the sums above from their entries.
-
-    Sums are never changed by differences, which would accumulate errors.
-
-    Args:
-        tree: of one member or, with `member`, of the whole fleet.
-        index: rows, of any shape.
-        weights: their new weights, of the same shape.
-        member: the member of each row, for the tree of a fleet.
-    """
+    """Set the weights at `index`, and recompute the sums above from their entries."""
+    # Sums are never changed by differences, which would accumulate errors. The tree is that of one
+    # member or, with the `member` of each row, of the whole fleet.
     levels: list[Array] = []
     for level in tree.levels:
         block, place = jnp.divmod(index, level.shape[-1])
@@ -82,11 +75,9 @@ def sample(tree: SumTree, uniforms: Array) -> Array:
 
 
 def inverse_cdf(weights: Array, uniform: Array) -> Array:
-    """Return the first index of positive weight whose cumulative sum reaches u x total.
-
-    Maps [..., n] and [...] to [...]. A parallel cumulative sum is not exactly monotone,
-    so entries of weight zero are excluded by their weight, not by their sum.
-    """
+    """Return the first index of positive weight whose cumulative sum reaches u x total."""
+    # Maps [..., n] and [...] to [...]. A parallel cumulative sum is not exactly monotone, so
+    # entries of weight zero are excluded by their weight, not by their sum.
     live = weights > 0
     sums = jnp.cumsum(weights, axis=-1)
     total = jnp.max(jnp.where(live, sums, 0), axis=-1)

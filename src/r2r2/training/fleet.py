@@ -63,10 +63,8 @@ class PendingSteps:
         self._steps.append((np.asarray(members)[index], packed, opened))
 
     def take(self) -> tuple[StackedSteps, int]:
-        """Remove and return the oldest steps, at most `STEPS`, and how many.
-
-        Several are padded to `STEPS` with others, which must not be stored.
-        """
+        """Remove and return the oldest steps, at most `STEPS`, and how many."""
+        # Several are padded to `STEPS` with others, which must not be stored.
         steps, self._steps = self._steps[:STEPS], self._steps[STEPS:]
         count = len(steps)
         steps += steps[:1] * (STEPS - count if count > 1 else 0)
@@ -99,18 +97,11 @@ class FleetSnapshot(NamedTuple):
 class Fleet:
     """Members that train in one program, each on its own data.
 
-    Args:
-        agent: the algorithm.
-        spec: sizes of the task.
-        seeds: one per member.
-        lengths: of every member's run.
-        act_on_cpu: act on the CPU beside an accelerator, so that members that collect
-            do not wait for those that train.
-        options: how programs are compiled.
+    With `act_on_cpu` members act on the CPU beside an accelerator, so that those that collect do
+    not wait for those that train.
 
     Attributes:
         agent: the algorithm, in the precision of `options`.
-        size: number of members.
         async_updates: whether members act while others train.
         update_period: calls make a multiple of this many updates, where they can.
         opened: rows ever opened in every member's replay, after its first, [S].

@@ -17,10 +17,7 @@ def expectation(log_probs: Array, values: Array) -> Array:
 
 
 def min_by_mean(log_probs: Array, values: Array) -> Array:
-    """Return per row the distribution with the smallest mean; the first, if equal.
-
-    Log-probabilities of all critics [critics, B, bins] become [B, bins].
-    """
+    """Return per row of [critics, B, bins] the distribution with the smallest mean, [B, bins]."""
     chosen, smallest = log_probs[0], expectation(log_probs[0], values)
     for other in log_probs[1:]:
         mean = expectation(other, values)
@@ -33,11 +30,8 @@ def min_by_mean(log_probs: Array, values: Array) -> Array:
 def bellman_atoms(
     reward: Array, terminated: Array, entropy: Array, values: Array, discount: float
 ) -> Array:
-    """Return atoms after a Bellman backup: r + gamma (v - entropy), or r at the end.
-
-    Entropy is temperature times the next action's log-probability. Reward, terminated
-    and entropy are [B], values [bins], the result [B, bins].
-    """
+    """Return r + gamma (v - entropy), or r at the end, [B, bins]; values are [bins]."""
+    # Entropy is temperature times the next action's log-probability, [B].
     shape = *reward.shape, *values.shape
     soft = jnp.broadcast_to(values, shape) - jnp.broadcast_to(entropy[:, None], shape)
     bootstrap = jnp.where(jnp.broadcast_to(terminated[:, None], shape), 0, soft)
@@ -45,11 +39,8 @@ def bellman_atoms(
 
 
 def project_distribution(probs: Array, positions: Array, values: Array) -> Array:
-    """Project mass at any positions onto the atoms, split between the two neighbors.
-
-    Mass and positions are [B, bins]; positions beyond the atoms are clipped. Mass is
-    added by index: a matrix of weights would need `bins` times the memory.
-    """
+    """Project mass at positions, both [B, bins], onto the two nearest atoms of each."""
+    # Mass is added by index: a matrix of weights would need `bins` times the memory.
     last = len(values) - 1
     gap = (values[-1] - values[0]) / last
     steps = (jnp.clip(positions, values[0], values[-1]) - values[0]) / gap
@@ -64,9 +55,6 @@ def project_distribution(probs: Array, positions: Array, values: Array) -> Array
 
 
 def cross_entropy(log_probs: Array, target: Array) -> Array:
-    """Return the cross-entropy, summed over critics, mean over the batch.
-
-    Log-probabilities are [critics, B, bins], targets [B, bins] without gradient.
-    """
+    """Return the cross-entropy to targets [B, bins], summed over critics, mean over the batch."""
     fixed = jnp.broadcast_to(jax.lax.stop_gradient(target), log_probs.shape)
     return -jnp.sum(fixed * log_probs) / target.shape[0]

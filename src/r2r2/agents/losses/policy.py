@@ -9,11 +9,9 @@ from r2r2.agents.base import Array
 
 
 def tanh_gaussian(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
-    """Return actions tanh(mean + std noise) [..., action] and log-probabilities [...].
-
-    The density is evaluated at the noise N(0, 1) itself, not at an inverted action:
-    this is exact where tanh saturates, and constant for the gradient.
-    """
+    """Return actions tanh(mean + std noise) [..., action] and log-probabilities [...]."""
+    # The density is evaluated at the noise N(0, 1) itself, not at an inverted action: this is exact
+    # where tanh saturates, and constant for the gradient.
     x = mean + jnp.exp(log_std) * noise
     normal = -(noise**2) / 2 - log_std - math.log(2 * math.pi) / 2
     # log(1 - tanh(x)^2) without a difference of nearly equal numbers.

@@ -63,7 +63,9 @@ def redundancy(z: Array, zero_centred: bool = False) -> Array:
         (484.0, 16.0)
     """
     _, dim = _sizes(z)
-    return correlation(_centered(z) if zero_centred else z) / (dim * (dim - 1))
+    if zero_centred:
+        z = z - jnp.broadcast_to(jnp.mean(z, axis=0, keepdims=True), z.shape)
+    return correlation(z) / (dim * (dim - 1))
 
 
 @replaceable
@@ -98,13 +100,11 @@ def variance_hinge(z: Array, threshold: float = 1.0) -> Array:
 
 
 def deviation(z: Array) -> Array:
-    """Return the unbiased standard deviation over the batch, [d].
-
-    Where it is zero it has no gradient: the root's derivative is infinite there, and
-    0 x inf is NaN. Differences are taken from the first row, not from the mean, so that
-    a constant feature has a variance of exactly zero; if the first row is far from the
-    others, the relative error is up to about N times that of one operation.
-    """
+    """Return the unbiased standard deviation over the batch, [d]; no gradient where it is zero."""
+    # The root's derivative is infinite at zero, and 0 x inf is NaN. Differences are taken from the
+    # first row, not from the mean, so that a constant feature has a variance of exactly zero; if
+    # the first row is far from the others, the relative error is up to about N times that of one
+    # operation.
     batch, _ = _sizes(z)
     shifted = z - jnp.broadcast_to(jax.lax.stop_gradient(z[:1]), z.shape)
     squares = jnp.sum(shifted**2, axis=0) - jnp.sum(shifted, axis=0) ** 2 / batch
@@ -145,12 +145,7 @@ def representation_loss(
     return total, terms
 
 
-def _centered(z: Array) -> Array:
-    return z - jnp.broadcast_to(jnp.mean(z, axis=0, keepdims=True), z.shape)
-
-
 def _sizes(z: Array) -> tuple[int, int]:
     if z.ndim != 2 or min(z.shape) < 2:
         raise UserError(f"z: wrong shape; expected [N, d] with N >= 2 and d >= 2, got {z.shape}")
-    batch, dim = z.shape
-    return batch, dim
+    return z.shape[0], z.shape[1]

@@ -6,19 +6,14 @@ from r2r2.agents.base import Array
 
 
 def td_target(reward: Array, terminated: Array, next_q: Array, discount: float) -> Array:
-    """Return one-step targets; all arrays are [B].
-
-    A time limit is not a termination: such rows bootstrap.
-    """
+    """Return one-step targets, [B]; rows that a time limit ended bootstrap."""
     return reward + jnp.where(terminated, 0, discount * next_q)
 
 
 def lap_huber(error: Array, threshold: float) -> Array:
-    """Return TD7's LAP-Huber loss: the sum over twins, the mean over the batch.
-
-    Errors are absolute, [2, B]. There is no offset: at |error| = threshold = 1 the loss
-    jumps from 1/2 to 1, but the gradient is continuous.
-    """
+    """Return TD7's LAP-Huber loss of absolute errors [2, B]: summed over twins, batch mean."""
+    # There is no offset: at |error| = threshold = 1 the loss jumps from 1/2 to 1, but the gradient
+    # is continuous.
     loss = jnp.where(error < threshold, 0.5 * error**2, threshold * error)
     return jnp.mean(jnp.sum(loss, axis=0))
 

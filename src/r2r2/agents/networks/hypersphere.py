@@ -26,10 +26,8 @@ MIN_LENGTH = 1e-8  # shorter vectors are divided by this
 
 @replaceable
 def normalize(x: Array, axis: int = -1) -> Array:
-    """Divide vectors by their lengths, or by `MIN_LENGTH` if they are shorter.
-
-    The minimum is taken under the root, so the gradient at a zero vector is finite.
-    """
+    """Divide vectors by their lengths, or by `MIN_LENGTH` if they are shorter."""
+    # The minimum is taken under the root, so the gradient at a zero vector is finite.
     squares = jnp.sum(x**2, axis=axis, keepdims=True)
     length = jnp.sqrt(jnp.maximum(squares, MIN_LENGTH**2))
     return x / jnp.broadcast_to(length, x.shape)
@@ -49,10 +47,7 @@ def scaled_relu(x: Array, gain: Array) -> Array:
 
 @replaceable
 def lerp(x: Array, goal: Array, alpha: Array) -> Array:
-    """Move points x on the sphere towards the directions of `goal`, both [..., n].
-
-    Alpha [n] is the fraction of the way for each feature.
-    """
+    """Move points x [..., n] towards the directions of `goal`, by a fraction alpha [n]."""
     return normalize(x + expand(alpha, x.shape) * (normalize(goal) - x))
 
 
@@ -83,15 +78,10 @@ def is_unit(node: object) -> bool:
 
 
 def project(network: Network) -> Network:
-    """Scale the columns of every `UnitLinear` to length 1.
-
-    Kernels end in [in, out]; leading axes (twins, members) are allowed.
-    """
+    """Scale the columns of every `UnitLinear`, [..., in, out], to length 1."""
 
     def project_layer(node: Any) -> Any:
-        if is_unit(node):
-            return with_kernel(node, normalize(node.kernel, axis=-2))
-        return node
+        return with_kernel(node, normalize(node.kernel, axis=-2)) if is_unit(node) else node
 
     return cast(Network, jax.tree.map(project_layer, network, is_leaf=is_unit))
 
@@ -123,12 +113,6 @@ class Embed(eqx.Module):
 
     The appended constant preserves the length of x. SimbaV2 normalizes [x, shift]
     before W as well, which changes nothing: the outer normalization removes any factor.
-
-    Args:
-        n_in: features of x.
-        width: of the sphere.
-        shift: the constant.
-        bounded: whether x is made of points on spheres.
     """
 
     linear: UnitLinear
@@ -189,21 +173,15 @@ class Head(eqx.Module):
 
 
 def sphere_weights(network: Network, key: Array) -> Network:
-    """Draw kernels; gains and biases stay as they were built.
-
-    Those of `UnitLinear` are orthogonal, then scaled to unit columns; those of `Linear`
-    are LeCun-normal.
-    """
+    """Draw kernels: orthogonal with unit columns, or LeCun-normal for `Linear`."""
     k_unit, k_linear = jax.random.split(key)
     network = draw_kernels(network, UnitLinear, jax.random.normal, orthogonal, k_unit)
-    network = draw_kernels(network, Linear, _truncated_normal, _lecun, k_linear)
+    network = draw_kernels(
+        network, Linear, _truncated_normal, lambda x: x / jnp.sqrt(x.shape[-2]), k_linear
+    )
     return project(network)
 
 
 def _truncated_normal(key: Array, shape: tuple[int, ...]) -> Array:
     # Truncation at 2 reduces the deviation to 0.8796.
     return jax.random.truncated_normal(key, -2, 2, shape) / 0.87962566103423978
-
-
-def _lecun(numbers: Array) -> Array:
-    return numbers / jnp.sqrt(numbers.shape[-2])

@@ -99,12 +99,8 @@ def mlp(
 
 @replaceable
 def twin_values(twins: Callable[..., Array], *inputs: Array) -> Array:
-    """Return every critic's output for the same rows, [2, B] for twins.
-
-    Critics are stacked on axis 0; there may be one or several.
-    """
-    q: Array = jax.vmap(lambda critic: critic(*inputs))(twins)
-    return q
+    """Return the output of each critic, stacked on axis 0, for the same rows; [2, B] for twins."""
+    return cast(Array, jax.vmap(lambda critic: critic(*inputs))(twins))
 
 
 def min_value(twins: Callable[..., Array], *inputs: Array) -> Array:
@@ -119,10 +115,8 @@ def avg_l1_norm(x: Array, floor: float = 1e-8) -> Array:
 
 
 def uniform_weights(network: Network, key: Array) -> Network:
-    """Draw kernel and bias of every `Linear` from U(+-1/sqrt(n_in)).
-
-    All numbers come from one draw: compiling a draw per layer takes ten seconds.
-    """
+    """Draw kernel and bias of every `Linear` from U(+-1/sqrt(n_in))."""
+    # All numbers come from one draw: compiling a draw per layer takes ten seconds.
 
     def linear_layers(network: object) -> list[Linear]:
         leaves = jax.tree.leaves(network, is_leaf=lambda x: isinstance(x, Linear))
@@ -149,10 +143,8 @@ def draw_kernels(
     transform: Callable[[Array], Array],
     key: Array,
 ) -> Network:
-    """Fill the kernels [in, out] of all layers of one type from one draw.
-
-    `draw` is as `jax.random.normal`; `transform` maps independent numbers to a kernel.
-    """
+    """Fill the kernels [in, out] of all layers of one type from one draw."""
+    # `draw` is as `jax.random.normal`; `transform` maps independent numbers to a kernel.
     nodes, structure = jax.tree.flatten(network, is_leaf=lambda node: isinstance(node, layer_type))
     places = [n for n, node in enumerate(nodes) if isinstance(node, layer_type)]
     sizes = [nodes[place].kernel.size for place in places]
@@ -169,12 +161,10 @@ def with_kernel(layer: Any, kernel: Array) -> Any:
 
 
 def orthogonal(numbers: Array) -> Array:
-    """Return orthonormal columns, or rows if those are fewer, from normal numbers.
-
-    This is the polar factor, uniformly distributed as QR's, by Newton-Schulz iteration.
-    QR itself is avoided: several of them mapped in one program make jaxlib wait forever
-    on machines with few threads (seen with 0.10.2 on two cores).
-    """
+    """Return orthonormal columns, or rows if those are fewer, from normal numbers."""
+    # This is the polar factor, uniformly distributed as QR's, by Newton-Schulz iteration. QR itself
+    # is avoided: several of them mapped in one program make jaxlib wait forever on machines with
+    # few threads (seen with 0.10.2 on two cores).
     tall = numbers.shape[-2] >= numbers.shape[-1]
     x = numbers if tall else numbers.T
     rows, columns = x.shape

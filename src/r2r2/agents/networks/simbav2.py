@@ -89,16 +89,12 @@ class Critic(eqx.Module):
         return log_softmax(self.value(x))
 
 
-def _no_latents(_: Array) -> tuple[Array, ...]:
-    return ()
-
-
 class View(NamedTuple):
     """The inputs of actor and critics for a batch; SPL adds latents."""
 
     obs: Array  # [B, obs]
     latents: tuple[Array, ...] = ()
-    predict: Callable[[Array], tuple[Array, ...]] = _no_latents  # action -> latents
+    predict: Callable[[Array], tuple[Array, ...]] = lambda _: ()  # action -> latents
 
     def policy(self, actor: Actor) -> Gaussian:
         """Return the distribution of actions, [B, action]."""
