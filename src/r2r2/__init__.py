@@ -58,39 +58,24 @@ __version__ = "0.1.0"
 # Public names by module. They are imported on first use, because worker processes
 # step environments without JAX. Type checkers read the imports above.
 _EXPORTS = {
-    "r2r2.agents.losses.representation": (
-        "redundancy",
-        "representation_loss",
-        "self_prediction",
-        "variance_hinge",
-    ),
-    "r2r2.api": ("evaluate_run", "train"),
-    "r2r2.config.agent_configs": ("MinPhiConfig", "SimbaV2Config", "SimbaV2SPLConfig", "TD7Config"),
-    "r2r2.config.agents": ("AGENTS", "AgentSpec", "agent_config", "register_agent"),
-    "r2r2.config.common": ("R2R2", "AgentConfig", "Representation"),
-    "r2r2.config.errors": ("UserError",),
-    "r2r2.config.resolve": ("resolve",),
-    "r2r2.config.run": ("RunConfig",),
-    "r2r2.diagnostics.representation": (
-        "dead_coordinates",
-        "diagnose",
-        "effective_rank",
-        "singular_values",
-    ),
-    "r2r2.stats.aggregates": (
-        "iqm",
-        "mean_score",
-        "median_score",
-        "optimality_gap",
-        "performance_profile",
-        "probability_of_improvement",
-    ),
-    "r2r2.stats.bootstrap": ("comparison_interval", "interval"),
-    "r2r2.stats.suites": ("normalise_scores",),
-    "r2r2.stats.samples": ("from_rliable", "to_rliable"),
-    "r2r2.training.video": ("record_video",),
+    "r2r2.agents.losses.representation": "redundancy representation_loss self_prediction "
+    "variance_hinge",
+    "r2r2.api": "evaluate_run train",
+    "r2r2.config.agent_configs": "MinPhiConfig SimbaV2Config SimbaV2SPLConfig TD7Config",
+    "r2r2.config.agents": "AGENTS AgentSpec agent_config register_agent",
+    "r2r2.config.common": "R2R2 AgentConfig Representation",
+    "r2r2.config.errors": "UserError",
+    "r2r2.config.resolve": "resolve",
+    "r2r2.config.run": "RunConfig",
+    "r2r2.diagnostics.representation": "dead_coordinates diagnose effective_rank singular_values",
+    "r2r2.stats.aggregates": "iqm mean_score median_score optimality_gap performance_profile "
+    "probability_of_improvement",
+    "r2r2.stats.bootstrap": "comparison_interval interval",
+    "r2r2.stats.suites": "normalise_scores",
+    "r2r2.stats.samples": "from_rliable to_rliable",
+    "r2r2.training.video": "record_video",
 }
-_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
 __all__ = sorted(_MODULES)
 

@@ -60,19 +60,21 @@ def test_results_are_in_the_table_and_in_the_file(cli, workdir, small_roofline, 
 
 
 def test_overheads_are_shown_for_every_fleet_size(cli, workdir, small_roofline, monkeypatch):
-    def measured(agents, members, *_):
-        calls.append((list(agents), members))
+    def measured(agents, members, sizes, *_):
+        calls.append((list(agents), members, sizes.precision))
         us, percent = timing_stats([10.0, 30.0, 20.0]), timing_stats([1.0, -2.0, 4.0])
         return [], [Overhead("td7+r2r2", "td7", members, us, percent)]
 
     calls = []
     monkeypatch.setattr(bench, "measure_updates", measured)
-    argv = "--agents td7+r2r2 --members 1 20 --rows 64 --out b.json"
+    argv = "--agents td7+r2r2 --members 1 20 --rows 64 --precision mixed --out b.json"
     code, out, _ = cli("bench", *argv.split())
     assert code == 0
-    assert calls == [(["td7", "td7+r2r2"], 1), (["td7", "td7+r2r2"], 20)]
+    assert calls == [(["td7", "td7+r2r2"], members, "mixed") for members in (1, 20)]
     assert "td7+r2r2 20 20 (10 to 30) 1 (-2 to 4)" in " ".join(out.split())
-    rows = json.loads((workdir / "b.json").read_text())["overheads"]
+    results = json.loads((workdir / "b.json").read_text())
+    assert results["sizes"]["precision"] == "mixed"
+    rows = results["overheads"]
     assert [row["members"] for row in rows] == [1, 20]
     assert rows[0]["percent"]["each"] == [1.0, -2.0, 4.0]
 
@@ -92,7 +94,7 @@ def test_training_is_timed_when_a_task_is_given(cli, workdir, small_roofline, mo
     assert (code, err) == (0, "")
     ((agent, setup),) = calls
     assert agent.width == 8
-    assert setup == ("Pendulum-v1", 2, 2, 300)
+    assert setup == ("Pendulum-v1", 2, 2, 300, "tf32")
     assert "end to end on Pendulum-v1, UTD 2" in out
     lines = [line.split() for line in out.splitlines()]
     shares = {line[0]: line[1] for line in lines if line[2:] == ["%"]}
@@ -117,6 +119,7 @@ def test_training_is_timed_when_a_task_is_given(cli, workdir, small_roofline, mo
         ("--width 1", "--width: expected an integer from 2 "),
         ("--rows 2147483647 --members 1000", "2147483647"),
         ("--steps 5", "--steps: only used with --task"),
+        ("--precision fp8", "--precision: expected one of tf32, mixed, float32, got 'fp8'"),
         ("--task Hoper-v5", "did you mean 'Hopper-v5'?"),
         ("--out .", "--out: '.' is a folder; expected a file"),
         ("--out no/b.json", "--out: the folder 'no' does not exist"),

@@ -1,5 +1,6 @@
 """The program: dispatch, help, version, listings, exit codes."""
 
+import os
 import subprocess
 import sys
 
@@ -124,6 +125,15 @@ def test_python_m_r2r2_is_the_program(workdir):
     answer = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert answer.stderr.startswith("r2r2: error: expected what to list")
+
+
+def test_closed_output_ends_the_program_without_a_traceback(workdir):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    argv = [sys.executable, "-m", "r2r2", "--help"]
+    answer = subprocess.run(argv, stdout=write_end, stderr=subprocess.PIPE, timeout=120)
+    os.close(write_end)
+    assert (answer.returncode, answer.stderr) == (141, b"")
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,7 @@ PERIOD = RunConfig.eval_every // RunConfig.eval_episodes
 
 
 class Profiler:
-    """Measures the exclusive seconds of parts of a program.
-
-    Time in a nested part counts for that part only. Only methods that were given to
-    `wrap` are timed, so other objects have no overhead.
-    """
+    """Measures the seconds in wrapped methods by part; a nested part counts for itself only."""
 
     def __init__(self, parts: list[str], clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
@@ -79,6 +75,7 @@ class TrainingSetup(NamedTuple):
     members: int
     utd: int
     steps: int  # timed decision steps of every member
+    precision: str = "tf32"
 
 
 class EndToEnd(NamedTuple):
@@ -135,6 +132,7 @@ def _config(agent: AgentConfig, setup: TrainingSetup) -> RunConfig:
         "steps": PERIOD + setup.steps,
         "eval_every": PERIOD,
         "eval_episodes": 1,
+        "precision": setup.precision,
     }
     return finalize_config(dataclasses.replace(resolve(fields), agent=agent))
 

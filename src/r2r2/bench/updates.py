@@ -45,8 +45,7 @@ class TimingStats(NamedTuple):
 def timing_stats(values: Sequence[float]) -> TimingStats:
     """Return the statistics of repeated measurements."""
     each = tuple(map(round_significant, values))
-    median = round_significant(float(np.median(values)))
-    return TimingStats(median, min(each), max(each), each)
+    return TimingStats(round_significant(float(np.median(values))), min(each), max(each), each)
 
 
 def round_significant(value: float) -> float:
@@ -74,10 +73,7 @@ class Roofline(NamedTuple):
 
 
 def measure_roofline(size: ProblemSize | None = None, repeats: int = 10) -> Roofline:
-    """Measure a matrix product and a pass over memory.
-
-    Wide networks are limited by the former, narrow ones by the latter.
-    """
+    """Measure a matrix product, which limits wide networks, and a pass over memory."""
     default = CPU_SIZE if jax.default_backend() == "cpu" else GPU_SIZE
     matrix, copied = size or default
     products = _time_calls(lambda x: x @ x, (matrix, matrix), repeats)
@@ -104,12 +100,13 @@ def _time_calls(
 
 
 class BenchSizes(NamedTuple):
-    """The size of all fleets, and how long each is timed."""
+    """The size and precision of all fleets, and how long each is timed."""
 
     spec: Spec
     rows: int  # of every member's replay
     updates: int  # per call
     repeats: int  # timed calls of every agent
+    precision: str = "tf32"  # of matrix products
 
 
 class UpdateTiming(NamedTuple):
@@ -177,11 +174,10 @@ def check_memory(agents: Mapping[str, AgentConfig], members: int, sizes: BenchSi
         rows = int((available / members - networks) / row)
         fits = f"--rows {rows}" if rows > 0 else "fewer agents or members"
         raise UserError(
-            f"--rows: {sizes.rows} replay rows for fleets of {members} need "
-            f"{needed / 1e9:.1f} GB (per member {row:.0f} bytes for each row and "
-            f"{networks / 1e6:.1f} MB for the networks of all agents), but "
-            f"{jax.devices()[0].device_kind} has {available / 1e9:.1f} GB available; "
-            f"this fits: {fits}"
+            f"--rows: {sizes.rows} replay rows for fleets of {members} need {needed / 1e9:.1f} GB "
+            f"(per member {row:.0f} bytes for each row and {networks / 1e6:.1f} MB for the "
+            f"networks of all agents), but {jax.devices()[0].device_kind} has "
+            f"{available / 1e9:.1f} GB available; this fits: {fits}"
         )
 
 
@@ -194,12 +190,13 @@ def measure_updates(
 ) -> tuple[list[UpdateTiming], list[Overhead]]:
     """Time fleets of all agents in turns, so that other load affects them equally."""
     stages = iter(update_stages(agents, members, sizes.repeats))
+    options = ComputeOptions(precision=sizes.precision)
     fleets: dict[str, BenchFleet] = {}
     costs: dict[str, ProgramCost] = {}
     for name, config in agents.items():
         on_stage(next(stages))
         agent = make_agent(config, sizes.spec, utd=1)
-        fleets[name] = BenchFleet(agent, sizes.spec, members, sizes.rows)
+        fleets[name] = BenchFleet(agent, sizes.spec, members, sizes.rows, options)
         costs[name] = fleets[name].compile_cost(sizes.updates)
     rows = random_rows(sizes.spec, members, sizes.rows)
     for fleet in fleets.values():
@@ -283,8 +280,7 @@ class BenchFleet(Fleet):
         rows: int,
         options: ComputeOptions = DEFAULT_OPTIONS,
     ):
-        lengths = RunLengths(rows, HORIZON)
-        super().__init__(agent, spec, range(members), lengths, True, options)
+        super().__init__(agent, spec, range(members), RunLengths(rows, HORIZON), True, options)
         self._rows = Rows(*(field[:, :0] for field in self._rows))
         self.opened[:] = rows
         self._done = np.zeros(members, dtype=int)
@@ -293,9 +289,8 @@ class BenchFleet(Fleet):
             shape = members, spec.obs_dim
             self.scales = Scales(np.zeros(shape), np.ones(shape), np.ones(members))
         priorities = self._learners.priorities
-        levels = zip(
-            sum_tree.build_levels(np.ones((members, rows))), priorities.tree.levels, strict=True
-        )
+        equal = sum_tree.build_levels(np.ones((members, rows)))
+        levels = zip(equal, priorities.tree.levels, strict=True)
         tree = sum_tree.SumTree(tuple(jnp.asarray(x, old.dtype) for x, old in levels))
         priorities = priorities._replace(tree=tree)
         self._learners = self._learners._replace(priorities=priorities)
@@ -330,9 +325,8 @@ class BenchFleet(Fleet):
 
     def program(self, updates: int) -> Any:
         """Return the compiled program for calls of this many updates."""
-        return self._updates.program(
-            ProgramKey(self.size, True, self._call_stride(updates))
-        ).result()
+        key = ProgramKey(self.size, True, self._call_stride(updates))
+        return self._updates.program(key).result()
 
     def seconds(self, updates: int) -> float:
         """Return the seconds of one call, from an idle device to an idle device."""
@@ -359,10 +353,7 @@ class BenchFleet(Fleet):
 
 
 def update_flops(agent: Agent, updates: CompiledUpdates, members: int) -> float:
-    """Return the floating-point operations per update of one member.
-
-    Policy updates are averaged over the policy period.
-    """
+    """Return the operations per update of one member, averaged over the policy period."""
     # The longest stride has no branches, whose operations could not be averaged.
     stride = longest_stride(agent, members)
     traced = updates.traced(ProgramKey(members, True, stride))

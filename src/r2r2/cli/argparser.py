@@ -1,8 +1,4 @@
-"""Command-line parsing: argparse, with the fields of a config as options.
-
-Values are parsed by the config's own fields, so the command line and TOML files accept
-the same values and report the same errors. All errors are raised as `UserError`.
-"""
+"""Command-line parsing: argparse, with the fields of a config, as in TOML files, as options."""
 
 import argparse
 import re
@@ -26,10 +22,7 @@ METAVARS: dict[Any, str] = {  # by path, range or type
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """An argparse parser whose options are fields and whose errors are `UserError`.
-
-    `positional` says whether there are positional arguments, or which are allowed.
-    """
+    """A parser of fields with `UserError`; `positional` allows any arguments or the listed ones."""
 
     def __init__(
         self,
@@ -68,29 +61,23 @@ class ArgumentParser(argparse.ArgumentParser):
                 self.fields[names[0]] = spec
                 self._paths.append(names[-1])
                 keys = (spec.path, spec.allowed, spec.kind)
+                # Options before positional arguments must not take an optional value.
+                takes_list = spec.kind in (INTEGERS, STRINGS) and not self._positional
+                is_flag = spec.kind is bool and self._positional
                 group.add_argument(
                     *names,
                     *negated,
                     action=_FieldAction,
                     spec=spec,
                     dest=path,
-                    nargs=self._nargs(spec),
+                    nargs="*" if takes_list else 0 if is_flag else "?",
                     metavar=next((METAVARS[x] for x in keys if x in METAVARS), "NAME"),
                     default=argparse.SUPPRESS,
                     help=_help_text(spec),
                 )
 
-    def _nargs(self, spec: FieldSpec) -> str | int:
-        """Options before positional arguments must not take an optional value."""
-        if self._positional:
-            return 0 if spec.kind is bool else "?"
-        return "*" if spec.kind in (INTEGERS, STRINGS) else "?"
-
     def parse(self, argv: Sequence[str], partial: bool = False) -> dict[str, Any]:
-        """Return the given options by path; positional ones as `arguments`.
-
-        A partial parse ignores arguments that this parser does not know.
-        """
+        """Return options by path, positional ones as `arguments`; `partial` ignores unknown."""
         tokens = _normalize(token for token in argv if token not in HELP_OPTIONS)
         if partial:
             return vars(self.parse_known_args(tokens)[0])
@@ -121,10 +108,8 @@ class ArgumentParser(argparse.ArgumentParser):
         name = next((x for x in unknown if x.startswith("--")), "").partition("=")[0]
         if not name:
             raise UserError(f"unexpected argument {unknown[0]!r}")
-        candidates = [x for x in self._paths if x.endswith(f".{name[2:]}")]
-        if candidates:
-            listed = ", ".join(candidates)
-            raise UserError(f"{name}: ambiguous option; expected one of {listed}")
+        if candidates := [x for x in self._paths if x.endswith(f".{name[2:]}")]:
+            raise UserError(f"{name}: ambiguous option; expected one of {', '.join(candidates)}")
         options = self._paths if "." in name else self.fields
         near = did_you_mean(name, options, most=1)
         raise UserError(f"{name}: unknown option{near or f'; see {self.prog} --help'}")
@@ -151,8 +136,7 @@ class _FieldAction(argparse.Action):
             if negated and text:
                 raise invalid_value(name, "no value", text)
             text = text or str(not negated)
-        value = parse_value(self.spec._replace(path=name), text or "")
-        setattr(namespace, self.dest, value)
+        setattr(namespace, self.dest, parse_value(self.spec._replace(path=name), text or ""))
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -178,10 +162,7 @@ def wants_help(argv: Sequence[str]) -> bool:
 
 
 def _normalize(argv: Iterable[str]) -> list[str]:
-    """Write names with dashes, and join values such as -1,2 to their option.
-
-    argparse would take such a value for an option.
-    """
+    """Write names with dashes; join values such as -1,2, which look like options, to theirs."""
     tokens: list[str] = []
     for token in argv:
         if token.startswith("--"):

@@ -33,7 +33,7 @@ from r2r2.config.agents import agent_config
 from r2r2.config.common import AgentConfig, TaskInfo
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
 from r2r2.config.fields import ANY, FieldSpec, Range, at_least, integer_between, parse_value, size
-from r2r2.config.run import RunConfig
+from r2r2.config.run import PRECISIONS, RunConfig
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
 from r2r2.storage.files import StorageError, atomic_write, reason
@@ -61,6 +61,7 @@ FIELDS = field_table(
     ("rows", int, ROWS, "replay rows per member (all filled)", at_least(4)),
     ("updates", int, UPDATES, "updates per compiled call", at_least(1)),
     ("repeats", int, 10, "timed calls", integer_between(1, 10_000)),
+    ("precision", str, RunConfig.precision, "tf32, mixed or float32, as in train", PRECISIONS),
     ("task", str, "", "also train on this task and time the parts", ANY),
     ("steps", int, 2000, "timed decision steps with --task", at_least(1)),
     ("utd", int, 1, "updates per decision step with --task", at_least(1)),
@@ -119,7 +120,8 @@ def parse_bench(argv: Sequence[str]) -> BenchCommand:
     members = tuple(int(parse_value(MEMBER_COUNT, x)) for x in values["members"])
     setup = None
     if task := values["task"]:
-        setup = TrainingSetup(task, max(members), values["utd"], values["steps"])
+        settings = [values[name] for name in ("utd", "steps", "precision")]
+        setup = TrainingSetup(task, max(members), *settings)
     elif unused := [name for name in ("steps", "utd") if name in given]:
         raise UserError(f"--{unused[0]}: only used with --task, as in --task Hopper-v5")
     names = tuple(values["agents"])
@@ -147,6 +149,7 @@ def _sizes(values: Mapping[str, Any], given: Mapping[str, Any]) -> BenchSizes:
         given.get("rows", CPU_ROWS if on_cpu else RunConfig.replay_size),
         given.get("updates", CPU_UPDATES if on_cpu else UPDATES_PER_CALL),
         values["repeats"],
+        values["precision"],
     )
 
 

@@ -19,11 +19,7 @@ RANGE = "(lowest to highest)"
 
 
 class StageEta:
-    """Estimates the time left of a list of stages from earlier stages of each kind.
-
-    Compiling takes minutes and a timed repeat a moment, so counting stages would be
-    misleading. While a kind of stage has not been seen, the estimate is a lower bound.
-    """
+    """Estimates the time left from earlier stages of each kind; a lower bound while one is new."""
 
     def __init__(self, stages: Sequence[Stage], clock: Callable[[], float] = time.monotonic):
         self._clock = clock
@@ -48,10 +44,7 @@ class StageEta:
 
 
 class BenchProgress:
-    """Shows the progress of a benchmark and disappears at its end.
-
-    If the output is not a terminal, it prints one line for each kind of stage.
-    """
+    """Shows the progress of a benchmark; without a terminal, one line for each kind of stage."""
 
     def __init__(self, console: Console, stages: Sequence[Stage]):
         self._console, self._kind = console, ""
@@ -100,9 +93,8 @@ def print_results(
 
     size = f"{roofline.matrix} x {roofline.matrix}"
     line(
-        f"device peak: {_format_stats(roofline.tflops)} TFLOP/s in a matrix product of "
-        f"{size} at the default precision, {_format_stats(roofline.gb_per_s)} GB/s "
-        "memory traffic"
+        f"device peak: {_format_stats(roofline.tflops)} TFLOP/s in a matrix product of {size} at "
+        f"the default precision, {_format_stats(roofline.gb_per_s)} GB/s memory traffic"
     )
     line(f"\n[bold]updates, median {RANGE}[/]")
     console.print(_fleet_table(timings, UPDATES))
@@ -157,14 +149,12 @@ def _fleet_table(fleets: Iterable[Any], columns: Columns) -> Table:
     numbers = [Column(name, justify="right") for name in ("members", *columns)]
     table = Table(Column("agent", no_wrap=True), *numbers, box=SIMPLE_HEAD)
     for fleet in fleets:
-        cells = [cell(fleet) for cell in columns.values()]
-        table.add_row(fleet.agent, str(fleet.members), *cells)
+        table.add_row(fleet.agent, str(fleet.members), *[cell(fleet) for cell in columns.values()])
     return table
 
 
 def _shares_table(trainings: Sequence[EndToEnd]) -> Table:
-    agents = [Column(x.agent, justify="right") for x in trainings]
-    table = Table("part", *agents, box=SIMPLE_HEAD)
+    table = Table("part", *[Column(x.agent, justify="right") for x in trainings], box=SIMPLE_HEAD)
     for part in (*PARTS, REST):
         table.add_row(part, *(f"{100 * x.shares[part]:.1f} %" for x in trainings))
     return table

@@ -138,8 +138,7 @@ def _clean(usages: Sequence[RunUsage], given: dict[str, Any]) -> None:
     deletions: list[Deletion] = []
     for usage in usages:
         if usage.locked:
-            owner = lock_owner(usage.run)
-            print(f"skipped {usage.run}: {owner} is training it")
+            print(f"skipped {usage.run}: {lock_owner(usage.run)} is training it")
         else:
             deletions += _deletions(usage, given)
     for what, size, _ in deletions:
@@ -164,8 +163,7 @@ def _deletions(usage: RunUsage, given: dict[str, Any]) -> list[Deletion]:
     if not files:
         return []
     kind = "checkpoints" if status == "finished" else "all but the newest checkpoint"
-    delete = partial(delete_checkpoints, usage, files)
-    return [(f"{usage.run}, {kind}", total_bytes(files), delete)]
+    return [(f"{usage.run}, {kind}", total_bytes(files), partial(delete_checkpoints, usage, files))]
 
 
 def _confirmed(question: str) -> bool:

@@ -64,18 +64,15 @@ Completions = tuple[dict[str, FieldSpec], tuple[str, ...]]
 def run(argv: list[str]) -> int:
     """Run `r2r2 completion` and return its exit code."""
     shell = PARSER.pop_argument(PARSER.parse(argv), "a shell: bash, zsh or fish")
-    commands = {name: _completions(name) for name in COMMANDS}
+    commands: dict[str, Completions] = {}
+    for command in COMMANDS:
+        agents = AGENTS if command == "train" else [DEFAULT_AGENT]
+        parsers = [command_parser(command, ["--agent", name]) for name in agents]
+        options = {name: spec for parser in parsers for name, spec in parser.fields.items()}
+        commands[command] = options, parsers[0].choices
     script = _fish_script(commands) if shell == "fish" else _bash_script(commands)
     print(ZSH + script if shell == "zsh" else script, end="")
     return 0
-
-
-def _completions(command: str) -> Completions:
-    """Return the options of a command; of `train`, those of all agents."""
-    agents = AGENTS if command == "train" else [DEFAULT_AGENT]
-    parsers = [command_parser(command, ["--agent", name]) for name in agents]
-    options = {name: spec for parser in parsers for name, spec in parser.fields.items()}
-    return options, parsers[0].choices
 
 
 def _values(spec: FieldSpec) -> str:
@@ -105,8 +102,7 @@ def _bash_script(commands: dict[str, Completions]) -> str:
 def _fish_script(commands: dict[str, Completions]) -> str:
     lines = ["complete -c r2r2 -n __fish_use_subcommand -f"]
     for command, (fields, arguments) in commands.items():
-        about = shlex.quote(COMMANDS[command])
-        lines.append(f"{lines[0]} -a {command} -d {about}")
+        lines.append(f"{lines[0]} -a {command} -d {shlex.quote(COMMANDS[command])}")
         start = f"complete -c r2r2 -n '__fish_seen_subcommand_from {command}'"
         if arguments:
             lines.append(f"{start} -f -a '{' '.join(arguments)}'")

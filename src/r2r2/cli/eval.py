@@ -74,8 +74,7 @@ def _record(path: Path, given: dict[str, Any], console: Console) -> Video:
         progress.update(task, completed=frames, total=limit)
 
     with progress:
-        member = given.get("member")
-        return record_video(path, target, member, episodes, on_progress=on_progress)
+        return record_video(path, target, given.get("member"), episodes, on_progress=on_progress)
 
 
 def _describe(video: Video) -> str:

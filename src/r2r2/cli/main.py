@@ -3,6 +3,7 @@
 import importlib
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,11 +58,7 @@ LIST_PARSER = ArgumentParser(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code.
-
-    Bad input is reported in one sentence with exit code 2. A failing environment, or a
-    disk that cannot be written to, gives exit code 1.
-    """
+    """Run a command and return its exit code: 2 for bad input, 1 for other failures."""
     tokens = list(sys.argv[1:] if argv is None else argv)
     try:
         return _dispatch(tokens)
@@ -104,22 +101,18 @@ def command_parser(name: str, argv: Sequence[str] = ()) -> ArgumentParser:
 
 
 def _module(name: str) -> Any:
-    """Import the module of a command, deferring signals until it is done.
-
-    Some libraries lose an interruption during their import, or are left half imported.
-    """
+    """Import a command; signals are deferred, as some libraries lose them during import."""
     with defer_signals():
         return importlib.import_module(f"r2r2.cli.{name}")
 
 
 def entry() -> None:
-    """Run the program and exit.
-
-    After an interruption or a failure the process exits at once: a compilation may
-    still be running in a thread that a regular exit would wait for.
-    """
-    code = main()
-    sys.stdout.flush()
+    """Run the program and exit; after a failure at once, without waiting for compilations."""
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads the output any more, as in `r2r2 ... | head`
+        os._exit(128 + signal.SIGPIPE)
     sys.stderr.flush()
     if code in ABRUPT_EXIT_CODES:
         os._exit(code)

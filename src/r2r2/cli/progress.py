@@ -130,7 +130,9 @@ class TrainingDisplay:
             self._update(now, progress)
             if now - self._measured >= MEMORY_SECONDS:
                 self._measured = now
-                self._memory = _format_memory(self._measure_memory())
+                usage = self._measure_memory().items()
+                parts = [f", {name} {x / 1e9:.1f} GB" for name, x in usage if x is not None]
+                self._memory = "".join(parts)
             self._draw()
 
     def say(self, line: str) -> None:
@@ -247,12 +249,7 @@ def format_returns(returns: NDArray[np.float64]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return hours, minutes and seconds.
-
-    Example:
-        >>> format_duration(3661.4), format_duration(75)
-        ('1:01:01', '1:15')
-    """
+    """Return hours, minutes and seconds, as in 1:01:01 or 1:15."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
@@ -266,11 +263,6 @@ def format_eta(seconds: float | None) -> str:
 # Memory
 
 
-def _format_memory(usage: Mapping[str, int | None]) -> str:
-    parts = [f", {name} {x / 1e9:.1f} GB" for name, x in usage.items() if x is not None]
-    return "".join(parts)
-
-
 def memory_usage() -> dict[str, int | None]:
     """Return the bytes in use on the host and on the accelerator; None if unknown."""
     stats = jax.devices()[0].memory_stats() or {}
@@ -278,14 +270,10 @@ def memory_usage() -> dict[str, int | None]:
 
 
 def resident_bytes(proc: Path = Path("/proc")) -> int | None:
-    """Return the resident bytes of this process and its descendants; None off Linux.
-
-    Pages that processes share are counted for each of them.
-    """
+    """Return the resident bytes of this process and its descendants; None if not on Linux."""
     pids = (os.getpid(), *_descendants(proc, os.getpid()))
     sizes = [_read_words(proc / str(pid) / "statm") for pid in pids]
-    pages = sum(int(words[1]) for words in sizes if words)
-    return pages * os.sysconf("SC_PAGE_SIZE") or None
+    return sum(int(words[1]) for words in sizes if words) * os.sysconf("SC_PAGE_SIZE") or None
 
 
 def _descendants(proc: Path, pid: int) -> Iterator[int]:

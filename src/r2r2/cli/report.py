@@ -89,10 +89,8 @@ def run(argv: list[str]) -> int:
         raise UserError("expected runs, folders or CSV files, as in 'r2r2 report runs'")
     check_report_dir(out, CONTENTS)
     sources = find_sources([Path(name) for name in given["arguments"]])
-    console = Console()
-    with progress_bar(console, len(sources) + STAGES_AFTER_READING) as on_stage:
-        study = load_study(sources, on_stage)
-        summary = write_report(study, sources, out, on_stage)
+    with progress_bar(Console(), len(sources) + STAGES_AFTER_READING) as on_stage:
+        summary = write_report(load_study(sources, on_stage), sources, out, on_stage)
     print(one_line(summary))
     return 0
 
@@ -148,8 +146,7 @@ def load_study(sources: Sequence[Source], on_stage: OnStage = lambda _: None) ->
     for source in sources:
         on_stage(source.name)
         if source.path.is_file():
-            results = load_results_file(source.path, source.name)
-            runs += map(_with_action_repeats, results)
+            runs += map(_with_action_repeats, load_results_file(source.path, source.name))
         else:
             runs.append(_load_run(source))
     on_stage("statistics")
@@ -160,12 +157,11 @@ def _load_run(source: Source) -> RunData:
     folder = open_run(source.path)
     config = load_config(folder)
     versions = load_versions(source.path / "versions.json")
-    precision = parse_toml(folder.config_text()).get("precision")
     results = run_results(
         config,
         usual_config(config),
         load_evaluations(folder.evaluations),
-        effective_precision(precision, versions),
+        effective_precision(parse_toml(folder.config_text()).get("precision"), versions),
     )
     if not {(row.env_name, row.seed) for row in results.rows} <= {*results.members}:
         raise UserError(f"{source.path}: evaluations.csv and manifest.json have different members")
@@ -196,10 +192,7 @@ def _with_action_repeats(run: RunData) -> RunData:
 
 
 def usual_config(config: RunConfig) -> RunConfig:
-    """Return the defaults of a run's agent on its task without building an environment.
-
-    Fields that only a user's own environment could decide are taken from the run.
-    """
+    """Return an agent's defaults; fields that only a user's environment decides are the run's."""
     is_user_env = ":" in config.env[0]
     default = run_defaults(config) if is_user_env else task_default_config(config)
     values, defaults = flatten_config(config), flatten_config(default)

@@ -102,11 +102,7 @@ class EventSummary:
         return sum(member.decisions for member in active) / max(len(active), 1)
 
     def add(self, event: Event) -> None:
-        """Add the next event.
-
-        Raises:
-            ValueError: The event is invalid; nothing is changed.
-        """
+        """Add the next event; if it is invalid, raise ValueError and change nothing."""
         name, seconds = event["member"], parse_number("time", event.get("time"))
         if not 0 <= seconds < MAX_INT:
             raise ValueError(f"time: expected a number >= 0, got {seconds!r}")
@@ -169,8 +165,7 @@ class RunMonitor:
             self._read_config(folder)
             self._read_events(folder.events)
             self._read_evaluations(folder.evaluations)
-            started = self.summary.started
-            self.modified = folder.events.stat().st_mtime if started else None
+            self.modified = folder.events.stat().st_mtime if self.summary.started else None
         except (OSError, UserError) as error:
             self._set_unavailable(error)
         else:
@@ -193,8 +188,7 @@ class RunMonitor:
     def _read_config(self, folder: RunFolder) -> None:
         """Start from the beginning if the config or the members have changed."""
         text = folder.config_text()
-        members = tuple(self.summary.members)
-        if text == self._config_text and folder.members == members:
+        if text == self._config_text and folder.members == tuple(self.summary.members):
             return
         try:
             self.config = resolve_toml(text)
@@ -252,8 +246,7 @@ class RunMonitor:
             return "interrupted" if self.summary.started else "not started"
         if not self.summary.started or self.config is None:
             return "starting"
-        warm = self.summary.decisions >= self.config.warmup
-        return "training" if warm else "warm-up"
+        return "training" if self.summary.decisions >= self.config.warmup else "warm-up"
 
     def idle_seconds(self, now: float) -> float:
         """Return the seconds since the log changed; infinite if it is empty."""

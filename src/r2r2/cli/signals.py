@@ -27,12 +27,11 @@ def exit_code(interruption: KeyboardInterrupt) -> int:
 def interruptible(saves: bool = True) -> Generator[Callable[[], None]]:
     """Handle signals around a loop; yield a function to call before it and after steps.
 
-    Before the second call there is nothing to save, and a signal is raised where it
-    arrives. After it, a signal is only noted, and the next call raises it between two
-    steps, where a checkpoint can be written. The first call also raises a signal that
-    arrived earlier: Python drops exceptions raised during garbage collection, where JAX
-    runs a callback. A signal that the caller ignores (nohup, background jobs) stays
-    ignored.
+    Before the second call there is nothing to save, and a signal is raised where it arrives. After
+    it, a signal is only noted, and the next call raises it between two steps, where a checkpoint
+    can be written. The first call also raises a signal that arrived earlier: Python drops
+    exceptions raised during garbage collection, where JAX runs a callback. A signal that the caller
+    ignores (nohup, background jobs) stays ignored.
 
     Without `saves`, no checkpoints are written and signals are always raised at once.
     """

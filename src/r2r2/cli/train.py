@@ -119,8 +119,7 @@ def _parser(config: RunConfig) -> ArgumentParser:
     fields = flatten_config(config)
     del fields["agent.name"]  # given as --agent
     agents = textwrap.indent(textwrap.fill(", ".join(AGENTS), 76), "  ")
-    description = DESCRIPTION + agents
-    parser = ArgumentParser("train", "[--option VALUE]...", description, EXAMPLES)
+    parser = ArgumentParser("train", "[--option VALUE]...", DESCRIPTION + agents, EXAMPLES)
     specs = CLI_ONLY | fields
     groups = {
         title: {path: specs.pop(path) for path in paths.split() if path in specs}
@@ -259,8 +258,7 @@ def _opening(config: RunConfig, path: Path) -> str:
     changed = changed_fields(config, task_default_config(config))
     for shown_first in ("env", "seeds", "utd", "action_repeat"):
         changed.pop(shown_first, None)
-    shown = [f"{path.rpartition('.')[2]}={value}" for path, value in changed.items()]
-    if shown:
+    if shown := [f"{path.rpartition('.')[2]}={value}" for path, value in changed.items()]:
         lines.append(f"  changed: {escape(', '.join(shown))}")
     if config.warmup >= config.steps:
         lines.append("  warmup covers the whole run: there will be no updates")

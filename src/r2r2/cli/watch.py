@@ -47,8 +47,7 @@ the state is printed once, as with --once.
 def run(argv: list[str]) -> int:
     """Run `r2r2 watch` and return its exit code."""
     given = PARSER.parse(argv)
-    paths = [Path(name) for name in given["arguments"]] or [Path("runs")]
-    watcher = RunWatcher(paths)
+    watcher = RunWatcher([Path(name) for name in given["arguments"]] or [Path("runs")])
     console = Console(highlight=False)
     watcher.refresh()
     is_live = console.is_terminal and not console.is_dumb_terminal

@@ -45,16 +45,13 @@ class Size(NamedTuple):
 
 
 def render_runs(runs: Sequence[RunMonitor], now: float, size: Size) -> list[Text]:
-    """Return rows that fit into the size and show all runs.
-
-    Every run has at least one row, if there are enough. Runs in training get more rows
-    first, and the rest is used for curves. A height of 0 is unlimited.
-    """
+    """Return rows that show all runs; those in training get more. A height of 0 is unlimited."""
     counts = Counter(run.state for run in runs)
     states = ", ".join(f"{count} {state}" for state, count in counts.items())
     title = f"{len(runs)} run{'s' * (len(runs) > 1)}: {states}" if runs else "no runs"
     rows = [Text(fit_row(title, size), "dim")]
-    order = sorted(range(len(runs)), key=lambda n: (_priority(runs[n]), n))
+    ranks = [(run.state not in ACTIVE_STATES) + (run.state == "finished") for run in runs]
+    order = sorted(range(len(runs)), key=ranks.__getitem__)
     spare = size.height - 1 - len(runs) if size.height else UNLIMITED
     if spare < 0:
         shown = sorted(order[: max(size.height - 2, 0)])
@@ -75,11 +72,6 @@ def render_runs(runs: Sequence[RunMonitor], now: float, size: Size) -> list[Text
     return rows
 
 
-def _priority(run: RunMonitor) -> int:
-    """Return 0 for runs in training, which come first, and 2 for finished runs."""
-    return 0 if run.state in ACTIVE_STATES else 2 if run.state == "finished" else 1
-
-
 def _add_curves(runs: Sequence[RunMonitor], blocks: dict[int, list[Text]], size: Size) -> None:
     """Add curves of equal height to as many of the blocks as fit."""
     curves = {n: drawn for n in blocks if (drawn := _finite_curves(runs[n]))}
@@ -91,8 +83,7 @@ def _add_curves(runs: Sequence[RunMonitor], blocks: dict[int, list[Text]], size:
         config = runs[n].config
         last = config.steps * config.action_repeat if config is not None else 0
         for curve in drawn:
-            area = size._replace(height=min(height, limit))
-            blocks[n] += _curve_rows(curve, last, area)
+            blocks[n] += _curve_rows(curve, last, size._replace(height=min(height, limit)))
 
 
 # Text that fits
@@ -119,8 +110,7 @@ def wrap_text(text: str, size: Size) -> list[str]:
 
 def _printable(text: str, size: Size) -> str:
     text = one_line(text)
-    encoded = text.encode("ascii", "backslashreplace")
-    return encoded.decode() if size.ascii_only else text
+    return text.encode("ascii", "backslashreplace").decode() if size.ascii_only else text
 
 
 def _ellipsize(text: str, size: Size) -> str:
@@ -185,8 +175,7 @@ def _progress_bar(run: RunMonitor, now: float, size: Size) -> Text:
     done = min(int(width * run.summary.decisions / run.summary.steps), width)
     full, empty = "#." if size.ascii_only else "█░"
     text = Text.assemble("  ", (full * done, "green"), (empty * (width - done), "dim"))
-    rest = size._replace(width=size.width - width - 2)
-    return text.append(fit_row(f" {position}", rest))
+    return text.append(fit_row(f" {position}", size._replace(width=size.width - width - 2)))
 
 
 def _speed(run: RunMonitor, now: float) -> str:
@@ -267,16 +256,11 @@ def _curve_rows(curve: Curve, last_step: float, size: Size) -> list[Text]:
     what = f"mean and range of {count} seeds" if count > 1 else "one seed"
     title = Text(fit_row(f"  {curve.name}: {what}", size), "dim")
     inner = Size(min(size.width, MAX_WIDTH) - 2, size.height - 1, size.ascii_only)
-    rows = render_curve(curve, last_step, inner)
-    return [title, *(Text.assemble("  ", row) for row in rows)]
+    return [title, *(Text.assemble("  ", row) for row in render_curve(curve, last_step, inner))]
 
 
 def render_curve(curve: Curve, last_step: float, size: Size) -> list[Text]:
-    """Return a curve with axes as text of a given size, at least about 20 by 4.
-
-    The mean over seeds is a line, and dots show the range; in ASCII they are '*' and
-    '.'. The returns must be finite; the axis ends at the run's last step.
-    """
+    """Return a finite curve with axes as text: the mean is a line ('*'), the range dots ('.')."""
     returns = np.clip(curve.returns, -LARGEST, LARGEST)
     rows = max(size.height - 2, 1)
     labels = _axis_labels(*_value_range(returns), rows)
@@ -284,8 +268,7 @@ def render_curve(curve: Curve, last_step: float, size: Size) -> list[Text]:
     columns = max(size.width - margin - 1, 4)
     end = max(last_step, float(curve.steps[-1]), 1.0)
     height, width = (1, 1) if size.ascii_only else BITS.shape
-    grid = rows * height, columns * width
-    line, band = _rasterize(curve.steps / end, returns, grid)
+    line, band = _rasterize(curve.steps / end, returns, (rows * height, columns * width))
     labelled, plain, corner, floor = FRAMES[size.ascii_only]
     texts: list[Text] = []
     for row, label in enumerate(labels):
@@ -300,12 +283,7 @@ def render_curve(curve: Curve, last_step: float, size: Size) -> list[Text]:
 
 
 def short_number(value: float) -> str:
-    """Return a number in few characters.
-
-    Example:
-        >>> [short_number(x) for x in (0.0, -12.345, 9876.0, 150_000.0, 2.5e6, 1e12)]
-        ['0', '-12.3', '9876', '150k', '2.5M', '1e+12']
-    """
+    """Return a number in few characters, such as -12.3, 150k or 2.5M."""
     size = abs(value)
     if size >= 1e9 or 0 < size < 1e-3:
         return f"{value:.2g}"
@@ -335,10 +313,7 @@ def _axis_labels(low: float, high: float, rows: int) -> list[str]:
 
 
 def _rasterize(places: Floats, returns: Floats, grid: tuple[int, int]) -> tuple[Dots, Dots]:
-    """Return the dots of the mean and of the range; the first row is the highest.
-
-    `places` are the steps as fractions of the axis, `returns` is [seeds, steps].
-    """
+    """Return the dots of the mean and range of returns [seeds, steps]; row 0 is the highest."""
     rows, columns = grid
     low, high = _value_range(returns)
     first, last = (round(float(place) * (columns - 1)) for place in places[[0, -1]])

@@ -168,14 +168,12 @@ class SimbaV2Config(AgentConfig):
     @property
     def actor_tower(self) -> NetworkSizes:
         """Sizes of the actor."""
-        width, blocks = self.actor_width, self.actor_blocks
-        return NetworkSizes(width, blocks, self.expansion, self.shift)
+        return NetworkSizes(self.actor_width, self.actor_blocks, self.expansion, self.shift)
 
     @property
     def critic_tower(self) -> NetworkSizes:
         """Sizes of a critic."""
-        width, blocks = self.critic_width, self.critic_blocks
-        return NetworkSizes(width, blocks, self.expansion, self.shift)
+        return NetworkSizes(self.critic_width, self.critic_blocks, self.expansion, self.shift)
 
     @property
     def normalization(self) -> Normalization:
@@ -190,8 +188,7 @@ class SimbaV2Config(AgentConfig):
     def check(self) -> None:
         """Check that the ranges of values and of log deviations are not empty."""
         for name in ("value", "log_std"):
-            low = getattr(self, f"lowest_{name}")
-            high = getattr(self, f"highest_{name}")
+            low, high = (getattr(self, f"{end}_{name}") for end in ("lowest", "highest"))
             if not low < high:
                 limit = f"less than agent.highest_{name} ({high})"
                 raise invalid_value(f"agent.lowest_{name}", limit, low)
@@ -233,5 +230,4 @@ class SimbaV2SPLConfig(SimbaV2Config):
     @property
     def depends_on_run_length(self) -> bool:
         """Whether a learning rate changes until the end of the run."""
-        encoder_changes = self.encoder_first_rate != self.encoder_last_rate
-        return super().depends_on_run_length or encoder_changes
+        return super().depends_on_run_length or (self.encoder_first_rate != self.encoder_last_rate)

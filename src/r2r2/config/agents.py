@@ -1,8 +1,4 @@
-"""Registry of agents: one `AgentSpec` each, built in or from a user's module.
-
-Defaults are those of the paper (R2R2) and of the base algorithms' releases; the help
-of a field says where they differ.
-"""
+"""Registry of agents: one `AgentSpec` each, built in or from a user's module."""
 
 import dataclasses
 import importlib
@@ -117,27 +113,17 @@ def _imported(name: str) -> AgentSpec:
 
 def _named(spec: AgentSpec, name: str) -> AgentSpec:
     """Return the agent with a name that resolves to it, also from a saved config."""
-    config = dataclasses.replace(spec.config, name=name)
-    return dataclasses.replace(spec, name=name, config=config)
+    return dataclasses.replace(spec, name=name, config=dataclasses.replace(spec.config, name=name))
 
 
 def _preset(**fields: float) -> dict[str, float]:
-    """Return the fields of a small agent, by dotted name.
-
-    Small networks learn faster with larger learning rates, more exploration and a
-    shorter horizon; `benchmarks/quick.py` measures what these settings reach.
-    """
+    """Return the fields of a small agent, tuned with `benchmarks/quick.py`, by dotted name."""
     fields |= {"batch_size": 128, "discount": 0.98}
     return {f"agent.{name}": value for name, value in fields.items()}
 
 
 _RATES = dict.fromkeys(("encoder_rate", "critic_rate", "actor_rate"), 1e-3)
-_SIMBAV2_SMALL: dict[str, float] = {
-    "actor_width": 64,
-    "critic_width": 64,
-    "first_rate": 1e-3,
-    "last_rate": 5e-4,
-}
+_SIMBAV2_SMALL = dict[str, float](actor_width=64, critic_width=64, first_rate=1e-3, last_rate=5e-4)
 
 _TD7 = AgentSpec(
     "td7",

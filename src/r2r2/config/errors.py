@@ -23,12 +23,7 @@ def invalid_value(field: str, expected: str, got: object, near: str = "") -> Use
 
 
 def did_you_mean(value: str, options: Iterable[str], most: int = 3) -> str:
-    """Return the nearest names as a clause that ends a sentence, or an empty string.
-
-    Example:
-        >>> did_you_mean("Hoper-v5", ["Hopper-v5", "Ant-v5"])
-        "; did you mean 'Hopper-v5'?"
-    """
+    """Return the nearest names as a clause that ends a sentence, or an empty string."""
     lowered = {option.lower(): option for option in options}
     near = difflib.get_close_matches(value.lower(), lowered, n=most)
     names = " or ".join(repr(lowered[name]) for name in near)

@@ -1,8 +1,4 @@
-"""Fields of a config as a flat table of dotted names with types, ranges and help.
-
-The command line, TOML files and Python share this table, so a field has the same name,
-the same allowed values and the same error in all of them.
-"""
+"""Fields of a config, as the command line, TOML files and Python share them, by dotted name."""
 
 import dataclasses
 import re
@@ -68,8 +64,7 @@ ANY = Range("any value", lambda _: True)
 
 def option(default: T, text: str, allowed: Range = ANY) -> T:
     """Return a dataclass field with its help text and its allowed values."""
-    metadata = {"help": text, "allowed": allowed}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata={"help": text, "allowed": allowed})
 
 
 KINDS = {

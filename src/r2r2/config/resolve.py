@@ -62,11 +62,7 @@ def resolve(*layers: Mapping[str, Any]) -> RunConfig:
 
 
 def resolve_toml(text: str) -> RunConfig:
-    """Return the config in a run folder, also where its agent cannot be imported.
-
-    The agent's settings are then as in the file, which is enough to read results;
-    `make_agent` reports the missing module.
-    """
+    """Return the config of a run; if its agent cannot be imported, with settings as in the file."""
     values = parse_toml(text)
     name = agent_name(values)
     try:
@@ -76,8 +72,7 @@ def resolve_toml(text: str) -> RunConfig:
             raise
         settings = tomllib.loads(text)["agent"]
         table = settings if isinstance(settings, dict) else {}
-        agent = _as_dataclass(table | {"name": name}, (SavedAgentConfig,))
-        default = RunConfig(agent=agent)
+        default = RunConfig(agent=_as_dataclass(table | {"name": name}, (SavedAgentConfig,)))
     return _check_fields(_with_values(default, (values,)))
 
 
@@ -126,9 +121,7 @@ def _check_fields(config: RunConfig) -> RunConfig:
             "env: expected one or more tasks, for example --env Hopper-v5; "
             "'r2r2 list envs' lists them, and --quick selects one"
         )
-    typed = {
-        path: parse_value(field, field.value) for path, field in flatten_config(config).items()
-    }
+    typed = {path: parse_value(x, x.value) for path, x in flatten_config(config).items()}
     config = replace_fields(config, typed)
     if config.steps * config.utd > MAX_INT:
         limit = f"at most {MAX_INT // config.steps} with {config.steps} steps"

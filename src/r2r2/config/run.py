@@ -26,6 +26,7 @@ SEEDS = Range(
     f"{MAX_INT} (3,7,11)",
     lambda seeds: _unique(seeds) and all(0 <= seed <= MAX_INT for seed in seeds),
 )
+PRECISIONS = one_of("tf32", "mixed", "float32")
 TASKS = Range("one or more different tasks, separated by commas", _unique)
 
 
@@ -76,6 +77,6 @@ class RunConfig:
         "tf32",
         "matrix products on a GPU: tf32, mixed (16-bit operands in SimbaV2's large "
         "layers), or float32; a CPU always computes in float32",
-        one_of("tf32", "mixed", "float32"),
+        PRECISIONS,
     )
     compute: ComputeConfig = ComputeConfig()

@@ -63,8 +63,7 @@ def to_toml(config: Any) -> str:
     tables: dict[str, list[str]] = {"": []}
     for path, field in flatten_config(config).items():
         table, _, key = path.rpartition(".")
-        lines = tables.setdefault(table, [f"\n[{table}]"])
-        lines.append(f"{key} = {_toml_value(field.value)}")
+        tables.setdefault(table, [f"\n[{table}]"]).append(f"{key} = {_toml_value(field.value)}")
     return "\n".join(chain(*(tables[table] for table in sorted(tables)))) + "\n"
 
 
@@ -91,8 +90,7 @@ def digest(config: Any) -> str:
         for path, field in flatten_config(config).items()
         if path not in ignored and ADDED_FIELDS.get(path) != field.value
     }
-    text = json.dumps(identity, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def experiment_name(config: Any, default: Any) -> str:

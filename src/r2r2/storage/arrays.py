@@ -27,11 +27,7 @@ COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def write_arrays(file: BinaryIO | io.RawIOBase, arrays: Iterable[tuple[str, object]]) -> None:
-    """Write arrays as an uncompressed npz file, which `numpy.load` reads.
-
-    The file need not be seekable. Contiguous arrays are not copied, and equal arrays
-    give equal bytes. Only boolean and numeric dtypes can be written.
-    """
+    """Write boolean and numeric arrays as npz, uncompressed; equal arrays give equal bytes."""
     with zipfile.ZipFile(cast("BinaryIO", file), "w") as archive:
         for name, value in arrays:
             array = np.asarray(value, order="C")
@@ -42,11 +38,7 @@ def write_arrays(file: BinaryIO | io.RawIOBase, arrays: Iterable[tuple[str, obje
 
 
 def read_arrays(path: Path) -> dict[str, NumPyArray]:
-    """Return the arrays of a file that `write_arrays` wrote, by name.
-
-    Never executes content of the file or allocates more memory than its length. Raises
-    UserError if it is missing, damaged, or not a regular npz file.
-    """
+    """Return the arrays of a file by name, or raise UserError; never executes its content."""
     with _open_npz(path) as archive:
         members = archive.infolist()
         names = [member.filename.removesuffix(SUFFIX) for member in members]
@@ -62,22 +54,14 @@ def read_arrays(path: Path) -> dict[str, NumPyArray]:
 
 
 def save_weights(path: Path, tree: object) -> None:
-    """Write the arrays of a tree of NamedTuples, modules, tuples and dicts.
-
-    Each array is named by its path in the tree, such as `actor/l1/kernel`. Equal trees
-    give equal bytes.
-    """
+    """Write the arrays of a tree, each named by its path, such as `actor/l1/kernel`."""
     names, leaves = flatten_tree(tree)
     with atomic_open(path) as file:
         write_arrays(file, zip(names, leaves, strict=True))
 
 
 def load_weights(path: Path, like: Tree) -> Tree:
-    """Return the tree that `save_weights` wrote, or raise UserError as `read_arrays`.
-
-    The file must hold the names, shapes and dtypes of `like`, a tree of arrays or the
-    result of `jax.eval_shape`. Its NumPy arrays are NumPy arrays in the result, too.
-    """
+    """Return the tree that `save_weights` wrote; it must have the shapes and dtypes of `like`."""
     names, leaves = flatten_tree(like)
     with _open_npz(path) as archive:
         members = {info.filename.removesuffix(SUFFIX) for info in archive.infolist()}

@@ -93,13 +93,10 @@ class Checkpoint(NamedTuple):
 
 
 def write_checkpoint(folder: Path, content: CheckpointContent, keep: int) -> Checkpoint:
-    """Write a checkpoint and then delete those that are no longer kept.
+    """Write a checkpoint, or none of its files, and then delete those that are not kept.
 
     The process may be killed at any time: earlier checkpoints stay valid, and the next
     call deletes the incomplete files. `keep` valid ones are kept, including this one.
-
-    Raises:
-        StorageError: The write failed; no file of the new checkpoint is left.
     """
     try:
         folder.mkdir(exist_ok=True)
@@ -113,10 +110,7 @@ def write_checkpoint(folder: Path, content: CheckpointContent, keep: int) -> Che
 
 
 def latest_valid(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return the latest checkpoint whose files are all intact, or None.
-
-    The second value is a sentence for every later checkpoint, which is damaged.
-    """
+    """Return the latest intact checkpoint or None, and a sentence for every later, damaged one."""
     damaged: list[str] = []
     valid: Checkpoint | None = None
     for number in checkpoint_numbers(folder):
@@ -127,8 +121,7 @@ def latest_valid(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             damaged.append(f"{folder.parent}: checkpoint {number} is damaged ({error})")
     last = f"using the one of step {valid.step}" if valid else "there is no earlier one"
     ends = [*["the one before it is damaged, too"] * (len(damaged) - 1), last]
-    texts = [f"{start}; {end}" for start, end in zip(damaged, ends, strict=False)]
-    return valid, texts
+    return valid, [f"{start}; {end}" for start, end in zip(damaged, ends, strict=False)]
 
 
 def removable_files(folder: Path) -> list[Path]:
@@ -160,10 +153,7 @@ def checkpoint_numbers(folder: Path) -> list[int]:
 
 
 def delete_files(paths: Iterable[Path]) -> None:
-    """Delete files of checkpoints, as far as possible, with manifests first.
-
-    So no manifest is left whose files are missing, even after a power failure.
-    """
+    """Delete files, manifests first: none may be left whose files are missing."""
     paths = list(paths)
     for manifests in (True, False):
         group = [p for p in paths if (p.suffix == MANIFEST_SUFFIX) is manifests]
@@ -188,8 +178,7 @@ def _expired_files(latest: Checkpoint, keep: int) -> list[Path]:
 def _unneeded_files(retained: Sequence[Checkpoint]) -> list[Path]:
     needed = {name for checkpoint in retained for name in checkpoint.files}
     needed |= {file_name(x.number, MANIFEST_SUFFIX) for x in retained}
-    files = checkpoint_files(retained[0].folder)
-    return [path for path in files if path.name not in needed]
+    return [path for path in checkpoint_files(retained[0].folder) if path.name not in needed]
 
 
 def _cached_digest(path: Path) -> str:
@@ -233,8 +222,7 @@ def _write(folder: Path, content: CheckpointContent) -> Checkpoint:
         for suffix, arrays in data.items():
             entries[paths[suffix].name] = _write_arrays(paths[suffix], arrays)
         files = dict(sorted(entries.items()))
-        metadata = dict(content.metadata)
-        checkpoint = Checkpoint(folder, number, content.step, files, metadata)
+        checkpoint = Checkpoint(folder, number, content.step, files, dict(content.metadata))
         text = serialize_manifest(checkpoint)
         # The files must be on disk before the manifest that names them.
         fsync_dir(folder)
@@ -393,5 +381,4 @@ def _read_errors(name: str) -> Generator[None]:
     except FileNotFoundError as error:
         raise DamagedCheckpointError(f"{name} is missing") from error
     except OSError as error:
-        why = f"cannot read {name}: {reason(error)}"
-        raise DamagedCheckpointError(why) from error
+        raise DamagedCheckpointError(f"cannot read {name}: {reason(error)}") from error

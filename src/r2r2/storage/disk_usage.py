@@ -37,10 +37,7 @@ class RunUsage(NamedTuple):
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """Return the runs below a folder, or the folder itself if it is a run.
-
-    Symbolic links are not followed.
-    """
+    """Return the runs below a folder, or the folder itself if it is a run; ignore links."""
     runs: list[Path] = []
     for current, subfolders, _ in os.walk(folder):
         if read_manifest(Path(current)):

@@ -55,8 +55,7 @@ def _format_row(row: Row) -> str:
         raise ValueError(f"names must not contain line breaks: {row}")
     text = io.StringIO()
     # str() of a NumPy float32 has fewer digits than its value as a float.
-    plain = row._replace(value=float(row.value))
-    csv.writer(text, lineterminator="").writerow(plain)
+    csv.writer(text, lineterminator="").writerow(row._replace(value=float(row.value)))
     return text.getvalue()
 
 

@@ -66,8 +66,7 @@ class EventLog:
         fields = fields or {}
         if reserved := [name for name in COMMON_FIELDS if name in fields]:
             raise ValueError(f"{reserved[0]!r} is a reserved field of an event")
-        seconds = self._clock() - self._start
-        record = {"event": event, "time": seconds, "member": member}
+        record = {"event": event, "time": self._clock() - self._start, "member": member}
         record |= steps._asdict() | dict(fields)
         values = {name: _json_value(value) for name, value in record.items()}
         with storage_errors(self._path):
@@ -136,11 +135,7 @@ MAX_LINE_BYTES = 2**24  # longer than any event
 
 
 class TailUpdate(NamedTuple):
-    """The result of one `LogTail.read`.
-
-    `restarted` means that the log was truncated or replaced: everything read before is
-    void, and `lines` start at line 1.
-    """
+    """New lines of a log; `restarted` means that everything read before is void."""
 
     restarted: bool
     lines: list[tuple[int, str]]  # line numbers, from 1, and text

@@ -18,10 +18,7 @@ MAX_INT = 2**62  # every integer of a run lies below; its double does not overfl
 
 
 class StorageError(Exception):
-    """A file of a run cannot be written or deleted; the text is one sentence.
-
-    Unlike a `UserError` it does not come from the input: the disk is full, for example.
-    """
+    """A file of a run cannot be written or deleted, for example because the disk is full."""
 
 
 def reason(error: OSError) -> str:
@@ -44,10 +41,7 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 @contextlib.contextmanager
 def atomic_replace(path: Path) -> Generator[Path]:
-    """Yield a temporary path; rename it to `path` if the block succeeds.
-
-    After an error or an interruption the old file is unchanged.
-    """
+    """Yield a temporary path, renamed to `path` on success; else the old file is unchanged."""
     # In the same folder, because a rename is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -69,10 +63,7 @@ def atomic_open(path: Path) -> Generator[BinaryIO]:
 
 
 def atomic_write(path: Path, data: bytes | str) -> None:
-    """Write a file so that readers, even after a crash, see the old or the new content.
-
-    Text is written as UTF-8.
-    """
+    """Write a file (text as UTF-8); readers see the old or the new content, even after a crash."""
     with atomic_open(path) as file:
         file.write(data.encode() if isinstance(data, str) else data)
 
@@ -84,11 +75,7 @@ def fsync_file(path: Path) -> None:
 
 
 def fsync_dir(path: Path) -> None:
-    """Flush the names in a folder to disk.
-
-    Without it, a power failure can keep a file that was renamed last and lose the files
-    that were renamed before.
-    """
+    """Flush the names in a folder to disk, so that a power failure keeps the order of renames."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -112,11 +99,7 @@ def storage_errors(path: Path) -> Generator[None]:
 
 
 def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading.
-
-    Symbolic links could lead out of the run folder, and opening a pipe could block
-    forever, so neither is opened.
-    """
+    """Open a regular file for reading, but no link out of the run and no pipe, which may block."""
     return open(_open_descriptor(path, os.O_RDONLY), "rb")
 
 
@@ -144,12 +127,8 @@ def read_regular(path: Path, max_bytes: int = 2**26) -> bytes:
 
 
 def open_log(path: Path) -> BinaryIO:
-    """Open a log for appending and cut off an incomplete last line.
-
-    A killed process leaves such a line; the next one would be appended to it.
-    """
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
-    file = open(_open_descriptor(path, flags), "a+b")
+    """Open a log for appending; cut off an incomplete last line, left by a killed process."""
+    file = open(_open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+b")
     file.seek(0)
     file.truncate(file.read().rfind(b"\n") + 1)
     file.seek(0, os.SEEK_END)
@@ -226,10 +205,7 @@ REPORT_KIND = "r2r2 report"
 
 
 def check_report_dir(path: Path, names: Collection[str]) -> None:
-    """Check that a report can be written to a folder without deleting other files.
-
-    The folder may be missing, empty or an earlier report, whose entries are `names`.
-    """
+    """Check that a folder is missing, empty or an earlier report with no entries but `names`."""
     try:
         if not path.exists() and not path.is_symlink():
             return
@@ -250,11 +226,7 @@ def check_report_dir(path: Path, names: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def atomic_dir(path: Path, facts: Mapping[str, object], names: Collection[str]) -> Generator[Path]:
-    """Yield a new folder that replaces the report at `path` if the block succeeds.
-
-    `check_report_dir` must accept the folder. After an error or an interruption it is
-    unchanged. `facts` are written to `report.json`, which marks it as a report.
-    """
+    """Yield a new folder that replaces the report at `path`, described by `facts`, on success."""
     target, token = path.absolute(), secrets.token_hex(4)
     # Next to the target, because a folder is renamed within one file system only.
     new = target.with_name(f".{target.name}.{token}.new")

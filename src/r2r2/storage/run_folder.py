@@ -89,16 +89,14 @@ class RunFolder(NamedTuple):
 
     def write_versions(self, versions: Mapping[str, object]) -> None:
         """Write the versions that the run uses."""
-        content = json.dumps(dict(versions), indent=2) + "\n"
-        atomic_write(self.path / "versions.json", content)
+        atomic_write(self.path / "versions.json", json.dumps(dict(versions), indent=2) + "\n")
 
     def add_versions(self, step: int, versions: Mapping[str, str]) -> None:
         """Add the versions that resume the run at a step, as an item of `resumed`."""
         record = read_json_object(self.path / "versions.json") or {}
         resumed = record.get("resumed")
         earlier = cast("list[object]", resumed) if isinstance(resumed, list) else []
-        entry = {"step": step, **versions}
-        self.write_versions({**record, "resumed": [*earlier, entry]})
+        self.write_versions({**record, "resumed": [*earlier, {"step": step, **versions}]})
 
     def finish(self) -> None:
         """Mark the run as finished."""
@@ -106,11 +104,7 @@ class RunFolder(NamedTuple):
 
 
 def create_run(path: Path, config_text: str, members: Sequence[str], overwrite: bool) -> RunFolder:
-    """Create the folder of a new run, with its config and a folder per member.
-
-    The folder may be missing or empty. With `overwrite` it may also be a run, which is
-    deleted; a folder that is not a run is never deleted.
-    """
+    """Create the folder of a new run; `overwrite` deletes a run in it, but nothing else."""
     check_members(members)
     try:
         _check_available(path, config_text, overwrite)

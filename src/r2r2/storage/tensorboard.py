@@ -1,8 +1,4 @@
-"""TensorBoard files with the numbers of a run's events.
-
-Only tensorboardX's record format is used: its SummaryWriter would start a queue, a
-thread and an exit handler for every member.
-"""
+"""TensorBoard files of a run's events, written without the threads of a SummaryWriter."""
 
 import importlib
 import importlib.util
@@ -43,10 +39,7 @@ class TensorBoardWriter:
         self._resumed = False
 
     def rewrite(self, events: Sequence[Mapping[str, Any]]) -> None:
-        """Replace the files by the events of a resumed run's log.
-
-        The existing files may contain later events, or fewer if the run was killed.
-        """
+        """Replace the files, which may be ahead or behind, by the events of a resumed run's log."""
         self._resumed = True
         for event in events:
             fields = {

@@ -44,9 +44,8 @@ def package_version(package: str) -> str:
 def source_commit(package: Path) -> str:
     """Return the commit of the checkout that contains `src/<package>`, or "unknown".
 
-    "+dirty" is appended if a file under `src/` differs from that commit. A package
-    installed in a virtual environment has no commit, even if the environment is inside
-    some other repository.
+    "+dirty" is appended if a file under `src/` differs from that commit. A package installed in a
+    virtual environment has no commit, even if the environment is inside some other repository.
     """
     top = _git(package, "rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() / "src" != package.resolve().parent:

@@ -29,10 +29,7 @@ def check_video_path(path: Path) -> None:
 
 
 def write_mp4(path: Path, frames: Iterable[NDArray[np.uint8]], fps: float) -> int:
-    """Write frames of shape [rows, columns, 3] as a video; return their number.
-
-    An odd last row or column is cut off, because the pixel format needs even sizes.
-    """
+    """Write frames [rows, columns, 3], cut to even sizes, as a video; return their number."""
     check_video_path(path)
     rest = iter(frames)
     first = next(rest)
