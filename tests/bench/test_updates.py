@@ -120,7 +120,8 @@ class FakeFleet:
     calls: ClassVar = []
     seconds_of: ClassVar = {"td7": [9.0, 1.0, 2.0, 4.0], "td7+r2r2": [9.0, 1.5, 2.2, 4.4]}
 
-    def __init__(self, agent, spec, members, rows):
+    def __init__(self, agent, spec, members, rows, options):
+        assert options.precision == SIZES.precision
         self.name, self.size = agent, members
         self.left = iter(self.seconds_of[agent])
 

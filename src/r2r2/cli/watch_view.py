@@ -283,7 +283,12 @@ def render_curve(curve: Curve, last_step: float, size: Size) -> list[Text]:
 
 
 def short_number(value: float) -> str:
-    """Return a number in few characters, such as -12.3, 150k or 2.5M."""
+    """Return a number in few characters.
+
+    Example:
+        >>> [short_number(x) for x in (0.0, -12.345, 9876.0, 150_000.0, 2.5e6, 1e12)]
+        ['0', '-12.3', '9876', '150k', '2.5M', '1e+12']
+    """
     size = abs(value)
     if size >= 1e9 or 0 < size < 1e-3:
         return f"{value:.2g}"
