@@ -11,6 +11,7 @@ import pytest
 
 from r2r2.report.tables import (
     Entry,
+    format_number,
     latex_text,
     make_table,
     markdown_text,
@@ -51,6 +52,11 @@ def test_csv_has_a_column_for_every_number_and_for_notes():
         ["dog-run", repr(1 / 3), "0.1", "5", ""],
         ["dog-walk", "", "", "", "no evaluation"],
     ]
+
+
+def test_numbers_have_digits_suited_to_their_size():
+    texts = [format_number(x) for x in (3281.94, 12.345, 0.01234, -0.5, 0.0)]
+    assert texts == ["3,281.9", "12.35", "0.0123", "-0.500", "0.00"]
 
 
 def test_csv_writes_nan():

@@ -1,7 +1,7 @@
 """Charts and learning curves as plain data, independent of how they are drawn.
 
-`figures.py` draws a chart for papers, `svg.py` draws it for the page with values on
-hover, and `chart_csv` writes its numbers. All three show the same values.
+`figures.py` draws a chart for papers, `svg.py` draws it for the page with values on hover, and
+`chart_csv` writes its numbers. All three show the same values.
 """
 
 import csv
@@ -20,8 +20,7 @@ from r2r2.storage.evaluations import Row
 Dash = Literal["solid", "dashed", "dotted"]
 Marker = Literal["none", "filled", "hollow"]
 
-# For light and for dark backgrounds. Safe for color-blind readers; the first six are
-# Okabe and Ito's.
+# For light and dark backgrounds, safe for color-blind readers; the first six are Okabe and Ito's.
 COLORS, DARK_COLORS = zip(
     ("#0072b2", "#4fa9e2"),
     ("#d55e00", "#f28c45"),
@@ -63,11 +62,7 @@ OTHER_STYLES = [Style(n, dash) for dash in _DASHES for n in (4, 6, 9, 7, 5, 8, 1
 
 
 def method_styles(methods: Sequence[Method]) -> dict[Method, Style]:
-    """Return a style for every method; the same for all UTDs.
-
-    Among the variants of an agent, the one with the fewest overridden settings gets the
-    agent's style; the others get colors that no agent uses.
-    """
+    """Return styles, equal for all UTDs; an agent's least overridden variant gets its style."""
     variants: dict[str, list[Method]] = {}
     for variant in dict.fromkeys(method._replace(utd=None) for method in methods):
         variants.setdefault(variant.agent, []).append(variant)
@@ -110,9 +105,8 @@ class Line(NamedTuple):
     @property
     def y_range(self) -> tuple[float, ...]:
         """The smallest and largest value drawn, or nothing without finite values."""
-        parts = [self.y, *(y for _, y in self.seeds)]
-        parts += [part for part in (self.low, self.high) if part is not None]
-        values = np.concatenate(parts)
+        bounds = [part for part in (self.low, self.high) if part is not None]
+        values = np.concatenate([self.y, *(y for _, y in self.seeds), *bounds])
         finite = values[np.isfinite(values)]
         return (float(finite.min()), float(finite.max())) if len(finite) else ()
 
@@ -187,18 +181,11 @@ def make_notes(kind: NoteKind, items: Iterable[str], suite: str = "") -> tuple[N
 
 
 def gap_notes(kind: NoteKind, gaps: Iterable[tuple[str, str, str]]) -> tuple[Note, ...]:
-    """Return a note on gaps: the label of a method, a task, and why it is not shown.
-
-    Example:
-        >>> gaps = [("td7", task, "no seed") for task in "ab"]
-        >>> [note.text for note in gap_notes(NoteKind.NO_MEAN, gaps)]
-        ['No mean: td7 on a, b (no seed)']
-    """
+    """Return a note on gaps: the label of a method, a task, and why it is not shown."""
     tasks: dict[tuple[str, str], list[str]] = {}
     for label, task, reason in gaps:
         tasks.setdefault((label, reason), []).append(task)
-    groups = (f"{k[0]} on {', '.join(names)} ({k[1]})" for k, names in tasks.items())
-    return make_notes(kind, groups)
+    return make_notes(kind, (f"{k[0]} on {', '.join(v)} ({k[1]})" for k, v in tasks.items()))
 
 
 class Chart(NamedTuple):
@@ -221,10 +208,8 @@ class Chart(NamedTuple):
     @property
     def legend(self) -> list[Line]:
         """The first line of every name, in order of appearance."""
-        lines: dict[str, Line] = {}
-        for line in self.lines:
-            lines.setdefault(line.name, line)
-        return list(lines.values())
+        first = {line.name: line for line in reversed(self.lines)}
+        return [first[name] for name in dict.fromkeys(line.name for line in self.lines)]
 
 
 def chart_csv(chart: Chart) -> str:
@@ -258,9 +243,8 @@ class Curve(NamedTuple):
 def learning_curves(rows: Sequence[Row]) -> list[Curve]:
     """Return the returns among evaluations, in the order in which tasks first appear.
 
-    Seeds may be evaluated at different steps: they are interpolated linearly between
-    their points, and only in the range that all seeds cover, so that the mean does not
-    jump where a seed begins or ends.
+    Seeds are interpolated linearly to common steps, only in the range that all of them cover, so
+    that the mean does not jump where a seed begins or ends.
     """
     points: dict[tuple[str, str], dict[int, dict[int, float]]] = {}
     for row in rows:

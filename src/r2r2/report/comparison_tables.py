@@ -1,7 +1,7 @@
 """Tables that compare methods in pairs and with the paper, and the list of all tables.
 
-Only results with the paper's settings, tasks, seeds and steps count as a reproduction.
-All others are shown with their shortfalls, without a verdict.
+Only results with the paper's settings, tasks, seeds and steps count as a reproduction. All others
+are shown with their shortfalls, without a verdict.
 """
 
 import itertools
@@ -46,30 +46,26 @@ from r2r2.stats.suites import SAMPLES, SEED, NormalizedCell
 
 FEW_METHODS = 3  # up to this number, all pairs are compared
 Scores = dict[str, Floats]
-
 PAIRS = (
-    "Difference: of the means, first minus second; over all tasks, of the mean "
-    "normalised scores if the bases are the same. Probability: that a run of the first "
-    "beats one of the second on the same task; 0.5 is no difference. Intervals are "
-    f"95 % percentile bootstrap intervals with {SAMPLES:,} resamples of the seeds of "
-    f"each method within tasks (generator seed {SEED}); with a single seed of either "
-    "method there is none. They do not account for different settings."
+    "Difference: of the means, first minus second; over all tasks, of the mean normalised scores "
+    "if the bases are the same. Probability: that a run of the first beats one of the second on "
+    "the same task; 0.5 is no difference. Intervals are 95 % percentile bootstrap intervals with "
+    f"{SAMPLES:,} resamples of the seeds of each method within tasks (generator seed {SEED}); with "
+    "a single seed of either method there is none. They do not account for different settings."
 )
 PAPER_INTERVALS = (
-    "The paper gives mean and deviation over five seeds. Its intervals are "
-    "approximated here from five synthetic seeds, evenly spaced with this mean and "
-    "deviation, by the same bootstrap as ours "
-    f"({SAMPLES:,} resamples, generator seed {SEED})."
+    "The paper gives mean and deviation over five seeds. Its intervals are approximated here from "
+    "five synthetic seeds, evenly spaced with this mean and deviation, by the same bootstrap as "
+    f"ours ({SAMPLES:,} resamples, generator seed {SEED})."
 )
 POOLED = (
     "Intervals are pooled over tasks and seeds, as the paper's appear to be, with "
     f"{SAMPLES:,} resamples (generator seed {SEED})."
 )
 TIMES = (
-    "Ours: after the first updates, including environments and evaluations, on the "
-    "machine in the run's versions.json. A fleet updates all its members at once, so a "
-    "step of one member takes a fraction of a step of the fleet. The paper's are of "
-    "one agent on other hardware."
+    "Ours: after the first updates, including environments and evaluations, on the machine in the "
+    "run's versions.json. A fleet updates all its members at once, so a step of one member takes a "
+    "fraction of a step of the fleet. The paper's are of one agent on other hardware."
 )
 
 
@@ -95,8 +91,8 @@ def all_tables(study: Study) -> list[Table]:
 def method_pairs(study: Study) -> list[tuple[Method, Method]]:
     """Return the pairs of methods to compare, the reference second.
 
-    Of a few methods all pairs. Of many, each agent with R2R2 against the same without,
-    runs that disagree, and runs against results of files of the same agent and UTD.
+    Of a few methods all pairs. Of many, each agent with R2R2 against the same without, runs that
+    disagree, and runs against results of files of the same agent and UTD.
     """
     methods, run_methods = study.methods, study.run_methods
     if len(methods) <= FEW_METHODS:
@@ -143,8 +139,7 @@ def paper_table(study: Study, normalized: bool = False) -> Table:
     for one in study.normalized:
         if theirs := published.get(paper_key(one.cell)):
             columns = _paper_columns(one if normalized else one.cell, theirs)
-            method = method_columns(study, one.cell.method)
-            rows.append([one.cell.task, *method, *columns])
+            rows.append([one.cell.task, *method_columns(study, one.cell.method), *columns])
     name, kind, notes = "beside_paper", "Raw", [PAPER_INTERVALS]
     if normalized:
         name, kind, notes = f"{name}_normalised", "Normalised", [NORMALIZED, *notes]
@@ -175,8 +170,7 @@ def paper_aggregates_table(study: Study) -> Table:
                 describe_suite(result) or "nothing",
             ]
         )
-    header = ["suite", "statistic", "method", "UTD", "ours", "paper"]
-    header += ["intervals overlap", "lacks"]
+    header = ["suite", "statistic", "method", "UTD", "ours", "paper", "intervals overlap", "lacks"]
     title = "Aggregates beside the paper's, with 95 % intervals"
     return make_table("beside_paper_aggregates", title, header, rows, [POOLED])
 
@@ -193,19 +187,16 @@ def timing_table(study: Study) -> Table:
             for time in paper.training_times()
             if (time.agent, time.utd) == method[:2] and time.task in run.tasks
         ]
+        rates = timing.updates_per_second, timing.microseconds_per_update
         entries = [
             _number_entry(timing.seconds / 3600),
             _number_entry(timing.updates, f"{timing.updates:,}"),
-            _number_entry(timing.updates_per_second),
-            _number_entry(timing.microseconds_per_update),
-            _number_entry(per_member * timing.members),
-            _number_entry(per_member),
+            *map(_number_entry, (*rates, per_member * timing.members, per_member)),
         ]
         texts = [run.name, *method_columns(study, method), str(timing.members)]
         rows.append([*texts, *entries, "; ".join(published) or "-"])
-    header = ["run", "agent", "UTD", "members", "hours", "updates", "updates/s"]
-    header += ["µs per update", "s per step of the fleet", "s per step of a member"]
-    header += ["paper: s per step"]
+    header = ["run", "agent", "UTD", "members", "hours", "updates", "updates/s", "µs per update"]
+    header += ["s per step of the fleet", "s per step of a member", "paper: s per step"]
     return make_table("timing", "Speed of the runs", header, rows, [TIMES])
 
 

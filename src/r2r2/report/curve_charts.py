@@ -36,7 +36,6 @@ CURVES_CAPTION = (
     "Bold lines: means over seeds with 95 % bootstrap intervals. Thin lines: single "
     "seeds. Means stop where any seed stops or is not finite."
 )
-
 # The seeds of each method on each task.
 SeedSeries = Mapping[tuple[Method, str], Mapping[int, Series]]
 
@@ -64,10 +63,9 @@ def suite_notes(study: Study, suite: str) -> tuple[Note, ...]:
     items = []
     for result in study.suites:
         if result.suite == suite and not result.estimates:
-            missing, tasks = len(result.missing_tasks), len(result.tasks)
-            reason = f"{missing} of {tasks} tasks missing"
-            if missing <= MAX_MISSING_TASKS:
-                reason = describe_suite(result)
+            missing = len(result.missing_tasks)
+            many = f"{missing} of {len(result.tasks)} tasks missing"
+            reason = many if missing > MAX_MISSING_TASKS else describe_suite(result)
             items.append(f"{study.label(result.method)} ({reason})")
     return make_notes(NoteKind.NO_STATISTIC, items, suite_title(study, suite))
 
@@ -80,8 +78,7 @@ def _with_statistic(
 ) -> Line:
     """Add a statistic [points] of runs, with intervals if every task has two runs."""
     if len(line.x) and min(sample.counts) > 1:
-        rng = np.random.default_rng(SEED)
-        low, high = interval(statistic, sample, rng, samples=resamples)
+        low, high = interval(statistic, sample, np.random.default_rng(SEED), samples=resamples)
         line = line._replace(low=low, high=high)
     tasks, runs = len(sample.counts), sum(sample.counts)
     detail = f"{runs} runs on {tasks} tasks" if tasks > 1 else count_text(runs, "seed")
@@ -95,10 +92,8 @@ def _with_mean(line: Line, x: Floats, values: Floats) -> Line:
 
 
 def _finite_common_steps(seeds: Sequence[Series]) -> tuple[Floats, Floats]:
-    """Return steps [n] and values [seeds, n] from before any seed becomes non-finite.
-
-    A mean that continued without a seed would jump up where the worst seed diverges.
-    """
+    """Return steps [n] and values [seeds, n] from before any seed becomes non-finite."""
+    # A mean that continued without a seed would jump up where the worst seed diverges.
     end = min(map(_first_nonfinite_step, seeds))
     pairs = [(s.steps[s.steps < end], s.values[s.steps < end]) for s in seeds]
     if not all(len(steps) for steps, _ in pairs):
@@ -126,18 +121,14 @@ def _make_panels(lines: Mapping[str, Sequence[Line]]) -> tuple[Panel, ...]:
     return tuple(Panel(*item) for item in lines.items())
 
 
-# Charts over all tasks of a suite.
-
-
 def aggregate_curves(study: Study) -> Chart | None:
     """Return IQMs of normalised scores over all tasks, against decision steps."""
     template = Chart(
         "aggregate",
         "Aggregate learning curves",
-        "Interquartile mean of normalised scores over {suite}, with 95 % bootstrap "
-        f"intervals (seeds resampled within tasks). {BASE_SCORE} Decision steps are "
-        "environment steps divided by the action repeat of the run (for files: of the "
-        "suite).",
+        "Interquartile mean of normalised scores over {suite}, with 95 % bootstrap intervals "
+        f"(seeds resampled within tasks). {BASE_SCORE} Decision steps are environment steps "
+        "divided by the action repeat of the run (for files: of the suite).",
         Axis("decision steps"),
         Axis("normalised score, IQM"),
     )
@@ -149,8 +140,7 @@ def aggregate_curves(study: Study) -> Chart | None:
         if curve.method == result.method and curve.task in result.tasks
     ]
     stops = _nonfinite_notes(study, {(c.method, c.task): c.seeds for c in curves})
-    unknown = [curve.task for curve in curves if not curve.repeat]
-    repeats = make_notes(NoteKind.UNKNOWN_REPEAT, unknown)
+    repeats = make_notes(NoteKind.UNKNOWN_REPEAT, (c.task for c in curves if not c.repeat))
     return chart and chart._replace(notes=(*chart.notes, *stops, *repeats))
 
 
@@ -187,12 +177,10 @@ def _suite_chart(
             undrawn.append(study.label(method))
             continue
         utd = "" if method.utd is None else f"UTD {method.utd}, "
-        title = f"{utd}relative to {study.base_label(method)}"
-        panels.setdefault(title, []).append(line)
+        panels.setdefault(f"{utd}relative to {study.base_label(method)}", []).append(line)
     if not panels:
         return None
-    suite = results[0].suite
-    undrawn_notes = make_notes(NoteKind.NO_COMMON_STEPS, undrawn)
+    suite, undrawn_notes = results[0].suite, make_notes(NoteKind.NO_COMMON_STEPS, undrawn)
     return template._replace(
         caption=template.caption.format(suite=suite_title(study, suite)),
         panels=_make_panels(panels),
@@ -214,8 +202,7 @@ def _fill_aggregate(study: Study, result: SuiteResult, line: Line) -> Line | Non
     steps, values = _finite_common_steps(seeds)
     if not len(steps):
         return None
-    by_step = np.ascontiguousarray(values.T)
-    sample = Sample(tuple(counts), tuple(counts.values()), by_step)
+    sample = Sample(tuple(counts), tuple(counts.values()), np.ascontiguousarray(values.T))
     return _with_statistic(line._replace(x=steps), sample, iqm)
 
 
@@ -225,14 +212,10 @@ def _fill_profile(study: Study, result: SuiteResult, line: Line) -> Line:
     compared = [r for r in _widest_suite(study) if study.base(r.method) == base]
     scores = np.concatenate([task for r in compared for task in r.scores.values()])
     margin = 0.05 * (np.ptp(scores) or 1.0)
-    bounds = scores.min() - margin, scores.max() + margin
-    thresholds = np.linspace(*bounds, PROFILE_THRESHOLDS)
+    thresholds = np.linspace(scores.min() - margin, scores.max() + margin, PROFILE_THRESHOLDS)
     statistic = functools.partial(performance_profile, thresholds=thresholds)
     line, sample = line._replace(x=thresholds), as_sample(result.scores)
     return _with_statistic(line, sample, statistic, PROFILE_RESAMPLES)
-
-
-# Charts with a panel for each task.
 
 
 def task_curves(study: Study) -> list[Chart]:
@@ -240,8 +223,7 @@ def task_curves(study: Study) -> list[Chart]:
     series = {(curve.method, curve.task): curve.seeds for curve in study.curves}
     caption = f"Mean return of each evaluation. {CURVES_CAPTION}"
     axes = Axis("environment steps"), Axis("return")
-    template = Chart("curves", "Learning curves", caption, *axes)
-    return _charts_by_utd(study, series, template)
+    return _charts_by_utd(study, series, Chart("curves", "Learning curves", caption, *axes))
 
 
 def rank_charts(study: Study) -> list[Chart]:
@@ -255,8 +237,7 @@ def rank_charts(study: Study) -> list[Chart]:
         f"batch from replay. {CURVES_CAPTION}"
     )
     axes = Axis("environment steps"), Axis("effective rank")
-    template = Chart("rank", "Effective rank", caption, *axes)
-    return _charts_by_utd(study, series, template)
+    return _charts_by_utd(study, series, Chart("rank", "Effective rank", caption, *axes))
 
 
 def _charts_by_utd(study: Study, series: SeedSeries, template: Chart) -> list[Chart]:
@@ -285,8 +266,7 @@ def _task_panels(study: Study, series: SeedSeries) -> tuple[Panel, ...]:
             seeds = [*series.get((method, task), {}).values()]
             if not seeds:
                 continue
-            line = method_line(study, method, [task])
-            line = _with_mean(line, *_finite_common_steps(seeds))
+            line = _with_mean(method_line(study, method, [task]), *_finite_common_steps(seeds))
             if len(seeds) > 1 or np.isfinite(_first_nonfinite_step(seeds[0])):
                 finite = [np.stack(seed)[:, np.isfinite(seed.values)] for seed in seeds]
                 line = line._replace(seeds=tuple((x, y) for x, y in finite))
@@ -294,10 +274,7 @@ def _task_panels(study: Study, series: SeedSeries) -> tuple[Panel, ...]:
     return _make_panels(panels)
 
 
-# Spectra.
-
-# Singular values below this share of the largest are rounding errors, and showing 12
-# decades of them would leave no room for the others.
+# Share of the largest singular value; below are rounding errors, which need 12 decades of the axis.
 MIN_SHARE = 1e-6
 # Values drawn of a long spectrum: the first, and others evenly spaced.
 FIRST_VALUES, SPACED_VALUES = 16, 64
@@ -310,8 +287,7 @@ def spectrum_chart(study: Study) -> Chart | None:
     for (task, method), by_seed in _last_spectra(study).items():
         bad = [seed for seed, s in by_seed.items() if not np.isfinite(s).all()]
         if bad or not any(s.any() for s in by_seed.values()):
-            seeds = f"seed {format_seeds(bad)} not finite"
-            reason = seeds if bad else "all values are zero"
+            reason = f"seed {format_seeds(bad)} not finite" if bad else "all values are zero"
             gaps.append((study.label(method), task, reason))
             continue
         title = task if method.utd is None else f"{task}, UTD {method.utd}"
@@ -338,14 +314,10 @@ def _last_spectra(study: Study) -> Mapping[tuple[str, Method], Mapping[int, Floa
     spectra: dict[tuple[str, Method], dict[int, Floats]] = {}
     for (method, task, seed), member in study.members_by_seed().items():
         if member.spectra:
-            by_seed = spectra.setdefault((task, method), {})
-            by_seed[seed] = member.spectra[-1].singular_values
-
-    def report_order(key: tuple[str, Method]) -> tuple[int, ...]:
-        task, method = key
-        return study.tasks.index(task), method.utd or 0, study.methods.index(method)
-
-    return {key: spectra[key] for key in sorted(spectra, key=report_order)}
+            spectra.setdefault((task, method), {})[seed] = member.spectra[-1].singular_values
+    tasks, methods = study.tasks, study.methods
+    order = sorted(spectra, key=lambda k: (tasks.index(k[0]), k[1].utd or 0, methods.index(k[1])))
+    return {key: spectra[key] for key in order}
 
 
 def _fill_spectrum(line: Line, by_seed: Collection[Floats]) -> Line:
@@ -363,5 +335,4 @@ def _fill_spectrum(line: Line, by_seed: Collection[Floats]) -> Line:
     if line.low is None:
         return line
     # A logarithmic axis cannot show an interval that ends at zero.
-    floor = np.minimum(MIN_SHARE * line.y[0], line.y)
-    return line._replace(low=np.maximum(line.low, floor))
+    return line._replace(low=np.maximum(line.low, np.minimum(MIN_SHARE * line.y[0], line.y)))

@@ -1,14 +1,11 @@
-"""Pictures drawn by matplotlib: the charts of a study and the curves of a run.
-
-Equal studies give equal bytes.
-"""
+"""Pictures by matplotlib: charts of a study (equal studies give equal bytes), curves of a run."""
 
 import io
 import itertools
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,18 +60,11 @@ METADATA: dict[str, dict[str, str | None]] = {
 }
 
 
-class MissingChart(NamedTuple):
-    """A kind of chart that a study has no data for."""
-
-    title: str
-    reason: str
-
-
 class ChartSet(NamedTuple):
     """The charts of a study, in the order of the paper's."""
 
     charts: tuple[Chart, ...]  # with unique names, which are names of files
-    missing: tuple[MissingChart, ...]
+    missing: tuple[tuple[str, str], ...]  # title and reason of each kind without data
 
 
 COMPLETE_SUITE = (
@@ -115,14 +105,17 @@ def write_figures(study: Study, folder: Path) -> ChartSet:
 def make_charts(study: Study) -> ChartSet:
     """Return all charts of a study."""
     charts: dict[str, Chart] = {}
-    missing: list[MissingChart] = []
+    missing: list[tuple[str, str]] = []
     for make, title_and_reason in MAKERS.items():
         made = make(study)
         of_kind = made if isinstance(made, list) else [made] if made else []
         if not of_kind:
-            missing.append(MissingChart(*title_and_reason))
+            missing.append(title_and_reason)
         for chart in of_kind:
-            name = _unique_file_name(chart.name, charts)
+            # Only names that every file system accepts, each once.
+            stem = re.sub(r"[^a-z0-9-]+", "-", chart.name.lower()).strip("-")[:80]
+            numbered = (f"{stem}-{number}" for number in itertools.count(2))
+            name = next(n for n in itertools.chain([stem], numbered) if n not in charts)
             labels = (label for line in chart.lines for label in line.partial)
             notes = (*chart.notes, *make_notes(NoteKind.PARTIAL, labels))
             charts[name] = _printable(chart._replace(name=name, notes=notes))
@@ -137,13 +130,6 @@ def _printable(chart: Chart) -> Chart:
         panels.append(Panel(printable(panel.title), lines))
     notes = tuple(note._replace(items=tuple(map(printable, note.items))) for note in chart.notes)
     return chart._replace(title=printable(chart.title), panels=panels, notes=notes)
-
-
-def _unique_file_name(name: str, taken: Iterable[str]) -> str:
-    """Return a name that every file system accepts and that is not taken."""
-    stem = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:80]
-    numbered = (f"{stem}-{number}" for number in itertools.count(2))
-    return next(n for n in itertools.chain([stem], numbered) if n not in taken)
 
 
 def render_chart(chart: Chart) -> dict[str, bytes]:
@@ -301,11 +287,9 @@ def _draw_bars(axes: Any, chart: Chart, panel: Panel) -> None:
             axes.barh(row, value, 0.55, lw=1.1, **look)
             if interval:
                 axes.plot(interval, [row, row], color="#222222", lw=1.1, marker="|")
-            end = max([value, *(interval or ())]), row
-            axes.annotate(format_number(value), end, **beside)
+            axes.annotate(format_number(value), (max([value, *(interval or ())]), row), **beside)
         name = truncate(line.name, NAME_LENGTH)
-        wrapped = name.replace(", ", ",\n", 1)
-        names.append(wrapped if len(name) > NAME_LENGTH // 2 else name)
+        names.append(name.replace(", ", ",\n", 1) if len(name) > NAME_LENGTH // 2 else name)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.margins(x=0.12)
@@ -331,17 +315,8 @@ def draw_curve(
 ) -> None:
     """Draw the returns among evaluations against environment steps, as a PNG file.
 
-    Each task has one color: a thin line per seed, a bold line for their mean and a band
-    from their minimum to their maximum. The file is written atomically.
-
-    Args:
-        rows: Evaluations; metrics other than "return" are ignored.
-        path: The file to write.
-        title: The title of the picture.
-        reference: Returns to compare with, such as a random policy's, by name.
-
-    Raises:
-        UserError: The rows contain no return.
+    Each task has one color: a thin line per seed, a bold line for their mean and a band from their
+    minimum to their maximum. `reference` are returns to compare with, such as a random policy's.
     """
     curves = learning_curves(rows)
     if not curves:
@@ -350,8 +325,7 @@ def draw_curve(
     import matplotlib
 
     with matplotlib.rc_context({"text.parse_math": False}):
-        figure = curve_figure(curves, title, reference or {})
-        atomic_write(path, _render(figure, "png", {}))
+        atomic_write(path, _render(curve_figure(curves, title, reference or {}), "png", {}))
 
 
 def curve_figure(curves: Sequence[Curve], title: str, reference: Mapping[str, float]) -> Any:

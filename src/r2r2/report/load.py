@@ -33,7 +33,6 @@ STEP_FIELDS = ("env_step", "decision_step", "update_step")
 RETURN_METRICS = (METRIC, "avg_return")
 LARGEST_FILE = 2**29  # bytes
 INTEGER_LIMIT = 2**63  # of other tools that read the results
-
 # Precision of runs from before the config field existed, by JAX's setting.
 PRECISIONS = {"float32": "float32", "highest": "float32", "tensorfloat32": "tf32"}
 
@@ -73,9 +72,8 @@ def load_versions(path: Path) -> dict[str, str]:
 def effective_precision(stated: str | None, versions: Mapping[str, str]) -> str:
     """Return the precision that a run's matrix products had.
 
-    A CPU always computes in float32. A config from before the field `precision` existed
-    does not state it: then JAX's matmul precision in `versions.json` decides, and its
-    default was mixed.
+    A CPU always computes in float32. A config from before the field `precision` existed does not
+    state it: then JAX's matmul precision in `versions.json` decides, and its default was mixed.
     """
     if versions.get("platform") == "cpu":
         return "float32"
@@ -102,8 +100,8 @@ def read_members(
 def compute_timing(events: Sequence[Event]) -> RunTiming | None:
     """Return the duration and speed of a run; None without events of members.
 
-    Rates start at the first event at which every member that was ever updated has
-    updates, so that no member's updates before the start are counted.
+    Rates start at the first event at which every member that was ever updated has updates, so that
+    no member's updates before the start are counted.
     """
     of_members = [event for event in events if event.member is not None]
     if not of_members:
@@ -133,8 +131,8 @@ def truncated_logs(
 ) -> Mapping[MemberKey, Shortfall]:
     """Return the members of a finished run whose logs end early, as in partial copies.
 
-    Every evaluation is logged, so a member that was not stopped has an event at the
-    step of its last scheduled evaluation, and no evaluation after its last event.
+    Every evaluation is logged, so a member that was not stopped has an event at the step of its
+    last scheduled evaluation, and no evaluation after its last event.
     """
     interval = max(1, config.eval_every // config.eval_average)
     scheduled = config.steps // interval * interval * config.action_repeat
@@ -147,30 +145,24 @@ def truncated_logs(
         key = member.task, member.seed
         last = max(0 if member.stopped else scheduled, evaluated.get(key, 0))
         if member.env_steps < last:
-            shortfalls[key] = Shortfall(
-                ShortfallKind.TRUNCATED_LOG,
-                member.env_steps,
-                config.steps * config.action_repeat,
-                member.seed,
-            )
+            extent = member.env_steps, config.steps * config.action_repeat
+            shortfalls[key] = Shortfall(ShortfallKind.TRUNCATED_LOG, *extent, member.seed)
     return shortfalls
 
 
 def load_results_file(path: Path, name: str) -> list[RunData]:
     """Return the methods of a file of results, each as a run.
 
-    An `exp_name` that ends in `_utd` and a number is an agent at that UTD, as in the
-    files that runs write; all other settings are unknown. The methods belong to the
-    file `name`, so they never equal a method of a run.
+    An `exp_name` that ends in `_utd` and a number is an agent at that UTD, as in files of runs;
+    other settings are unknown. The methods belong to the file `name`, so no run has the same ones.
     """
     by_name: dict[str, list[Row]] = {}
     for row in read_results(path):
         if row.metric in RETURN_METRICS:
             by_name.setdefault(row.exp_name, []).append(row._replace(metric=METRIC))
     if not by_name:
-        raise UserError(
-            f"{path}: has no returns; expected rows with the metric {' or '.join(RETURN_METRICS)}"
-        )
+        metrics = " or ".join(RETURN_METRICS)
+        raise UserError(f"{path}: has no returns; expected rows with the metric {metrics}")
     runs: list[RunData] = []
     for exp_name, rows in by_name.items():
         match = re.fullmatch(r"(.+)_utd([1-9][0-9]{0,8})", exp_name, flags=re.DOTALL)
@@ -245,6 +237,8 @@ def _make_member(name: str, task: str, seed: int, events: Sequence[Event]) -> Me
             points.setdefault(field, {})[event.env_step] = value
     end = max([event.decision_step for event in events], default=0)
     stops = [e.reason for e in events if (e.kind, e.decision_step) == ("stopped", end)]
+    with_spectrum = (event for event in events if event.singular_values)
+    spectra = tuple(Spectrum(e.env_step, np.array(e.singular_values)) for e in with_spectrum)
     return MemberData(
         name,
         task,
@@ -252,9 +246,7 @@ def _make_member(name: str, task: str, seed: int, events: Sequence[Event]) -> Me
         max([event.env_step for event in events], default=0),
         max([event.update_step for event in events], default=0),
         {field: make_series(by_step) for field, by_step in points.items()},
-        tuple(
-            Spectrum(e.env_step, np.array(e.singular_values)) for e in events if e.singular_values
-        ),
+        spectra,
         tuple(event.env_step for event in events if event.kind == "collapse"),
         stops[-1] if stops else "",
     )

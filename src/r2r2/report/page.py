@@ -24,10 +24,8 @@ FILE = "index.html"
 WEB = Path(__file__).parent / "web"
 WRAP_LENGTH = 28  # letters; longer texts in tables are wrapped
 VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control")
-
 # Tables with a section of their own; all others share one.
 SUMMARY_TABLE, RUNS_TABLE, MISSING_TABLE = "main", "runs", "lacks"
-
 # The light and the dark color of every CSS variable of the page.
 THEME = {
     "ground": ("#ffffff", "#111418"),
@@ -63,9 +61,8 @@ def page_html(study: Study, tables: Sequence[Table], chart_set: ChartSet) -> str
     return Template(template).substitute(
         # Allow only the page's own style and script.
         policy=(
-            f"default-src 'none'; style-src {_digest(style)}; "
-            f"script-src {_digest(script)}; img-src data:; base-uri 'none'; "
-            "form-action 'none'"
+            f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
         ),
         generator=f"r2r2 {metadata.version('r2r2')}",
         title=escape(title),
@@ -121,8 +118,7 @@ def _banner(study: Study) -> str:
         reason = f"All runs: {'; '.join(map(str, study.shared_overrides))}. {reason}"
     return (
         f'<div class="banner" role="note"><strong>{which} results are partial or '
-        "scaled down: not a reproduction of the paper.</strong>"
-        f"<p>{escape(reason)}</p></div>"
+        f"scaled down: not a reproduction of the paper.</strong><p>{escape(reason)}</p></div>"
     )
 
 
@@ -156,12 +152,8 @@ def _software(study: Study) -> dict[str, str]:
         for name, value in run.versions.items():
             values.setdefault(name, {})[value] = None
     texts = {name: _join(list(of_name), "or") for name, of_name in values.items()}
-    versions = [f"{name} {texts[name]}" for name in VERSIONS if name in texts]
-    return {
-        "commit": texts.get("commit", ""),
-        "device": texts.get("device", ""),
-        "versions": ", ".join(versions),
-    }
+    versions = ", ".join(f"{name} {texts[name]}" for name in VERSIONS if name in texts)
+    return {**{k: texts.get(k, "") for k in ("commit", "device")}, "versions": versions}
 
 
 def _sections(tables: Sequence[Table], chart_set: ChartSet) -> tuple[str, str]:
@@ -209,9 +201,8 @@ def _missing_html(table: str, chart_set: ChartSet) -> str:
             "<p>These results differ from the paper's in settings, seeds or steps, and "
             f"are not a reproduction.</p>{table}"
         )
-    items = "".join(
-        f"<li>{escape(f'{title}: {reason}.')}</li>" for title, reason in chart_set.missing
-    )
+    texts = [f"{title}: {reason}." for title, reason in chart_set.missing]
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     heading = '<h3>Missing figures</h3><ul class="lacks">'
     return f"{table}{heading}{items}</ul>" if items else table
 
@@ -229,18 +220,17 @@ def _figure_html(chart: Chart, number: int) -> str:
     for character in "<>&":  # so that no value ends the script element
         values = values.replace(character, f"\\u{ord(character):04x}")
     size = {1: " one", 2: " two"}.get(len(chart.panels), " rows" if chart.rows else "")
-    tag = ' <span class="tag">partial</span>' if chart.notes else ""
-    title = escape(chart.title) + tag
+    title = escape(chart.title) + (' <span class="tag">partial</span>' if chart.notes else "")
     caption = " ".join([chart.caption, *(f"{note.text}." for note in chart.notes)])
-    extensions = ("svg", "png", "pdf", "csv")
+    files = f"figures/{chart.name}", ("svg", "png", "pdf", "csv")
+    heading = _heading(f"Figure {number}.", title, *files)
     axes = ""
     if len(chart.panels) > 1 and not chart.rows:
         text = escape(f"{chart.y.label} by {chart.x.label}")
         axes = f'<p class="axes">{text[:1].upper()}{text[1:]}</p>'
     return (
         f'<figure id="figure-{chart.name}">'
-        f"{_heading(f'Figure {number}.', title, f'figures/{chart.name}', extensions)}"
-        f"{_legend(chart)}{axes}"
+        f"{heading}{_legend(chart)}{axes}"
         f'<div class="panels{size}">{panels}</div>'
         f"<figcaption>{escape(caption)}</figcaption>"
         f'<script type="application/json">{values}</script></figure>'
@@ -248,9 +238,7 @@ def _figure_html(chart: Chart, number: int) -> str:
 
 
 def _heading(number: str, title: str, path: str, extensions: Sequence[str]) -> str:
-    links = "".join(
-        f'<a href="{escape(path)}.{extension}">{extension.upper()}</a>' for extension in extensions
-    )
+    links = "".join(f'<a href="{escape(path)}.{e}">{e.upper()}</a>' for e in extensions)
     return (
         f'<div class="head"><h3><span class="number">{number}</span> {title}</h3>'
         f'<span class="links">{links}</span></div>'
@@ -271,16 +259,17 @@ def _legend(chart: Chart) -> str:
             f'aria-pressed="true"><svg class="{style_classes(line)}" '
             f'aria-hidden="true">{stroke}{marker}</svg>{escape(line.name)}</button>'
         )
-    lines = "".join(buttons)
-    return f'<div class="legend" role="group" aria-label="Lines">{lines}</div>'
+    return f'<div class="legend" role="group" aria-label="Lines">{"".join(buttons)}</div>'
 
 
 def _table_html(table: Table, number: int) -> str:
     """Return a table that scrolls in its own box, with its notes below."""
     name, title = escape(table.name), escape(table.title)
     ids = {note: f"note-{name}-{n}" for n, note in enumerate(table.footnotes, start=1)}
-    columns = [[row[n] for row in table.rows] for n in range(len(table.header))]
-    numeric = [_is_numeric(column) for column in columns]
+    numeric = [  # aligned to the right
+        any(e.numbers for e in column) or all(re.fullmatch(r"-|[\d.,]+", e.text) for e in column)
+        for _, column in table.columns
+    ]
     header = "".join(
         f'<th scope="col"{_class(num=right)}>{escape(name)}</th>'
         for name, right in zip(table.header, numeric, strict=True)
@@ -300,21 +289,14 @@ def _table_html(table: Table, number: int) -> str:
     )
 
 
-def _is_numeric(column: Sequence[Entry]) -> bool:
-    """Return whether a column has numbers, which are aligned to the right."""
-    digits = all(re.fullmatch(r"-|[\d.,]+", entry.text) for entry in column)
-    return digits or any(entry.numbers for entry in column)
-
-
 def _row_html(row: Sequence[Entry], numeric: Sequence[bool], ids: Mapping[str, str]) -> str:
     cells = []
     for index, (entry, right) in enumerate(zip(row, numeric, strict=True)):
         text = escape(entry.text)
         if entry.note:
-            target = ids[entry.note]
+            target, title = ids[entry.note], escape(entry.note)
             mark = target.rpartition("-")[2]
-            link = f'<a href="#{target}" title="{escape(entry.note)}">{mark}</a>'
-            text += f"<sup>{link}</sup>"
+            text += f'<sup><a href="#{target}" title="{title}">{mark}</a></sup>'
         long = not right and len(entry.text) > WRAP_LENGTH
         classes = _class(num=right, long=long, partial=bool(entry.note))
         tag, scope = ("td", "") if index else ("th", ' scope="row"')
@@ -328,22 +310,17 @@ def _class(**flags: bool) -> str:
 
 
 def _theme_css() -> str:
-    """Return CSS rules that define a variable for every color.
-
-    The system's color scheme applies unless `data-theme` overrides it; print is light.
-    """
+    """Return a variable for each color: of the system's scheme or `data-theme`; print is light."""
     light, dark = (
         f"color-scheme: {scheme}; "
         + " ".join(f"--{name}: {pair[index]};" for name, pair in THEME.items())
         for index, scheme in enumerate(("light", "dark"))
     )
-    system_dark = f":root:not([data-theme=light]) {{ {dark} }}"
-    return "\n".join(
-        [
-            f":root {{ {light} }}",
-            *(f".s{n} {{ --c: var(--c{n}); }}" for n in range(len(COLORS))),
-            f"@media (prefers-color-scheme: dark) {{ {system_dark} }}",
-            f":root[data-theme=dark] {{ {dark} }}",
-            f"@media print {{ :root:root:root {{ {light} }} }}",
-        ]
-    )
+    rules = [
+        f":root {{ {light} }}",
+        *(f".s{n} {{ --c: var(--c{n}); }}" for n in range(len(COLORS))),
+        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark} }} }}",
+        f":root[data-theme=dark] {{ {dark} }}",
+        f"@media print {{ :root:root:root {{ {light} }} }}",
+    ]
+    return "\n".join(rules)

@@ -75,8 +75,7 @@ def tasks_by_utd(study: Study) -> Chart | None:
         published = paper.raw_scores().get(paper.CellKey(cell.task, agent, utd))
         if published is not None:
             detail = f"{PUBLISHED_SEEDS}, standard deviation {published.std:,g}"
-            values = published.mean, None, detail
-            panel.append(_point(_published_line(agent), *values, utd))
+            panel.append(_point(_published_line(agent), published.mean, None, detail, utd))
     template = Chart(
         "score-by-utd-tasks",
         "Score against UTD, task by task",
@@ -117,8 +116,7 @@ def _no_mean_reason(cell: Cell) -> str:
 def _score_point(study: Study, cell: Cell, utd: float = 0) -> Line:
     """Return the mean score of a cell with its interval, or the reason for no mean."""
     line = method_line(study, cell.method, [cell.task])
-    reason = _no_mean_reason(cell)
-    if reason:
+    if reason := _no_mean_reason(cell):
         return _point(line, np.nan, None, reason, utd)
     bounds = bootstrap_interval(mean_score, {cell.task: cell.scores})
     detail = count_text(len(cell.scores), "seed")
@@ -183,8 +181,8 @@ def _utd_lines(points: Sequence[Line], utds: Sequence[int]) -> list[Line]:
 def ablations(study: Study) -> list[Chart]:
     """Return a chart for each base agent and UTD with variants, a panel for each task.
 
-    A variant differs from another method with the same base by settings, not only by
-    its agent. Results of files have unknown settings and are not variants.
+    A variant differs from another method with the same base by settings, not only by its agent.
+    Results of files have unknown settings and are not variants.
     """
     groups: dict[tuple[str, int | None], dict[str, list[Cell]]] = {}
     for cell in study.cells:
@@ -217,10 +215,7 @@ def ablations(study: Study) -> list[Chart]:
 
 
 def timing(study: Study) -> Chart | None:
-    """Return seconds per decision step, with a panel for each set of tasks of a run.
-
-    A run steps all its tasks together, so its time belongs to all of them.
-    """
+    """Return seconds per decision step; a panel for each set of tasks, which runs step together."""
     by_tasks: dict[tuple[str, ...], dict[Method, list[RunTiming]]] = {}
     for run in study.runs:
         if run.timing is not None:
@@ -238,16 +233,14 @@ def timing(study: Study) -> Chart | None:
         for time in paper.training_times():
             if time.task in tasks and (time.agent, time.utd) in settings:
                 line = _published_line(time.agent, f", UTD {time.utd}")
-                detail = f"{time.task}, {time.hardware}"
-                lines.append(_point(line, time.seconds, None, detail))
+                lines.append(_point(line, time.seconds, None, f"{time.task}, {time.hardware}"))
         panels.append(Panel(", ".join(tasks), lines))
     chart = Chart(
         "timing",
         "Time",
-        "Wall-clock time per decision step of one member, including updates. A run "
-        "trains its members together: one step of the whole run takes this time "
-        "multiplied by the number of members. Hollow markers: the paper's numbers, on "
-        "other hardware.",
+        "Wall-clock time per decision step of one member, including updates. A run trains its "
+        "members together: one step of the whole run takes this time multiplied by the number of "
+        "members. Hollow markers: the paper's numbers, on other hardware.",
         Axis("seconds per decision step"),
         Axis("method"),
         panels,

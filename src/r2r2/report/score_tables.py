@@ -32,9 +32,8 @@ from r2r2.stats.suites import STATISTICS, SuiteResult
 
 SUITE_TITLES = {"gym-mujoco": "Gymnasium MuJoCo", "dmc-hard": "DMC-Hard", paper.ALL: "all 11 tasks"}
 NORMALIZED = (
-    "Scores are relative to the base agent at UTD 1 on the same task: "
-    "1 + (S - mean of the base) / |mean of the base|. With a base near zero every "
-    "difference becomes large: see the raw scores."
+    "Scores are relative to the base agent at UTD 1 on the same task: 1 + (S - mean of the base) / "
+    "|mean of the base|. With a base near zero every difference becomes large: see the raw scores."
 )
 DIFFERENT_BASES = "Normalised scores with different bases cannot be compared"
 DIAGNOSTICS = {
@@ -63,11 +62,9 @@ def main_table(study: Study) -> Table:
         ]
         for method in sorted(study.methods, key=lambda m: m.utd or math.inf)
     ]
-    titles = [suite_title(study, suite) for suite in suites]
-    header = [*_method_header(study), *titles]
+    header = [*_method_header(study), *(suite_title(study, suite) for suite in suites)]
     title = "Mean normalised score per suite, with 95 % intervals"
-    notes = _normalized_notes(study, score_note(study))
-    return make_table("main", title, header, rows, notes)
+    return make_table("main", title, header, rows, _normalized_notes(study, score_note(study)))
 
 
 def aggregates_table(study: Study) -> Table:
@@ -115,8 +112,7 @@ def ablation_table(study: Study) -> Table:
 
 def runs_table(study: Study) -> Table:
     """Return the runs and files of the study."""
-    header = ["run", "status", "method", "UTD", "tasks", "seeds", "environment steps"]
-    header.append("remarks")
+    header = ["run", "status", "method", "UTD", "tasks", "seeds", "environment steps", "remarks"]
     rows = [_run_row(study, run) for run in study.runs]
     shared = "; ".join(map(str, study.shared_overrides))
     notes = [f"All runs: {shared}."] if shared else []
@@ -153,8 +149,8 @@ def diagnostics_table(study: Study) -> Table:
             entries = [score_entry(np.array(values, np.float64)) for values in last]
             rows.append([cell.task, *method_columns(study, cell.method), *entries])
     header = ["task", "method", "UTD", *DIAGNOSTICS.values()]
-    title, notes = "Representations at the end", [LAST_DIAGNOSTICS]
-    return make_table("diagnostics", title, header, rows, notes)
+    title = "Representations at the end"
+    return make_table("diagnostics", title, header, rows, [LAST_DIAGNOSTICS])
 
 
 def suite_title(study: Study, suite: str) -> str:
@@ -206,14 +202,12 @@ def table_notes(study: Study, *notes: str) -> list[str]:
 
 def _method_header(study: Study) -> list[str]:
     """Return the header of a method, with a column of bases if they differ."""
-    bases = ["base"] if study.bases_differ(study.methods) else []
-    return ["method", "UTD", *bases]
+    return ["method", "UTD", *(["base"] if study.bases_differ(study.methods) else [])]
 
 
 def _method_and_base(study: Study, method: Method) -> list[str]:
     """Return the columns of `_method_header`."""
-    columns = [*method_columns(study, method), study.base_label(method)]
-    return columns[: len(_method_header(study))]
+    return [*method_columns(study, method), study.base_label(method)][: len(_method_header(study))]
 
 
 def _suite_entry(study: Study, result: SuiteResult, statistic: str) -> Entry:
@@ -222,14 +216,12 @@ def _suite_entry(study: Study, result: SuiteResult, statistic: str) -> Entry:
     note = describe_suite(result, study.shared_overrides)
     if estimate is None:
         return Entry("-", note)
-    ends = interval_ends(estimate.stratified)
-    return interval_entry(estimate.value, *ends, note, digits=2)
+    return interval_entry(estimate.value, *interval_ends(estimate.stratified), note, digits=2)
 
 
 def _normalized_notes(study: Study, *first: str) -> list[str]:
-    bases = [f"{DIFFERENT_BASES}: 1.00 is the score of the base."]
-    if not study.bases_differ(study.methods):
-        bases = []
+    differ = study.bases_differ(study.methods)
+    bases = [f"{DIFFERENT_BASES}: 1.00 is the score of the base."] if differ else []
     return table_notes(study, *first, *bases, NORMALIZED, INTERVALS)
 
 
@@ -283,11 +275,9 @@ def _run_row(study: Study, run: RunData) -> TableRow:
 def _remarks(run: RunData) -> Iterable[str]:
     for member in run.members:
         if member.stopped:
-            yield (
-                f"{member.name} stopped at environment step {member.env_steps:,}: {member.stopped}"
-            )
+            step = f"environment step {member.env_steps:,}"
+            yield f"{member.name} stopped at {step}: {member.stopped}"
         if member.collapses:
-            first = f"{member.collapses[0]:,}"
-            yield f"{member.name} first collapsed at environment step {first}"
+            yield f"{member.name} first collapsed at environment step {member.collapses[0]:,}"
         if shortfall := run.results.truncated_logs.get((member.task, member.seed)):
             yield f"{member.name} has {shortfall}"

@@ -1,7 +1,7 @@
 """Everything that a report shows, as plain data.
 
-`make_study` builds a `Study` from runs, which `load.py` reads from folders and files.
-Tables, figures and the page are functions of a `Study` alone.
+`make_study` builds a `Study` from runs, which `load.py` reads from folders and files. Tables,
+figures and the page are functions of a `Study` alone.
 """
 
 import functools
@@ -34,8 +34,7 @@ from r2r2.stats.suites import (
     suite_results,
 )
 
-# Prefix of the fields that the paper's ablations change.
-ABLATED = "representation."
+ABLATED = "representation."  # prefix of the fields that the paper's ablations change
 NO_BASE = "-"
 # Shortfalls that leave a task without scores to compute a statistic with.
 PREVENTING = {
@@ -45,7 +44,6 @@ PREVENTING = {
     ShortfallKind.NO_EVALUATION,
     ShortfallKind.NOT_FINITE,
 }
-
 Status = Literal["finished", "unfinished", "file"]
 
 
@@ -78,10 +76,7 @@ class MemberData(NamedTuple):
 
 
 class RunTiming(NamedTuple):
-    """Duration and speed of a run, all of its members together.
-
-    Rates include environments and evaluations, but not warm-up and first compilation.
-    """
+    """Duration and speed of a run's members together; rates exclude warm-up and compilation."""
 
     seconds: float  # of the whole run, without pauses between resumptions
     members: int
@@ -163,15 +158,13 @@ class Study(NamedTuple):
 
     def label(self, method: Method, utd: bool = True) -> str:
         """Return a short, unique name of one of `methods`, without shared overrides."""
-        labels = _labels(self.methods, self.shared_overrides)
-        settings = labels[method._replace(utd=None)]
+        settings = _labels(self.methods, self.shared_overrides)[method._replace(utd=None)]
         rate = [f"UTD {method.utd}"] if utd and method.utd is not None else []
         return ", ".join([method.agent, *rate, *settings])
 
     def cell(self, method: Method, task: str) -> Cell | None:
         """Return the cell of a method on a task, if there is one."""
-        cells = (c for c in self.cells if (c.method, c.task) == (method, task))
-        return next(cells, None)
+        return next((c for c in self.cells if (c.method, c.task) == (method, task)), None)
 
     def base(self, method: Method) -> Method | None:
         """Return the base that a method's scores are relative to, if it was run."""
@@ -208,8 +201,7 @@ def make_study(runs: Sequence[RunData]) -> Study:
     cells = _sort_cells(cells)
     normalized = tuple(normalize_cells(cells, base_of))
     curves = tuple(_make_curve(runs, cell) for cell in cells)
-    suites = tuple(suite_results(normalized))
-    return Study(tuple(runs), tuple(cells), normalized, curves, suites)
+    return Study(tuple(runs), tuple(cells), normalized, curves, tuple(suite_results(normalized)))
 
 
 def make_series(points: Mapping[int, float]) -> Series:
@@ -222,8 +214,8 @@ def make_series(points: Mapping[int, float]) -> Series:
 def disambiguate(runs: Sequence[RunData]) -> list[RunData]:
     """Make each run a method of its own where runs of one method disagree on a seed.
 
-    Runs before and after a change of the program have the same settings and seeds but
-    different returns: their seeds must not be combined, and both should be shown.
+    Runs before and after a change of the program have the same settings and seeds but different
+    returns: their seeds must not be combined, and both should be shown.
     """
     points: dict[tuple[Method, str, int, int], float] = {}
     ambiguous: set[Method] = set()
@@ -249,10 +241,7 @@ def disambiguate(runs: Sequence[RunData]) -> list[RunData]:
 def _labels(
     methods: tuple[Method, ...], shared: tuple[Override, ...]
 ) -> Mapping[Method, Sequence[str]]:
-    """Return for each method without its UTD the words that follow its agent's name.
-
-    Defaults of overrides are named only where labels would be equal without them.
-    """
+    """Return the words after an agent's name, with defaults only where labels would be equal."""
     variants = dict.fromkeys(method._replace(utd=None) for method in methods)
     several = len({v.precision for v in variants} - {""}) > 1
     full, brief = (
@@ -286,8 +275,8 @@ def _sort_cells(cells: Sequence[Cell]) -> list[Cell]:
 def _find_bases(methods: Sequence[Method]) -> Callable[[Method], Method]:
     """Return a function from a method to its base.
 
-    An ablation has the base of the method that it ablates, unless the base was ablated
-    too. Of a base with several disagreeing runs the first is used for all methods.
+    An ablation has the base of the method that it ablates, unless the base was ablated too. Of a
+    base with several disagreeing runs the first is used for all methods.
     """
     first: dict[Method, Method] = {}
     for method in methods:
@@ -331,8 +320,7 @@ def describe(shortfalls: Iterable[Shortfall]) -> str:
 def describe_suite(result: SuiteResult, shared: Collection[Override] = ()) -> str:
     """Return the shortfalls of a method on a suite as one text, grouped by task.
 
-    Where there is no statistic, only the reasons for that are given, else everything
-    but `shared` overrides.
+    Without a statistic only the reasons for that are given, else all but `shared` overrides.
     """
     tasks_by_text: dict[str, list[str]] = {}
     for task in result.tasks:

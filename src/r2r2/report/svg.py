@@ -1,7 +1,7 @@
 """Charts as SVG for the page, with the values that it shows on hover.
 
-Colors are classes of the page's style sheet, so that they follow the light or dark
-theme. `hover_data` gives the values of a drawing in its own coordinates.
+Colors are classes of the page's style sheet, so that they follow the light or dark theme.
+`hover_data` gives the values of a drawing in its own coordinates.
 """
 
 import html
@@ -77,10 +77,7 @@ def tick_text(value: float) -> str:
 
 
 def value_text(value: float, *others: float) -> str:
-    """Return a number as shown on hover: five digits, or all digits of an integer.
-
-    Other numbers that are shown with it get the same number of decimals.
-    """
+    """Return a number for hover: five digits, or all of an integer; `others` share its decimals."""
     numbers = [value, *others]
     largest = max(map(abs, numbers))
     if all(number == round(number) for number in numbers) and largest < 1e15:
@@ -186,8 +183,7 @@ def draw_panel(chart: Chart, panel: Panel) -> str:
 def hover_data(chart: Chart, panel: Panel) -> dict[str, object]:
     """Return every value of a panel and where it is drawn, for `page.js`.
 
-    A value is [index into "at", x, y, value, interval, detail]; "at" has a position
-    along the axis and its text.
+    A value is [index into "at", x, y, value, interval, detail]; "at" has positions with texts.
     """
     area, numbers = plot_area(chart, panel), _line_numbers(chart)
     ticks = dict(chart.x.ticks)
@@ -274,8 +270,7 @@ def _axes(chart: Chart, panel: Panel, area: PlotArea) -> Iterable[str]:
     if frame is SMALL:
         yield _text(2, 15, truncate(panel.title, 44), "name")
         return
-    title = ", ".join(filter(None, [panel.title, chart.y.label]))
-    yield _text(2, 15, title, "label")
+    yield _text(2, 15, ", ".join(filter(None, [panel.title, chart.y.label])), "label")
     yield _text(right, frame.height - 5, chart.x.label, "label end")
 
 
@@ -309,8 +304,7 @@ def _draw_line(area: PlotArea, line: Line) -> str:
     else:
         for (x, bottom), (_, top) in intervals:
             caps = "".join(f"M{x - 4:g} {y:g}h8" for y in (top, bottom))
-            outline = f"M{x:g} {bottom:g}V{top:g}{caps}"
-            parts.append(f'<path class="whisker" d="{outline}"/>')
+            parts.append(f'<path class="whisker" d="M{x:g} {bottom:g}V{top:g}{caps}"/>')
     if line.connected and len(centers) > 1:
         parts.append(f'<path class="line" d="{_path(centers)}"/>')
     if line.marker != "none" or len(centers) == 1:
@@ -340,8 +334,7 @@ def _draw_bar(area: PlotArea, line: Line, row: int) -> str:
         if point.interval:
             low, high = (area.to_pixels(bound, 0)[0] for bound in point.interval)
             caps = "".join(f"M{x:g} {middle - 4:g}v8" for x in (low, high))
-            outline = f"M{low:g} {middle:g}H{high:g}{caps}"
-            parts.append(f'<path class="whisker over" d="{outline}"/>')
+            parts.append(f'<path class="whisker over" d="M{low:g} {middle:g}H{high:g}{caps}"/>')
             outer = max(outer, high)
         parts.append(_text(outer + 7, middle, format_number(point.y), "tick middle"))
     return "".join(parts)

@@ -1,7 +1,7 @@
 """Tables as plain data, and as CSV, Markdown and LaTeX.
 
-An entry of a table holds its text and the numbers behind it. Markdown and LaTeX show
-the texts, with notes below the table; CSV has a column for every number.
+An entry of a table holds its text and the numbers behind it. Markdown and LaTeX show the texts,
+with notes below the table; CSV has a column for every number.
 """
 
 import csv
@@ -80,8 +80,7 @@ class Table(NamedTuple):
     @property
     def columns(self) -> list[tuple[str, list[Entry]]]:
         """The name and the entries of each column."""
-        names = enumerate(self.header)
-        return [(name, [row[index] for row in self.rows]) for index, name in names]
+        return [(name, [row[index] for row in self.rows]) for index, name in enumerate(self.header)]
 
 
 class ScoreSummary(NamedTuple):
@@ -111,8 +110,7 @@ def make_table(
 def summarize(scores: Floats) -> ScoreSummary:
     """Return mean, deviation and the interval of the mean of scores [seeds]."""
     if not len(scores) or not np.isfinite(scores).all():
-        nan = math.nan
-        return ScoreSummary(nan, nan, nan, nan, len(scores))
+        return ScoreSummary(math.nan, math.nan, math.nan, math.nan, len(scores))
     ends = interval_ends(bootstrap_interval(mean_score, {"": scores}))
     std = float(np.std(scores, ddof=1)) if len(scores) > 1 else math.nan
     return ScoreSummary(float(scores.mean()), std, *ends, len(scores))
@@ -120,18 +118,11 @@ def summarize(scores: Floats) -> ScoreSummary:
 
 def interval_ends(interval: Interval | None) -> tuple[float, float]:
     """Return the ends of an interval as numbers; NaN without an interval."""
-    if interval is None:
-        return math.nan, math.nan
-    return float(interval.low), float(interval.high)
+    return (float(interval.low), float(interval.high)) if interval else (math.nan, math.nan)
 
 
 def format_number(value: float, like: float | None = None) -> str:
-    """Return a number with the digits suited to its size, or to that of another.
-
-    Example:
-        >>> [format_number(x) for x in (3281.94, 12.345, 0.01234, -0.5, 0.0)]
-        ['3,281.9', '12.35', '0.0123', '-0.500', '0.00']
-    """
+    """Return a number with the digits suited to its size, or to that of another."""
     size = abs(value if like is None else like)
     if not math.isfinite(value) or not math.isfinite(size):
         return str(value)
@@ -162,10 +153,7 @@ def interval_entry(
 def score_entry(
     scores: Floats, shortfalls: Iterable[Shortfall] = (), normalized: bool = False
 ) -> Entry:
-    """Return the entry of the scores of a cell's seeds.
-
-    Normalized scores have their interval, others their deviation, as in the paper.
-    """
+    """Return the scores of a cell: with an interval if normalized, else with a deviation."""
     summary, note = summarize(scores), describe(shortfalls)
     if normalized or not summary.seeds:
         return summary_entry(summary, note, digits=2)
@@ -200,8 +188,7 @@ def to_csv(table: Table) -> str:
     for name, entries in table.columns:
         keys = list(dict.fromkeys(key for entry in entries for key in entry.numbers))
         for key in keys:
-            numbers = [entry.numbers.get(key, "") for entry in entries]
-            columns.append([f"{name}: {key}", *numbers])
+            columns.append([f"{name}: {key}", *[entry.numbers.get(key, "") for entry in entries]])
         if not keys:
             columns.append([name, *(entry.text for entry in entries)])
         if any(entry.note for entry in entries):
@@ -225,16 +212,12 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""Return a table as LaTeX, which needs `\usepackage{booktabs,graphicx}`.
-
-    A wide table is scaled down to the width of the text.
-    """
+    r"""Return a table as LaTeX with `\usepackage{booktabs,graphicx}`, scaled down if it is wide."""
     alignment, width = "", 0
     for name, entries in table.columns:
         longest = max([len(entry.text) for entry in entries], default=0)
         right = any(entry.numbers for entry in entries)
-        long = longest > LINE_LENGTH
-        alignment += r"p{0.4\linewidth}" if long else "r" if right else "l"
+        alignment += r"p{0.4\linewidth}" if longest > LINE_LENGTH else "r" if right else "l"
         width += min(max(longest, len(name)), LINE_LENGTH) + 2
     wide = width > TABLE_WIDTH
     header, *rows = [rf"{' & '.join(texts)} \\" for texts in _texts(table, latex_text, SUPERSCRIPT)]
@@ -271,8 +254,7 @@ def latex_text(text: str) -> str:
 
 def printable(text: str) -> str:
     """Return text in one line, without characters that cannot be printed."""
-    spaced = re.sub(r"\s+", " ", text)
-    return "".join(c if c.isprintable() else "?" for c in spaced)
+    return "".join(c if c.isprintable() else "?" for c in re.sub(r"\s+", " ", text))
 
 
 def _texts(table: Table, escape: Callable[[str], str], mark: str) -> Iterable[list[str]]:

@@ -1,8 +1,8 @@
 """Statistics of the scores of many runs on many tasks.
 
-Each is a function of scores, an array [runs, tasks] or a dictionary of scores by task.
-Every task has the same weight, however many runs it has. With equal numbers of runs the
-values are those of rliable (Agarwal et al., 2021). `bootstrap.py` computes intervals.
+Each is a function of scores, an array [runs, tasks] or a dictionary of scores by task. Every task
+has the same weight, however many runs it has. With equal numbers of runs the values are those of
+rliable (Agarwal et al., 2021). `bootstrap.py` computes intervals.
 """
 
 import numpy as np
@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 from r2r2.config.errors import UserError
 from r2r2.stats.samples import Floats, Sample, ScoresLike, as_sample, check_same_tasks
 
-# A quarter of the weight, with a tolerance for the rounding of sums.
-QUARTER = 0.25 + 1e-9
+QUARTER = 0.25 + 1e-9  # of the weight, with a tolerance for the rounding of sums
 
 
 def mean_score(scores: ScoresLike) -> Floats:
@@ -51,17 +50,16 @@ def median_score(scores: ScoresLike) -> Floats:
 def iqm(scores: ScoresLike) -> Floats:
     r"""Return the interquartile mean, the mean of the middle half of all scores.
 
-    At each end of the sorted scores, as many scores are cut off as weigh a quarter at
-    most; a score of a task with $N_t$ runs has the weight $1 / (T N_t)$. Of N scores
-    with equal weights this is the integer part of N / 4.
+    At each end of the sorted scores, as many scores are cut off as weigh a quarter at most; a score
+    of a task with $N_t$ runs has the weight $1 / (T N_t)$. Of N scores with equal weights this is
+    the integer part of N / 4.
 
     Example:
         >>> float(iqm([[1.0, 10.0], [2.0, 100.0]]))
         6.0
     """
     sample = as_sample(scores)
-    # Sorting by weight first makes the cut of equal scores independent of the order
-    # of the tasks.
+    # Sorting by weight first makes the cut of equal scores independent of the order of the tasks.
     columns = np.argsort(sample.weights, kind="stable")
     values, weights = sample.values[..., columns], sample.weights[columns]
     order = np.argsort(values, axis=-1, kind="stable")
@@ -129,8 +127,7 @@ def probability_of_improvement(ours: ScoresLike, theirs: ScoresLike) -> Floats:
     for index, task in enumerate(first.tasks):
         x = first.task_scores(index)[..., :, np.newaxis]
         y = second.task_scores(second.tasks.index(task))[..., np.newaxis, :]
-        wins = (x > y).mean(axis=(-2, -1)) + (x >= y).mean(axis=(-2, -1))
-        shares.append(wins / 2)
+        shares.append(((x > y).mean(axis=(-2, -1)) + (x >= y).mean(axis=(-2, -1))) / 2)
     probability: Floats = np.mean(shares, axis=0)
     return probability
 
@@ -143,16 +140,12 @@ def _task_means(sample: Sample) -> Floats:
 
 
 def _weight_above(rows: Floats, weights: Floats, levels: Floats) -> Floats:
-    """Return the weight of the scores above each of sorted levels, [rows, levels].
-
-    One pass counts the levels below each score, which is ten times faster than
-    comparing all scores with every level.
-    """
+    """Return the weight of the scores above each of sorted levels, [rows, levels]."""
+    # One pass is ten times faster than comparing all scores with every level.
     bins = len(levels) + 1
     below = np.searchsorted(levels, rows, side="left")
     indices = below + bins * np.arange(len(rows))[:, np.newaxis]
     per_score = np.broadcast_to(weights, rows.shape)
-    size = len(rows) * bins
-    sums = np.bincount(indices.ravel(), weights=per_score.ravel(), minlength=size)
+    sums = np.bincount(indices.ravel(), weights=per_score.ravel(), minlength=len(rows) * bins)
     by_bin = np.asarray(sums, dtype=np.float64).reshape(-1, bins)
     return np.cumsum(by_bin[:, :0:-1], axis=-1)[:, ::-1]

@@ -1,18 +1,17 @@
 """Percentile bootstrap intervals of statistics.
 
-Draw as many scores as there are, with replacement, many times, and take quantiles of
-the statistic of each draw. There are two ways to draw:
+Draw as many scores as there are, with replacement, many times, and take quantiles of the statistic
+of each draw. There are two ways to draw:
 
-- `stratified` (default): runs are drawn within each task. The tasks are fixed, and only
-  the seeds are random.
-- `pooled`: for every score a task is drawn, then one of its runs, so the choice of
-  tasks is random too. The paper does not say how its intervals are computed; this way
-  reproduces their widths, and the other about half of them (`paper.py`). Compare only
-  pooled intervals with the paper's.
+- `stratified` (default): runs are drawn within each task. The tasks are fixed, and only the seeds
+  are random.
+- `pooled`: for every score a task is drawn, then one of its runs, so the choice of tasks is random
+  too. The paper does not say how its intervals are computed; this way reproduces their widths, and
+  the other about half of them (`paper.py`). Compare only pooled intervals with the paper's.
 
-With few runs the intervals are somewhat too narrow: with N runs per task, a stratified
-interval of a mean has sqrt((N - 1) / N) of the correct width. On 11 tasks, a 95 %
-interval then covers the true mean in 91 % of cases with five runs, in 80 % with two.
+With few runs the intervals are somewhat too narrow: with N runs per task, a stratified interval of
+a mean has sqrt((N - 1) / N) of the correct width. On 11 tasks, a 95 % interval then covers the true
+mean in 91 % of cases with five runs, in 80 % with two.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +23,8 @@ from r2r2.config.errors import UserError, invalid_value
 from r2r2.stats.samples import Floats, Sample, ScoresLike, as_sample
 
 Resampling = Literal["stratified", "pooled"]
-
 SAMPLES = 50_000
 LEVEL = 0.95
-
 # Scores drawn at a time (8 MiB): memory does not grow with the number of resamples.
 CHUNK_SCORES = 2**20
 
@@ -50,10 +47,10 @@ def interval(
     """Return the percentile interval of a statistic of scores.
 
     Args:
-        statistic: a function of `r2r2.stats.aggregates`, or any function of a `Sample`
-            that accepts leading axes, [..., runs of all tasks].
-        scores: an array [runs, tasks], or scores by task; for a `Sample` with leading
-            axes, such as the steps of curves, one interval each, with the same draws.
+        statistic: a function of `r2r2.stats.aggregates`, or any function of a `Sample` that accepts
+            leading axes, [..., runs of all tasks].
+        scores: an array [runs, tasks], or scores by task; for a `Sample` with leading axes, such as
+            the steps of curves, one interval each, with the same draws.
         rng: the same state gives the same interval.
         resampling: draw within tasks, or over all tasks.
         samples: number of resamples.
@@ -88,9 +85,7 @@ def comparison_interval(
         >>> from r2r2.stats.aggregates import probability_of_improvement
         >>> ours, theirs = [[1.0], [2.0], [3.0]], [[0.0], [1.5], [0.5]]
         >>> rng = np.random.default_rng(0)
-        >>> low, high = comparison_interval(
-        ...     probability_of_improvement, ours, theirs, rng
-        ... )
+        >>> low, high = comparison_interval(probability_of_improvement, ours, theirs, rng)
         >>> round(float(low), 2), float(high)
         (0.56, 1.0)
     """
@@ -116,8 +111,7 @@ def _bootstrap(
         count = min(chunk, samples - start)
         drawn = [_resample(sample, rng, count, resampling) for sample in originals]
         draws.append(statistic(*drawn))
-    ends = [(1 - level) / 2, (1 + level) / 2]
-    return Interval(*np.quantile(np.concatenate(draws), ends, axis=0))
+    return Interval(*np.quantile(np.concatenate(draws), [(1 - level) / 2, (1 + level) / 2], axis=0))
 
 
 def _resample(

@@ -1,25 +1,21 @@
 """The paper's numbers, and how far its aggregates follow from its tables.
 
-`published/` holds every score and time printed in the paper: per task the mean and
-standard deviation over five seeds, raw and normalized, and aggregates with 95 %
-intervals. Scores of single seeds were not published. For the aggregates this means
-(tests check all of it):
+`published/` holds every score and time printed in the paper: per task the mean and standard
+deviation over five seeds, raw and normalized, and aggregates with 95 % intervals. Scores of single
+seeds were not published. For the aggregates this means (tests check all of it):
 
-- **Means** follow from the normalized table: all 81 agree within 0.01, the rounding to
-  two digits on both sides; the largest difference is 0.0075.
-- **The normalized table** follows from the raw table with the base agent at UTD 1.
-  Where rounding does not explain a difference, 0.0005 is missing, as if entries had
-  been rounded to three digits and then to two. Minimalist phi on humanoid-run is
-  imprecise: its base of 1.2 has two significant figures, so by the raw table 58.16 lies
-  between 53.4 and 58.3.
-- **Intervals of means** do not follow exactly, because quantiles need the seeds. But
-  the variance of a resample's mean is a function of mean and deviation per task alone.
-  With `synthetic_seeds`, published widths are 1.01 times those of pooled resampling
-  (the median of 81, from 0.78 to 1.08) and 1.95 times those of stratified resampling
-  (from 0.9 to 6.4); see `bootstrap.py`.
-- **IQMs** do not follow: which scores lie in the middle half depends on the seeds.
-  Those of synthetic seeds differ from the published ones by at most 0.05, with a median
-  of 0.01.
+- **Means** follow from the normalized table: all 81 agree within 0.01, the rounding to two digits
+  on both sides; the largest difference is 0.0075.
+- **The normalized table** follows from the raw table with the base agent at UTD 1. Where rounding
+  does not explain a difference, 0.0005 is missing, as if entries had been rounded to three digits
+  and then to two. Minimalist phi on humanoid-run is imprecise: its base of 1.2 has two significant
+  figures, so by the raw table 58.16 lies between 53.4 and 58.3.
+- **Intervals of means** do not follow exactly, because quantiles need the seeds. But the variance
+  of a resample's mean is a function of mean and deviation per task alone. With `synthetic_seeds`,
+  published widths are 1.01 times those of pooled resampling (the median of 81, from 0.78 to 1.08)
+  and 1.95 times those of stratified resampling (from 0.9 to 6.4); see `bootstrap.py`.
+- **IQMs** do not follow: which scores lie in the middle half depends on the seeds. Those of
+  synthetic seeds differ from the published ones by at most 0.05, with a median of 0.01.
 """
 
 import csv
@@ -34,11 +30,9 @@ from r2r2.config.errors import invalid_value
 from r2r2.stats.samples import Floats
 
 FOLDER = Path(__file__).parent / "published"
-
 SEEDS = 5
 SUITES = ("gym-mujoco", "dmc-hard")
 ALL = "all11"
-
 # The agent that normalized scores are relative to, at UTD 1.
 BASES = {
     "td7": "td7",
@@ -117,12 +111,9 @@ def aggregates() -> tuple[Aggregate, ...]:
 
 
 def aggregate(suite: str, statistic: str, agent: str, utd: int) -> Aggregate | None:
-    """Return one of the paper's aggregates, the appendix's where both tables have it.
-
-    The main table rounds an end of 11.04 to 11.0.
-    """
-    key = suite, statistic, agent, utd
-    matches = [a for a in aggregates() if a[:4] == key]
+    """Return one of the paper's aggregates, the appendix's where both tables have it."""
+    # The main table rounds an end of 11.04 to 11.0.
+    matches = [a for a in aggregates() if a[:4] == (suite, statistic, agent, utd)]
     return min(matches, key=lambda a: a.in_main_table, default=None)
 
 
@@ -141,8 +132,7 @@ def tasks(suite: str = ALL) -> tuple[str, ...]:
     """Return the tasks of a suite, in the paper's order."""
     if suite not in (*SUITES, ALL):
         raise invalid_value("suite", f"one of {', '.join((*SUITES, ALL))}", suite)
-    rows = _read_rows("raw_scores.csv")
-    names = [row["env"] for row in rows if suite in (row["suite"], ALL)]
+    names = [row["env"] for row in _read_rows("raw_scores.csv") if suite in (row["suite"], ALL)]
     return tuple(dict.fromkeys(names))
 
 
@@ -154,8 +144,8 @@ def find_suite(task: str) -> str | None:
 def synthetic_seeds(score: MeanStd, seeds: int = SEEDS) -> Floats:
     """Return evenly spaced scores with a given mean and deviation, [seeds].
 
-    They replace the scores of single seeds, which were not published: whatever depends
-    on mean and deviation alone is exact, everything else is approximate.
+    They replace the scores of single seeds, which were not published: whatever depends on mean and
+    deviation alone is exact, everything else is approximate.
     """
     even = np.arange(seeds) - (seeds - 1) / 2
     scores: Floats = score.mean + score.std * even / even.std(ddof=1)
@@ -163,11 +153,10 @@ def synthetic_seeds(score: MeanStd, seeds: int = SEEDS) -> Floats:
 
 
 def _read_scores(name: str) -> dict[CellKey, MeanStd]:
-    scores: dict[CellKey, MeanStd] = {}
-    for row in _read_rows(name):
-        key = CellKey(row["env"], row["agent"], int(row["utd"]))
-        scores[key] = MeanStd(float(row["mean"]), float(row["std"]))
-    return scores
+    return {
+        CellKey(r["env"], r["agent"], int(r["utd"])): MeanStd(float(r["mean"]), float(r["std"]))
+        for r in _read_rows(name)
+    }
 
 
 def _read_rows(name: str) -> Sequence[dict[str, str]]:

@@ -15,8 +15,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 class Sample(NamedTuple):
     """Scores of all runs, one task after the other; tasks may differ in runs.
 
-    Leading axes of `values` hold resamples, so the same function computes a statistic
-    of one sample and of thousands.
+    Leading axes of `values` hold resamples, so that one function serves one sample or thousands.
     """
 
     tasks: tuple[str, ...]  # empty where pooled resampling has mixed them
@@ -55,8 +54,7 @@ def as_sample(scores: ScoresLike) -> Sample:
     if not scores:
         raise UserError("scores: expected at least one task, got none")
     parts = [_as_task_scores(task, part) for task, part in scores.items()]
-    counts = tuple(map(len, parts))
-    return Sample(tuple(scores), counts, np.concatenate(parts))
+    return Sample(tuple(scores), tuple(map(len, parts)), np.concatenate(parts))
 
 
 def _as_task_scores(task: str, scores: ArrayLike) -> Floats:
@@ -80,8 +78,8 @@ def to_rliable(scores: Mapping[str, Mapping[str, ArrayLike]]) -> dict[str, Float
     Tasks are in the first algorithm's order. rliable itself is not required.
 
     Raises:
-        UserError: Algorithms differ in their tasks, or tasks in their numbers of runs,
-            which rliable's arrays cannot express.
+        UserError: Algorithms differ in their tasks, or tasks in their numbers of runs, which
+            rliable's arrays cannot express.
 
     Example:
         >>> to_rliable({"td7": {"Hopper-v5": [1.0, 2.0], "dog-run": [3.0, 4.0]}})
@@ -112,8 +110,7 @@ def from_rliable(
     Algorithms may differ in their numbers of runs.
 
     Raises:
-        UserError: An array does not have one column per task, or has a score that is
-            not finite.
+        UserError: An array does not have one column per task, or has a score that is not finite.
 
     Example:
         >>> from_rliable({"td7": [[1.0, 3.0], [2.0, 4.0]]}, ["Hopper-v5", "dog-run"])

@@ -1,9 +1,9 @@
 """Scores of seeds from the points of learning curves, and what each cell lacks.
 
-The score of a seed is the mean of its last 10 points. A cell is one method on one task.
-It reproduces the paper's cell only with the paper's settings and at least five seeds
-that all reach the paper's last step with 50 points. Everything else is a `Shortfall` of
-the cell, which keeps its scores but is not `complete`. No seed is ever dropped.
+The score of a seed is the mean of its last 10 points. A cell is one method on one task. It
+reproduces the paper's cell only with the paper's settings and at least five seeds that all reach
+the paper's last step with 50 points. Everything else is a `Shortfall` of the cell, which keeps its
+scores but is not `complete`. No seed is ever dropped.
 """
 
 import enum
@@ -25,7 +25,6 @@ SCORE_POINTS = 10  # points that a score is the mean of
 POINTS = 50
 DECISION_STEPS = 500_000
 ACTION_REPEAT = {"gym-mujoco": 1, "dmc-hard": 2}
-
 # Fields that do not make a run differ from the paper: its identity, two readings of its
 # evaluation protocol, how updates are computed (`Method` holds the precision), and
 # fields without influence on results.
@@ -40,7 +39,6 @@ NEUTRAL_FIELDS = {
     "compute.fast",
     *NON_RESULT_FIELDS,
 }
-
 MemberKey = tuple[str, int]  # task and seed
 
 
@@ -161,8 +159,7 @@ class Cell(NamedTuple):
     @property
     def scores(self) -> Floats:
         """The scores of all seeds that have one, [seeds]."""
-        scores = [seed.score for seed in self.seeds if seed.points]
-        return np.array(scores, dtype=np.float64)
+        return np.array([seed.score for seed in self.seeds if seed.points], dtype=np.float64)
 
 
 def run_results(
@@ -181,10 +178,7 @@ def run_results(
 
 
 def make_cells(results: Iterable[Results]) -> list[Cell]:
-    """Return one cell per method and task, in the order of first appearance.
-
-    Seeds of several runs of the same method are combined in one cell.
-    """
+    """Return one cell per method and task, by first appearance, with the seeds of all its runs."""
     points: dict[tuple[Method, str], dict[int, dict[int, float]]] = {}
     logs: dict[tuple[Method, str], dict[int, Shortfall]] = {}
     for result in results:
@@ -234,8 +228,7 @@ def _make_cell(
 
 def _method_shortfalls(method: Method, task: str) -> Iterable[Shortfall]:
     if method.utd is None or method.file:
-        source = method.file or "an unknown source"
-        yield Shortfall(ShortfallKind.UNKNOWN_SETTINGS, source)
+        yield Shortfall(ShortfallKind.UNKNOWN_SETTINGS, method.file or "an unknown source")
     if method.utd is not None:
         key = paper.CellKey(task, method.agent, method.utd)
         if key not in paper.raw_scores():

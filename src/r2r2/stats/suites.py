@@ -1,7 +1,7 @@
 """Normalized scores, and their statistics over suites of tasks.
 
-A suite is shown if the study has any of its tasks. Statistics are over all tasks of a
-suite or not computed: over fewer tasks they would describe another suite.
+A suite is shown if the study has any of its tasks. Statistics are over all tasks of a suite or not
+computed: over fewer tasks they would describe another suite.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,6 @@ from r2r2.stats.scores import Cell, Method, Shortfall, ShortfallKind
 SEED = 0  # of every generator of a report: the same runs give the same report
 SAMPLES = 10_000  # per interval: its ends are accurate to 1 % of its width
 THIS_REPORT = "this report"  # the suite of all tasks of a study
-
 MISSING = (Shortfall(ShortfallKind.MISSING),)
 STATISTICS: dict[str, Callable[[ScoresLike], Floats]] = {
     "mean": mean_score,
@@ -78,8 +77,8 @@ def normalise_scores(scores: ArrayLike, base: ArrayLike) -> Floats:
 
     $$1 + (S - \bar S_\mathrm{base}) / |\bar S_\mathrm{base}|$$
 
-    Higher is better for a negative base too. With a base near zero every difference
-    becomes large: show raw scores beside these.
+    Higher is better for a negative base too. With a base near zero every difference becomes large:
+    show raw scores beside these.
 
     Raises:
         UserError: The base has no scores, or their mean is zero or not finite.
@@ -100,10 +99,7 @@ def normalise_scores(scores: ArrayLike, base: ArrayLike) -> Floats:
 
 
 def default_base(method: Method) -> Method:
-    """Return the paper's base of a method, at UTD 1 and with the same settings.
-
-    An agent that is not in the paper is its own base.
-    """
+    """Return the paper's base of a method, or its own agent, at UTD 1 with the same settings."""
     return method._replace(agent=paper.BASES.get(method.agent, method.agent), utd=1)
 
 
@@ -137,8 +133,7 @@ def _normalize(
 def ordered_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
     """Return each task once, those of the paper first and in its order."""
     unique = dict.fromkeys(tasks)
-    in_paper = [task for task in paper.tasks() if task in unique]
-    return tuple(dict.fromkeys([*in_paper, *unique]))
+    return tuple(dict.fromkeys([*(task for task in paper.tasks() if task in unique), *unique]))
 
 
 def suites_for(tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -155,11 +150,10 @@ def suites_for(tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
 def suite_results(cells: Sequence[NormalizedCell]) -> list[SuiteResult]:
     """Return the result of every method on every suite that has a task of the cells."""
     tasks = ordered_tasks(one.cell.task for one in cells)
-    methods = list(dict.fromkeys(one.cell.method for one in cells))
     return [
         _suite_result(suite, members, method, cells)
         for suite, members in (suites_for(tasks) if tasks else {}).items()
-        for method in methods
+        for method in dict.fromkeys(one.cell.method for one in cells)
     ]
 
 
@@ -168,31 +162,20 @@ def bootstrap_interval(
     scores: Mapping[str, Floats],
     resampling: Resampling = "stratified",
 ) -> Interval | None:
-    """Return an interval, or None where a task has a single run.
-
-    Pooled intervals would exist for single runs, but say nothing about seeds.
-    """
+    """Return an interval, or None where a task has a single run."""
+    # Pooled intervals would exist for single runs, but say nothing about seeds.
     if any(len(of_task) < 2 for of_task in scores.values()):
         return None
-    rng = np.random.default_rng(SEED)
-    return interval(statistic, scores, rng, resampling, SAMPLES)
+    return interval(statistic, scores, np.random.default_rng(SEED), resampling, SAMPLES)
 
 
 def _suite_result(
     suite: str, tasks: tuple[str, ...], method: Method, cells: Sequence[NormalizedCell]
 ) -> SuiteResult:
     by_task = {one.cell.task: one for one in cells if one.cell.method == method}
-    scores: dict[str, Floats] = {}
-    shortfalls: dict[str, tuple[Shortfall, ...]] = {}
-    for task in tasks:
-        one = by_task.get(task)
-        if one is None:
-            shortfalls[task] = MISSING
-            continue
-        if len(one.scores):
-            scores[task] = one.scores
-        if one.shortfalls:
-            shortfalls[task] = one.shortfalls
+    scores = {t: by_task[t].scores for t in tasks if t in by_task and len(by_task[t].scores)}
+    lacking = {t: by_task[t].shortfalls if t in by_task else MISSING for t in tasks}
+    shortfalls = {task: of_task for task, of_task in lacking.items() if of_task}
     estimates: dict[str, Estimate] = {}
     finite = all(np.isfinite(of_task).all() for of_task in scores.values())
     if len(scores) == len(tasks) and finite:
