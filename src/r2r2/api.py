@@ -203,9 +203,8 @@ def make_pool(
 ) -> EnvPool:
     """Return the pool with the members' training and evaluation environments.
 
-    A single member's training environment is stepped in this process, which saves the
-    communication with a worker. A user's environment is not, because it might hang and
-    must then be terminated.
+    A single member's training environment is stepped in this process, which saves the communication
+    with a worker. A user's environment is not, because it might hang and must then be terminated.
     """
     members = fleet_members(config)
     factories = [EnvFactory(m.task, config.action_repeat, builder) for m in members]

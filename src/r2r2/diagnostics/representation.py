@@ -52,8 +52,7 @@ def diagnose(latents: ArrayLike, inputs: int | None = None) -> Diagnosis:
 
     Args:
         latents: Z, [N, d].
-        inputs: size of an observation, which limits the rank that Z can have; by
-            default d.
+        inputs: size of an observation, which limits the rank that Z can have; by default d.
 
     Raises:
         UserError: Z has another shape.
@@ -116,9 +115,8 @@ def spread(latents: ArrayLike) -> float:
 
     $$\sqrt{\textstyle\sum_n \|z_n - \bar z\|^2 / \sum_n \|z_n\|^2}$$
 
-    The effective rank alone detects a complete collapse late, because the remains of
-    the other directions count by their root: it is still 1.7 where the spread is 0.06.
-    0 for Z = 0.
+    The effective rank alone detects a complete collapse late, because the remains of the other
+    directions count by their root: it is still 1.7 where the spread is 0.06. 0 for Z = 0.
     """
     z = _check_latents(latents)
     size = float(np.mean(z**2))
@@ -143,10 +141,9 @@ def singular_values(latents: ArrayLike) -> Floats:
 
     $$\sigma_i = \sqrt{\lambda_i(Z^\top Z)}$$
 
-    They are NaN if Z is not finite. The Gram matrix costs a tenth of a decomposition of
-    Z at 4096 x 256; in float64 its error is 1e-9 of the largest value, less than the
-    rounding of a float32 Z. In float32 it would be 5e-5, which adds up to whole ranks
-    where Z has collapsed.
+    They are NaN if Z is not finite. The Gram matrix costs a tenth of a decomposition of Z at 4096 x
+    256; in float64 its error is 1e-9 of the largest value, less than the rounding of a float32 Z.
+    In float32 it would be 5e-5, which adds up to whole ranks where Z has collapsed.
 
     Example:
         >>> singular_values(np.array([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]])).tolist()

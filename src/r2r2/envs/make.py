@@ -58,9 +58,8 @@ class BorrowedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
 def make_env(task: str, action_repeat: int, render: bool = False) -> Env:
     """Build a task as the agents see it; with `render`, it can be rendered to images.
 
-    The task is a Gymnasium id, `module:Id-v0`, `module:Class`, or a DMC domain-task.
-    Its time limit counts environment steps, inside the action repeat. The environment
-    never resets itself.
+    The task is a Gymnasium id, `module:Id-v0`, `module:Class`, or a DMC domain-task. Its time limit
+    counts environment steps, inside the action repeat. The environment never resets itself.
     """
     if find_suite(task) == "dmc":
         env: Any = DMCEnv(*split_dmc_task(task), render=render)
@@ -195,15 +194,13 @@ def _check_spaces(task: str, env: Env) -> None:
     usable = (action.low < action.high) & (largest <= LARGEST_BOUND)
     for index in np.flatnonzero(~usable):
         raise UserError(
-            f"env {task!r}: unsupported bounds of action {index}; expected low < high,"
-            f" both within +-{LARGEST_BOUND:g},"
-            f" got {action.low[index]:g} to {action.high[index]:g}"
+            f"env {task!r}: unsupported bounds of action {index}; expected low < high, both within "
+            f"+-{LARGEST_BOUND:g}, got {action.low[index]:g} to {action.high[index]:g}"
         )
     if not _is_vector(env.observation_space):
         raise UserError(
-            f"env {task!r}: unsupported observation space; expected a flat vector (1-D"
-            f" Box), got {_describe(env.observation_space)};"
-            " gymnasium.wrappers.FlattenObservation converts it"
+            f"env {task!r}: unsupported observation space; expected a flat vector (1-D Box), got "
+            f"{_describe(env.observation_space)}; gymnasium.wrappers.FlattenObservation converts it"
         )
 
 

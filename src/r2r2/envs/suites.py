@@ -40,8 +40,7 @@ ACTION_REPEAT: dict[Suite, int] = {"gymnasium": 1, "dmc": 2}  # the paper's prot
 CONTINUOUS = {
     "numpy": "MountainCarContinuous-v0 Pendulum-v1",
     "imageio": "Ant-v5 HalfCheetah-v5 Hopper-v5 Humanoid-v5 HumanoidStandup-v5"
-    " InvertedDoublePendulum-v5 InvertedPendulum-v5 Pusher-v5 Reacher-v5 Swimmer-v5"
-    " Walker2d-v5",
+    " InvertedDoublePendulum-v5 InvertedPendulum-v5 Pusher-v5 Reacher-v5 Swimmer-v5 Walker2d-v5",
     "Box2D": "BipedalWalker-v3 BipedalWalkerHardcore-v3 LunarLanderContinuous-v3",
 }
 
@@ -64,9 +63,8 @@ def find_suite(task: str) -> Suite:
         return "dmc"
     names = [name for names in known_tasks().values() for name in names]
     raise UserError(
-        f"env {task!r}: unknown task; expected a Gymnasium id or a DMC domain-task"
-        " (see 'r2r2 list envs')"
-        f"{did_you_mean(task, [*gymnasium.registry, *names], most=1)}"
+        f"env {task!r}: unknown task; expected a Gymnasium id or a DMC domain-task (see 'r2r2 list "
+        f"envs'){did_you_mean(task, [*gymnasium.registry, *names], most=1)}"
     )
 
 

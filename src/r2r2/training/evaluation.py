@@ -23,8 +23,7 @@ from r2r2.replay.normalizer import Scales
 from r2r2.storage.arrays import load_weights
 from r2r2.storage.run_folder import RunFolder
 
-# Evaluation environments per core, at most: more would not be faster, and a dog
-# takes 85 MB.
+# Evaluation environments per core, at most: more would not be faster, and a dog takes 85 MB.
 SLOTS_PER_CORE = 32
 
 

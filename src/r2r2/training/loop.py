@@ -24,8 +24,7 @@ from r2r2.training.recovery import Recovery
 from r2r2.training.run_log import RunLog
 from r2r2.training.state import OnMessage, ignore, make_state
 
-# Updates per compiled call. A call cannot be interrupted, and a progress display
-# should move.
+# Updates per compiled call. A call cannot be interrupted, and a progress display should move.
 UPDATES_PER_CALL = 250
 # The same while other members collect on the same cores: small, so that they continue.
 UPDATES_PER_SHARED_CALL = 16

@@ -76,19 +76,17 @@ def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
         if members * state >= available:
             options = ["smaller networks or fewer members"]
         raise UserError(
-            f"replay_size: the fleet needs {needed / 1e9:.1f} GB ({members} members, "
-            f"each with {rows} rows of {row:.0f} bytes and networks of "
-            f"{state / 1e6:.1f} MB), but {device} has {available / 1e9:.1f} GB for it; "
-            f"try {' or '.join(options)}"
+            f"replay_size: the fleet needs {needed / 1e9:.1f} GB ({members} members, each with "
+            f"{rows} rows of {row:.0f} bytes and networks of {state / 1e6:.1f} MB), but {device} "
+            f"has {available / 1e9:.1f} GB for it; try {' or '.join(options)}"
         )
     activations = members * activation_bytes(config, agent, spec)
     if activations > available:
         size = config.agent.batch_size
         raise UserError(
-            f"agent.batch_size: activations need about {activations / 1e9:.1f} GB "
-            f"({members} members, batches of {size}), but {device} has "
-            f"{available / 1e9:.1f} GB for them; expected at most "
-            f"{int(size * available / activations)}"
+            f"agent.batch_size: activations need about {activations / 1e9:.1f} GB ({members} "
+            f"members, batches of {size}), but {device} has {available / 1e9:.1f} GB for them; "
+            f"expected at most {int(size * available / activations)}"
         )
 
 

@@ -4,12 +4,11 @@ A saved state consists of plain arrays. It is loaded into an environment that ha
 been reset with the seed of the same episode, possibly in another process. The reset
 restores everything that steps do not change, such as a goal.
 
-Supported are Gymnasium's MuJoCo tasks, Pendulum and MountainCarContinuous, the DeepMind
-Control Suite, and wrappers that are stateless or count steps. Any other environment,
-including subclasses of these, can support it with two methods: `save_state` returns
-what steps change, as arrays, and `load_state` takes it back. A wrapper with these
-methods is responsible for what it wraps. For a simulation in MuJoCo, `Simulation`
-provides the arrays. The generator `np_random` is always saved.
+Supported are Gymnasium's MuJoCo tasks, Pendulum and MountainCarContinuous, the DeepMind Control
+Suite, and wrappers that are stateless or count steps. Any other environment, including subclasses
+of these, can support it with two methods: `save_state` returns what steps change, as arrays, and
+`load_state` takes it back. A wrapper with these methods is responsible for what it wraps. For a
+simulation in MuJoCo, `Simulation` provides the arrays. The generator `np_random` is always saved.
 """
 
 import hashlib
@@ -79,17 +78,15 @@ class _AttributeState:
 class Simulation:
     """Saves and loads the state of an mjModel and its mjData.
 
-    The integration state is not sufficient. Gymnasium's tasks end a step with
-    `mj_step`, which leaves quantities derived from the positions (`xpos`, `cinert`,
-    `cfrc_ext`) one substep behind, and the next reward and observation read some of
-    them. A forward pass would not restore them. Therefore every float array whose size
-    is given by the model is saved too.
+    The integration state is not sufficient. Gymnasium's tasks end a step with `mj_step`, which
+    leaves quantities derived from the positions (`xpos`, `cinert`, `cfrc_ext`) one substep behind,
+    and the next reward and observation read some of them. A forward pass would not restore them.
+    Therefore every float array whose size is given by the model is saved too.
 
-    Contacts and constraints have no fixed size and are stored elsewhere. dm_control's
-    tasks end a step with `mj_step1`, which computes them, and begin the next one with
-    `mj_step2`, which reads them; `load` recomputes them with `mj_step1` before it
-    writes the arrays. Gymnasium's next `mj_step` recomputes them itself; until then
-    `data.contact` differs there.
+    Contacts and constraints have no fixed size and are stored elsewhere. dm_control's tasks end a
+    step with `mj_step1`, which computes them, and begin the next one with `mj_step2`, which reads
+    them; `load` recomputes them with `mj_step1` before it writes the arrays. Gymnasium's next
+    `mj_step` recomputes them itself; until then `data.contact` differs there.
 
     Integers are never written: `mj_step1` computes those that matter, and indices read
     from a file could be out of range.
