@@ -126,9 +126,7 @@ def train(
         exists = read_manifest(path) is not None
         if exists:  # no other process may change it from here on
             stack.enter_context(lock_run(path))
-        plan = ResumePlan()
-        if not options.overwrite:
-            plan = plan_resume(path, config, on_message)
+        plan = ResumePlan() if options.overwrite else plan_resume(path, config, on_message)
         pool = stack.enter_context(make_pool(config, builder, shared_env, options))
         check_fits(config, pool.spec)
         if options.tensorboard:
@@ -137,8 +135,7 @@ def train(
         if not exists:
             stack.enter_context(lock_run(path))
         name = experiment_name(config, task_default_config(config, builder))
-        log = RunLog(config, folder, members, name, options.tensorboard)
-        stack.enter_context(log)
+        log = stack.enter_context(RunLog(config, folder, members, name, options.tensorboard))
         writer = CheckpointWriter(folder.checkpoints, interval, options.checkpoints)
         stack.callback(writer.close)
         on_progress(_no_progress(len(members)))

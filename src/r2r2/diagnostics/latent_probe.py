@@ -35,10 +35,7 @@ def fixed_rows(seed: int, count: int) -> NDArray[np.int_]:
 
 
 def existing_rows(rows: NDArray[np.int_], count: int) -> NDArray[np.int_]:
-    """Return the rows, with those beyond the first `count` replaced by earlier ones.
-
-    The batch is spread evenly over the rows that exist, with repetitions if necessary.
-    """
+    """Return the rows, with those beyond the first `count` replaced evenly by earlier ones."""
     return rows % count
 
 
@@ -48,12 +45,6 @@ class LatentProbe:
     One program serves every member, with the member as an argument: members reach
     their evaluations at different times, and a program for every number of members
     would have to be compiled and would hold all their batches at once.
-
-    Args:
-        agent: the algorithm, which has an encoder.
-        weights: settings of its representation loss.
-        seeds: one per member.
-        count: rows per diagnosis.
     """
 
     def __init__(self, agent: Agent, weights: Representation, seeds: list[int], count: int = BATCH):
@@ -66,18 +57,12 @@ class LatentProbe:
     def diagnose(
         self, member: int, data: Data, states: Any, opened: int
     ) -> tuple[Diagnosis, dict[str, Number]]:
-        """Return a member's diagnosis, and all its numbers by name.
-
-        Data and states are those of the whole fleet; `opened` is the number of the
-        member's newest row, from 0.
-        """
+        """Return a member's diagnosis and all its numbers; `opened` is its newest row, from 0."""
         count = min(opened + 1, data.rows.reward.shape[1])
         rows = jnp.asarray(existing_rows(self._rows[member], count))
-        latents = self._latents(data, states, jnp.asarray(member), rows)
-        z, terms = jax.device_get(latents)
+        z, terms = jax.device_get(self._latents(data, states, jnp.asarray(member), rows))
         diagnosis = diagnose(z, inputs=data.rows.obs.shape[-1])
-        numbers = diagnosis.numbers() | {k: float(x) for k, x in terms.items()}
-        return diagnosis, numbers
+        return diagnosis, diagnosis.numbers() | {k: float(x) for k, x in terms.items()}
 
     def values(self, member: int, states: Any, obs: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the values of a member's policy for normalized obs [E, obs], [E]."""
@@ -92,10 +77,7 @@ def latents_and_terms(
     member: Array,
     rows: Array,
 ) -> tuple[Array, dict[str, Array]]:
-    """Return a member's latents of its rows, [N, d], and R2R2's terms on them.
-
-    The terms are unweighted: they are computed with a weight of 0 as well.
-    """
+    """Return a member's latents of its rows, [N, d], and R2R2's unweighted terms on them."""
     batch = fetch(data.rows, member, rows)
     if data.scales is not None:
         batch = normalize_batch(batch, _member_of(data.scales, member))

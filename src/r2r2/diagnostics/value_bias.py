@@ -43,8 +43,7 @@ class ValueBiasTracker:
 
     def begin(self, member: int, expected: NDArray[np.floating]) -> None:
         """Start tracking a member's episodes, given their expected values [E]."""
-        numbered = enumerate(expected)
-        self._values[member] = {n: EpisodeValue(float(x)) for n, x in numbered}
+        self._values[member] = {n: EpisodeValue(float(x)) for n, x in enumerate(expected)}
 
     def record(self, member: int, number: int, reward: float) -> None:
         """Record one step of an episode."""
@@ -77,8 +76,7 @@ class ValueBiasTracker:
 
     def rows(self) -> list[Row]:
         """Return everything as rows for a checkpoint."""
-        members = self._values.items()
-        return [(m, n, *value) for m, values in members for n, value in values.items()]
+        return [(m, n, *value) for m, values in self._values.items() for n, value in values.items()]
 
     def restore(self, rows: Sequence[Row], again: bool) -> None:
         """Restore what `rows` returned; with `again`, all episodes start over."""

@@ -115,8 +115,7 @@ class DMCEnv(gymnasium.Env[Vector, Vector]):
         last = timestep.last()
         self._running = not last
         terminated = last and timestep.discount == 0
-        truncated = last and not terminated
-        return _flatten(timestep), float(timestep.reward), terminated, truncated, {}
+        return _flatten(timestep), float(timestep.reward), terminated, last and not terminated, {}
 
     def render(self) -> Frame | None:
         """Return an image of the scene, or None if not built with `render`."""

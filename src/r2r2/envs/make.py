@@ -81,11 +81,7 @@ def adapt_env(task: str, env: Any, action_repeat: int) -> Env:
 def env_builder_of(
     env: EnvBuilder | Env | None, tasks: tuple[str, ...], seeds: int
 ) -> EnvBuilder | None:
-    """Return a function that builds the caller's environment; None if `env` is None.
-
-    `tasks` are the names in the config, and `seeds` is the number of seeds. An
-    environment of the caller has one name, and an instance serves one seed.
-    """
+    """Return a function that builds the caller's environment, if any; an instance has one seed."""
     if env is None:
         return None
     if len(tasks) > 1:
@@ -141,8 +137,7 @@ def episode_seed(seed: int, purpose: str, index: int) -> int:
     purpose does not affect those for another. The seed is a 32-bit hash, the most that
     dm_control accepts; two episodes collide with probability 2**-32.
     """
-    stream = zlib.crc32(purpose.encode())
-    sequence = np.random.SeedSequence(seed, spawn_key=(stream, index))
+    sequence = np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()), index))
     return int(sequence.generate_state(1)[0])
 
 

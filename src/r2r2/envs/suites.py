@@ -80,10 +80,7 @@ def default_action_repeat(task: str) -> int:
 
 
 def known_tasks() -> dict[Suite, tuple[str, ...]]:
-    """Return the tasks that can be run with the installed packages, by suite.
-
-    Other Gymnasium ids may work too; this is known only when they are built.
-    """
+    """Return the tasks known to run with the installed packages, by suite; others may too."""
     usable = filter(importlib.util.find_spec, CONTINUOUS)
     tasks = sorted(name for module in usable for name in CONTINUOUS[module].split())
     control = [task for task in dm_suite().ALL_TASKS if task[0] != UNSUPPORTED_DOMAIN]

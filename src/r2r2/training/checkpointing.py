@@ -59,8 +59,8 @@ class CheckpointWriter:
         keep: int,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._folder, self._interval, self._keep = folder, interval, keep
-        self._clock = clock
+        self._folder, self._interval = folder, interval
+        self._keep, self._clock = keep, clock
         self._last_time, self._last_step = clock(), 0
         self._segments: list[Segment] = []
         self._thread = ThreadPoolExecutor(1)
@@ -81,10 +81,7 @@ class CheckpointWriter:
         return minutes is not None and self._clock() - self._last_time >= 60 * minutes
 
     def segment(self, fleet: Fleet) -> dict[str, NDArray[Any]]:
-        """Return the replay rows that are new since the last checkpoint.
-
-        They include its newest row, which had no action yet.
-        """
+        """Return the rows since the last checkpoint, with its newest, which had no action yet."""
         self.wait()
         last = self._segments[-1].last if self._segments else [0] * fleet.size
         arrays: dict[str, NDArray[Any]] = {}
@@ -110,16 +107,11 @@ class CheckpointWriter:
     def write(self, content: CheckpointContent, fleet: Fleet) -> None:
         """Start writing a checkpoint whose content is on the host."""
         self._last_time, self._last_step = self._clock(), content.step
-        arguments = self._folder, content, self._keep
-        future = self._thread.submit(write_checkpoint, *arguments)
+        future = self._thread.submit(write_checkpoint, self._folder, content, self._keep)
         self._writing = future, fleet.opened.tolist()
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is written.
-
-        Raises:
-            StorageError: It could not be written.
-        """
+        """Wait until the last checkpoint is written."""
         if self._writing is not None:
             future, last = self._writing
             self._writing = None
@@ -136,13 +128,8 @@ class CheckpointWriter:
         return latest_valid(self._folder)[0]
 
     def resume(self, checkpoint: Checkpoint, fleet: Fleet) -> None:
-        """Load a checkpoint's replay rows and continue after it.
-
-        Raises:
-            UserError: The rows belong to another run.
-        """
-        self._last_step = checkpoint.step
-        self._segments = []
+        """Load a checkpoint's replay rows and continue after it."""
+        self._last_step, self._segments = checkpoint.step, []
         for path in checkpoint.segments:
             arrays = read_arrays(path)
             last: list[int] = []
@@ -173,8 +160,7 @@ def _member_rows(
         (x.dtype, x.ndim, x.shape[1:]) == (y.dtype, y.ndim, y.shape[1:])
         for x, y in ((rows[name], like[name]) for name in Rows._fields)
     ]
-    lengths = {field.shape[:1] for field in rows.values()}
-    if not is_count or not all(same_form) or len(lengths) > 1:
+    if not is_count or not all(same_form) or len({field.shape[:1] for field in rows.values()}) > 1:
         raise UserError(f"{path}: not a replay segment of this run")
     return int(first), rows
 
@@ -182,10 +168,9 @@ def _member_rows(
 def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
     """Copy a run to the host and start writing it; no updates may be in flight."""
     evals, running = state.evals.saved(), state.running_seeds()
-    saved = zip(running, state.pool.save_states(list(running)), strict=True)
     env_states = {
         f"{slot}/{name}": array
-        for slot, env_state in saved
+        for slot, env_state in zip(running, state.pool.save_states(list(running)), strict=True)
         if env_state is not None
         for name, array in env_state.items()
     }
@@ -210,11 +195,7 @@ def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
 
 
 def resume(state: TrainState, writer: CheckpointWriter, checkpoint: Checkpoint) -> list[Fault]:
-    """Put a fresh run where a checkpoint was taken; return the slots to recover.
-
-    Raises:
-        UserError: The checkpoint's arrays belong to another run.
-    """
+    """Put a fresh run where a checkpoint was taken; return the slots to recover."""
     notes = checkpoint.metadata
     snapshot = read_snapshot(state, checkpoint)
     env_states = _env_states(checkpoint.env_states)
@@ -243,11 +224,7 @@ def _still_stopped(state: TrainState, stopped: dict[int, str]) -> dict[int, str]
 
 
 def read_snapshot(state: TrainState, checkpoint: Checkpoint) -> Snapshot:
-    """Return a checkpoint's arrays in the form of this run's.
-
-    Raises:
-        UserError: The arrays belong to another run.
-    """
+    """Return a checkpoint's arrays in the form of this run's."""
     try:
         return _read_snapshot(state, checkpoint)
     except UserError as error:
@@ -261,11 +238,9 @@ def _read_snapshot(state: TrainState, checkpoint: Checkpoint) -> Snapshot:
         if (np.asarray(arrays.get("fleet/opened", 0)) >= rows).any():
             raise UserError("the replay buffer is full; the steps cannot be increased")
         arrays = grow_replay(arrays, rows, state.fleet.replay_rows)
-    like = snapshot_like(state, bool(evals["playing"]), len(evals["held"]))
-    snapshot = from_arrays(arrays, like)
+    snapshot = from_arrays(arrays, snapshot_like(state, bool(evals["playing"]), len(evals["held"])))
     if len(snapshot.obs) != (expected := len(evals["playing"])):
-        count = len(snapshot.obs)
-        raise UserError(f"array 'obs': expected {expected} rows, got {count}")
+        raise UserError(f"array 'obs': expected {expected} rows, got {len(snapshot.obs)}")
     return snapshot
 
 
@@ -283,19 +258,16 @@ def _env_states(path: Path) -> dict[int, SavedState]:
 def _restore_envs(state: TrainState, width: int, env_states: dict[int, SavedState]) -> list[Fault]:
     """Restore environments; return the slots whose episode must start again.
 
-    A state that does not fit any more, after an upgrade for example, does not count as
-    a failure of the environment. If another `width` of evaluations runs at once,
-    evaluations have started again already.
+    A state that does not fit, perhaps after an upgrade, is not a failure of the environment.
     """
     running = state.running_seeds()
-    if width != state.evals.width:
+    if width != state.evals.width:  # evaluations have started again already
         running = {s: seed for s, seed in running.items() if s < len(state.members)}
     slots = [slot for slot in running if slot in env_states]
     missing = [slot for slot in running if slot not in env_states]
     faults = [Fault(slot, NO_STATE, own_failure=False) for slot in missing]
     if slots:
         seeds = [running[slot] for slot in slots]
-        states = [env_states[slot] for slot in slots]
-        _, failed = state.pool.load_states(slots, seeds, states)
+        _, failed = state.pool.load_states(slots, seeds, [env_states[slot] for slot in slots])
         faults += [fault._replace(own_failure=False) for fault in failed]
     return faults

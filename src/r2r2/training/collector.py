@@ -77,15 +77,12 @@ class Collector:
         if not members:
             return
         columns: list[Any] = [column[good] for column in result.arrays]
-        step = StepResult(*columns)
-        transition, episodes = state.rollout.record(members, request, step)
+        transition, episodes = state.rollout.record(members, request, StepResult(*columns))
         state.fleet.add(members, transition)
         for episode in episodes:
             member = episode.member
-            random = not state.schedule.warm[member]
-            state.log.episode(episode, state.counts(member), random)
-        steps = state.rollout.steps
-        if checkpointed := state.schedule.record_step(members, steps, episodes):
+            state.log.episode(episode, state.counts(member), not state.schedule.warm[member])
+        if checkpointed := state.schedule.record_step(members, state.rollout.steps, episodes):
             state.fleet.checkpoint_policies(checkpointed)
             for member in checkpointed:
                 state.log.event("policy_checkpoint", member, state.counts(member))
@@ -93,17 +90,12 @@ class Collector:
             self._record_counts(member)
 
     def _record_counts(self, member: int) -> None:
-        """Record how far a member is; drop its pending burst after its last step.
-
-        With policy checkpoints, a pending burst does not change the evaluated policy;
-        without them, the updates of a step come before its evaluation.
-        """
+        """Record how far a member is; drop its pending burst after its last step."""
         state = self._state
         decisions, updates = state.counts(member)
-        if not state.config.agent.policy_checkpoints:
+        if not state.config.agent.policy_checkpoints:  # updates come before the evaluation
             updates += int(state.schedule.pending[member])
         state.evals.record_step(member, (decisions, updates))
         if decisions == state.config.steps:
             if skipped := state.schedule.skip_pending(member):
-                fields = {"updates_not_made": skipped}
-                state.log.event("end", member, state.counts(member), fields)
+                state.log.event("end", member, state.counts(member), {"updates_not_made": skipped})

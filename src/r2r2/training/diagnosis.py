@@ -29,10 +29,7 @@ class Diagnoser:
         self._warned = False
 
     def diagnose(self, due: Mapping[int, Counts], scales: Scales | None) -> None:
-        """Diagnose members whose evaluations just began; no updates may be in flight.
-
-        An error is logged and costs the member this diagnosis, nothing else.
-        """
+        """Diagnose members whose evaluations just began, while no updates run; log errors."""
         for member, counts in due.items():
             if member in self._state.stopped:  # its environments failed to start
                 continue
@@ -48,14 +45,10 @@ class Diagnoser:
     def _diagnose(
         self, member: int, scales: Scales | None
     ) -> tuple[Diagnosis, Mapping[str, Number], NDArray[np.floating]]:
-        """Return a member's diagnosis, and the values of its evaluation episodes.
-
-        There are none if the evaluation waits for the shared environment.
-        """
+        """Return a member's diagnosis and the values of its evaluation episodes, if they run."""
         fleet = self._state.fleet
         states, data = fleet.states, fleet.data(scales)
-        opened = int(fleet.opened[member])
-        result = self._probe.diagnose(member, data, states, opened)
+        result = self._probe.diagnose(member, data, states, int(fleet.opened[member]))
         obs = self._state.evals.first_obs(member)
         if not len(obs):
             return *result, obs

@@ -99,15 +99,15 @@ class EvalScheduler:
             return ()
         if self.shared_env:
             copy = jax.device_put(policies.policies, may_alias=False)
-            deferred = DeferredEval(counts[0], policies._replace(policies=copy))
-            self._deferred.append(deferred)
+            self._deferred.append(DeferredEval(counts[0], policies._replace(policies=copy)))
             return ()
         self._counts |= counts
         return self._begin(list(counts), policies)
 
     def first_obs(self, member: int) -> NDArray[np.float64]:
         """Return the first observations of an evaluation that just began, [E, obs]."""
-        return self._evaluator.episodes.current_obs(member)
+        episodes = self._evaluator.episodes
+        return np.array([episodes.obs[x.slot] for x in episodes.running if x.member == member])
 
     def request(self) -> StepRequest:
         """Return the next step of every running episode."""
@@ -177,11 +177,7 @@ class EvalScheduler:
         return SavedEvals(policies, obs.reshape(-1, self._pool.spec.obs_dim), notes)
 
     def restore(self, saved: SavedEvals) -> tuple[Fault, ...]:
-        """Continue saved evaluations; return the slots that failed.
-
-        If another number of episodes runs at once on this machine, running evaluations
-        start again, with the same result.
-        """
+        """Continue saved evaluations, or repeat them if the width differs; return the faults."""
         notes, faults = saved.notes, tuple[Fault, ...]()
         self._started[:] = notes["begun"]
         self.due = {member: (d, u) for member, d, u in notes["due"]}
@@ -196,8 +192,8 @@ class EvalScheduler:
         elif running:
             self._evaluator.episodes.restore(notes, saved.obs)
             self._evaluator.restore(policies.pop(0))
-        counts = [(decisions, updates) for decisions, updates in notes["held"]]
-        self._deferred = [DeferredEval(*pair) for pair in zip(counts, policies, strict=True)]
+        held = zip(notes["held"], policies, strict=True)
+        self._deferred = [DeferredEval((d, u), policy) for (d, u), policy in held]
         return faults
 
     def _begin(self, members: Sequence[int], policies: EvalPolicies) -> tuple[Fault, ...]:

@@ -44,8 +44,8 @@ class EvalEpisodes:
     """
 
     def __init__(self, members: Sequence[Member], slots: range, episodes: int, purpose: str):
-        self._members, self._slots, self._episodes = tuple(members), slots, episodes
-        self._purpose = purpose
+        self._members, self._slots = tuple(members), slots
+        self._episodes, self._purpose = episodes, purpose
         self.width = len(slots) // len(members)  # slots per member
         self.obs: dict[int, NDArray[np.float64]] = {}  # to act on, by slot
         self.running: list[EvalEpisode] = []
@@ -75,15 +75,10 @@ class EvalEpisodes:
     def next_seed(self, episode: EvalEpisode) -> int:
         """Return the seed of the episode that follows in the same slot."""
         number = episode.number + self.width
-        more = number < self._episodes
-        return self._seeds[episode.member][number] if more else NO_EPISODE
+        return self._seeds[episode.member][number] if number < self._episodes else NO_EPISODE
 
     def retry_seed(self, episode: EvalEpisode) -> int:
-        """Return the seed for a failed episode: its own once, then other ones.
-
-        An accidental failure is repeated as it was; an episode that always fails from
-        its start state would fail forever.
-        """
+        """Return a failed episode's seed: its own once, then others, if its start is at fault."""
         member, number = episode.member, episode.number
         times = self._failures.get((member, number), 0) + 1
         self._failures[member, number] = times
@@ -97,16 +92,11 @@ class EvalEpisodes:
     def _reseed(self, member: int, number: int, times: int) -> None:
         if times > 1:
             seed, index = self._members[member].seed, self._first[member] + number
-            purpose = f"{self._purpose}-{times}"
-            self._seeds[member][number] = episode_seed(seed, purpose, index)
+            self._seeds[member][number] = episode_seed(seed, f"{self._purpose}-{times}", index)
 
     def in_slot(self, slot: int) -> EvalEpisode | None:
         """Return the episode that runs in a slot, if any."""
         return next((x for x in self.running if x.slot == slot), None)
-
-    def current_obs(self, member: int) -> NDArray[np.float64]:
-        """Return the observations that a member's episodes act on next, [E, obs]."""
-        return np.array([self.obs[x.slot] for x in self.running if x.member == member])
 
     def restart(self, slot: int, obs: NDArray[np.float64]) -> None:
         """Restart a slot's episode from `obs`; its rewards so far do not count."""
@@ -137,20 +127,18 @@ class EvalEpisodes:
 
     def notes(self) -> dict[str, Any]:
         """Return the running evaluations as JSON values for a checkpoint."""
-        failures = self._failures.items()
         return {
             "width": self.width,
             "playing": [list(episode) for episode in self.running],
             "returns": [[m, *returns.tolist()] for m, returns in self._returns.items()],
             "first": [[member, self._first[member]] for member in self._returns],
-            "failed": [[*key, n] for key, n in failures if key[0] in self._returns],
+            "failed": [[*key, n] for key, n in self._failures.items() if key[0] in self._returns],
         }
 
     def restore(self, notes: Mapping[str, Any], obs: NDArray[np.float64]) -> None:
         """Continue saved evaluations; obs has a row for each running episode."""
         self.running = [EvalEpisode(*row) for row in notes["playing"]]
-        rows = zip(self.running, obs, strict=True)
-        self.obs = {episode.slot: row for episode, row in rows}
+        self.obs = {episode.slot: row for episode, row in zip(self.running, obs, strict=True)}
         first = dict(notes["first"])
         for member, *returns in notes["returns"]:
             self._returns[member] = np.array(returns)
@@ -176,10 +164,7 @@ class EvalPolicies(NamedTuple):
 def eval_slots(
     members: Sequence[Member], factories: Sequence[EnvFactory], episodes: int
 ) -> list[EnvSlot]:
-    """Return slots for all evaluation episodes, or as many as the cores can use.
-
-    Every member has the same number of them, one after the other.
-    """
+    """Return each member's slots in turn: one per episode, or as many as the cores can use."""
     width = max(1, min(episodes, SLOTS_PER_CORE * available_cores() // len(members)))
     return [
         EnvSlot(member, factory, "evaluation")
@@ -203,15 +188,10 @@ class Evaluator:
     def begin(
         self, pool: EnvPool, members: Sequence[int], policies: EvalPolicies, first: Sequence[int]
     ) -> tuple[Fault, ...]:
-        """Start evaluating `members` that are not busy; return the failed slots.
-
-        `policies` are those of all members; `first` are the indices of the members'
-        first episodes within the purpose.
-        """
+        """Start evaluating members, from their episodes `first` on; return the failed slots."""
         self._set_policies(members, policies)
-        new: list[EvalEpisode] = []
-        for member, index in zip(members, first, strict=True):
-            new += self.episodes.begin(member, index)
+        pairs = zip(members, first, strict=True)
+        new = [episode for pair in pairs for episode in self.episodes.begin(*pair)]
         slots = [episode.slot for episode in new]
         obs, faults = pool.try_reset(slots, list(map(self.episodes.seed, new)))
         self.episodes.obs.update(zip(slots, obs, strict=True))
@@ -244,8 +224,7 @@ class Evaluator:
         arguments = jax.device_put((who, obs), self._device)
         actions = np.asarray(self._greedy(self._policies, *arguments))
         slots = [episode.slot for episode in running]
-        seeds = list(map(episodes.next_seed, running))
-        return StepRequest(slots, actions[tuple(where.T)], seeds)
+        return StepRequest(slots, actions[tuple(where.T)], list(map(episodes.next_seed, running)))
 
     def policies(self) -> EvalPolicies:
         """Return the policies of the running evaluations, on the host."""
@@ -275,18 +254,14 @@ def normalize_obs(
 
 
 def _greedy(agent: Agent, policies: Any, who: Array, obs: Array) -> Array:
-    chosen = jax.tree.map(lambda leaf: leaf[who], policies)
-    actions: Array = jax.vmap(agent.greedy)(chosen, obs)
+    actions: Array = jax.vmap(agent.greedy)(jax.tree.map(lambda leaf: leaf[who], policies), obs)
     return actions
 
 
 def play_to_end(
     evaluator: Evaluator, pool: EnvPool, recover: Callable[[Fault], None] | None = None
 ) -> dict[int, NDArray[np.float64]]:
-    """Play every running episode to its end and return the returns by member.
-
-    `recover` is called with every slot that failed; by default, a failure is raised.
-    """
+    """Play all episodes and return the returns by member; raise failures without `recover`."""
     returns: dict[int, NDArray[np.float64]] = {}
     while evaluator.episodes.busy:
         step = pool.step(evaluator.request())
@@ -308,11 +283,7 @@ class MemberWeights(NamedTuple):
 def load_policies(
     folder: RunFolder, agent: Agent, spec: Spec, members: Sequence[Member]
 ) -> EvalPolicies:
-    """Return the final policies of some members of a run, [S, ...].
-
-    Raises:
-        UserError: The run did not finish, or its weights cannot be read.
-    """
+    """Return the final policies of some members of a run, [S, ...]."""
     zeros = np.zeros(spec.obs_dim)
     scales = Scales(zeros, zeros, np.zeros(())) if agent.normalizes else None
     like = MemberWeights(state_shapes(agent), scales)
@@ -320,9 +291,8 @@ def load_policies(
     for member in members:
         path = folder.weights(member.name)
         if not path.exists():
-            raise UserError(
-                f"{folder.path}: no final weights of {member.name}; the run did not finish"
-            )
+            problem = f"no final weights of {member.name}; the run did not finish"
+            raise UserError(f"{folder.path}: {problem}")
         weights = load_weights(path, like)
         loaded.append((agent.eval_policy(weights.state), weights.scales))
     policies, all_scales = zip(*loaded, strict=True)

@@ -94,8 +94,7 @@ class Training:
             self._report(on_progress)
             self._checkpoint_if_due()
         skip = state.fleet.nonfinite_members()
-        scales = state.normalizer.scales()
-        state.log.save_all_weights(state.fleet.states, scales, skip)
+        state.log.save_all_weights(state.fleet.states, state.normalizer.scales(), skip)
         self._checkpoint_and_wait()
 
     def collecting(self) -> list[int]:
@@ -111,8 +110,7 @@ class Training:
 
     def _work_pending(self) -> bool:
         state = self.state
-        updates = state.in_flight or state.schedule.pending.any()
-        return bool(updates or state.evals.pending)
+        return bool(state.in_flight or state.schedule.pending.any() or state.evals.pending)
 
     def _start_updates(self, alone: bool) -> None:
         """Start pending updates of some members, unless others are in flight."""
@@ -121,8 +119,7 @@ class Training:
             return
         shared = max(UPDATES_PER_SHARED_CALL, state.config.utd)
         limit = UPDATES_PER_CALL if alone or fleet.async_updates else shared
-        multiple = fleet.update_period
-        call = next_update_call(schedule.done, schedule.pending, multiple, limit)
+        call = next_update_call(schedule.done, schedule.pending, fleet.update_period, limit)
         fleet.train(call, schedule.done, state.normalizer.scales())
         schedule.record_updates(call.members, call.updates)
         state.in_flight = list(call.members)

@@ -41,8 +41,7 @@ def row_bytes(spec: Spec) -> float:
 
 def agent_bytes(agent: Agent) -> int:
     """Return the bytes of one member's networks, targets and moments."""
-    shapes = jax.tree.leaves(state_shapes(agent))
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state_shapes(agent)))
 
 
 def activation_bytes(config: RunConfig, agent: Agent, spec: Spec) -> int:
@@ -51,19 +50,14 @@ def activation_bytes(config: RunConfig, agent: Agent, spec: Spec) -> int:
     Every matrix gives as many numbers per transition as it has columns; two thirds of
     a state's matrices are moments, which give none.
     """
-    leaves = jax.tree.leaves(state_shapes(agent))
-    matrices = [leaf for leaf in leaves if leaf.ndim > 1]
+    matrices = [leaf for leaf in jax.tree.leaves(state_shapes(agent)) if leaf.ndim > 1]
     columns = sum(leaf.size // leaf.shape[-2] for leaf in matrices) / 3
     numbers = columns + 2 * (spec.obs_dim + spec.action_dim)
     return int(config.agent.batch_size * numbers * jnp.zeros(()).dtype.itemsize)
 
 
 def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
-    """Check that a fleet fits into the memory of the device, or into `free` bytes.
-
-    Raises:
-        UserError: It does not fit; the message says what would.
-    """
+    """Check that a fleet fits into the memory of the device, or into `free` bytes."""
     agent = make_agent(config.agent, spec, config.utd)
     members, device = len(config.env) * len(config.seeds), jax.devices()[0].device_kind
     available = SHARE * (device_bytes() if free is None else free)
@@ -95,7 +89,9 @@ def device_bytes() -> int:
     stats = jax.devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    return min(_available(), _container_limit())
+    limit = Path("/sys/fs/cgroup/memory.max")  # of the container
+    text = limit.read_text().strip() if limit.exists() else "max"
+    return min(_available(), int(text) if text.isdigit() else 2**62)
 
 
 def _available() -> int:
@@ -106,9 +102,3 @@ def _available() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _container_limit() -> int:
-    limit = Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text().strip() if limit.exists() else "max"
-    return int(text) if text.isdigit() else 2**62

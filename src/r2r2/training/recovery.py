@@ -26,10 +26,7 @@ class Recovery:
         self._state, self._writer = state, writer
 
     def recover(self, fault: Fault) -> None:
-        """Restart the episode of a failed slot, or stop its member.
-
-        Failures of the restart are handled next.
-        """
+        """Restart the episode of a failed slot, or stop its member; repeat if the restart fails."""
         faults = [fault]
         while faults:
             fault = faults.pop(0)
@@ -48,10 +45,7 @@ class Recovery:
         state.log.stop(member, state.counts(member), why)
 
     def stop_nonfinite(self, member: int) -> None:
-        """Stop a member whose loss was not finite.
-
-        Writes statistics of the batch in question and the last good weights.
-        """
+        """Stop a member whose loss was not finite; report its batch and save good weights."""
         if member in self._state.stopped:
             return
         batch = self._state.fleet.nonfinite_batch(member)
@@ -94,17 +88,11 @@ class Recovery:
     def _record_fault(self, event: str, member: int, fault: Fault, fields: dict[str, int]) -> None:
         """Log a failure, and stop the member after too many of its own."""
         state, limit = self._state, self._state.config.env_faults
-        why = fault.detail.splitlines()[-1]
-        count = state.failures.get(member, 0) + fault.own_failure
-        state.failures[member] = count
-        details: dict[str, FieldValue] = {
-            **fields,
-            "why": why,
-            "own": fault.own_failure,
-            "failures": count,
-        }
+        why, own = fault.detail.splitlines()[-1], fault.own_failure
+        state.failures[member] = count = state.failures.get(member, 0) + own
+        details: dict[str, FieldValue] = {**fields, "why": why, "own": own, "failures": count}
         state.log.event(event, member, state.counts(member), details)
-        if fault.own_failure and count == 1:
+        if own and count == 1:
             state.on_message(
                 f"an environment of {state.members[member].name} failed ({why}); "
                 "episode discarded; starting a new one; after more than "
@@ -112,15 +100,11 @@ class Recovery:
             )
         if count > limit:
             why = f"its environment failed {count} times: {why}"
-            report = {"why": why, "last_failure": fault.detail.splitlines()}
-            state.log.report(member, report)
+            state.log.report(member, {"why": why, "last_failure": fault.detail.splitlines()})
             self.stop(member, why)
 
     def _save_good_weights(self, member: int) -> int | None:
-        """Save a member's weights of the last checkpoint; return its step, if any.
-
-        Weights may be lost an update before a loss shows it: such are not saved.
-        """
+        """Save a member's last checkpointed weights if they are finite; return their step."""
         state = self._state
         checkpoint = self._writer.newest() if self._writer is not None else None
         if checkpoint is None:
@@ -132,8 +116,8 @@ class Recovery:
         scales = None
         if snapshot.statistics is not None:
             scales = make_normalizer(state.config.agent, snapshot.statistics).scales()
-        fleet_weights = MemberWeights(snapshot.fleet.learners.state, scales)
-        weights = member_of(fleet_weights, member)
+        weights = member_of(MemberWeights(snapshot.fleet.learners.state, scales), member)
+        # Weights may be lost an update before a loss shows it.
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
             return None
         state.log.save_weights(member, weights)

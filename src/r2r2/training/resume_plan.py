@@ -36,11 +36,7 @@ class ResumePlan(NamedTuple):
 
 
 def plan_resume(path: Path, config: RunConfig, on_message: OnMessage) -> ResumePlan:
-    """Return how to start a finalized run in a folder that may hold a part of it.
-
-    Raises:
-        UserError: The folder holds this run, but it cannot be resumed.
-    """
+    """Return how to start a finalized run in a folder that may hold a part of it."""
     earlier, manifest = find_config(path), read_manifest(path)
     if earlier is None or manifest is None:
         return ResumePlan()
@@ -84,11 +80,7 @@ def _check_steps(path: Path, config: RunConfig, before: int) -> None:
 
 
 def check_notes(run: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
-    """Check that a checkpoint's notes and the run's logs fit together.
-
-    Raises:
-        UserError: Something is missing or impossible.
-    """
+    """Check that a checkpoint's notes and the run's logs fit together."""
     invalid = _first_invalid({**DEFAULT_NOTES, **checkpoint.metadata}, _form(config))
     invalid = invalid or _contradiction(checkpoint.metadata["points"], config.eval_episodes)
     if invalid:

@@ -65,26 +65,17 @@ class Rollout:
         self.obs[rows], self.reward[rows] = step.obs, step.reward
         self.ended[rows] = step.ended
         episodes = [self._finish(int(member)) for member in np.array(rows)[step.ended]]
-        transition = HostTransition(
-            action=request.actions,
-            reward=step.reward,
-            terminated=step.terminated,
-            ended=step.ended,
-            next_obs=step.next_obs,
-            obs=step.obs,
-            lost=np.zeros(len(rows), dtype=bool),
-        )
-        return transition, episodes
+        flags = step.terminated, step.ended
+        observations = step.next_obs, step.obs
+        lost = np.zeros(len(rows), dtype=bool)
+        return HostTransition(request.actions, step.reward, *flags, *observations, lost), episodes
 
     def seed(self, member: int) -> int:
         """Return the seed of a member's current episode."""
         return self._seed(member, int(self._episode[member]))
 
     def drop(self, member: int) -> Episode:
-        """Abandon a member's current episode and return it.
-
-        The last observation counts as an end, so that no reward is counted twice.
-        """
+        """End a member's episode here, so that no reward is counted twice, and return it."""
         self.reward[member], self.ended[member] = 0, True
         return self._finish(member)
 
@@ -111,20 +102,14 @@ class Rollout:
         for name, array in self.arrays().items():
             array[...] = saved[name]
         for member in range(len(self._members)):
-            index = int(self._episode[member])
-            self._next_seeds[member] = self._seed(member, index + 1)
+            self._next_seeds[member] = self._seed(member, int(self._episode[member]) + 1)
 
     def _finish(self, member: int) -> Episode:
-        episode = Episode(
-            member=member,
-            number=int(self._episode[member]),
-            length=int(self._length[member]),
-            total=float(self._total[member]),
-        )
+        number, length = int(self._episode[member]), int(self._length[member])
+        episode = Episode(member, number, length, float(self._total[member]))
         self._episode[member] += 1
-        self._length[member] = 0
-        self._total[member] = 0
-        self._next_seeds[member] = self._seed(member, int(self._episode[member]) + 1)
+        self._length[member] = self._total[member] = 0
+        self._next_seeds[member] = self._seed(member, number + 2)
         return episode
 
     def _seed(self, member: int, index: int) -> int:

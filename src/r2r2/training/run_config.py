@@ -16,22 +16,7 @@ from r2r2.storage.run_folder import RunFolder, open_run
 
 
 def finalize_config(config: RunConfig, builder: EnvBuilder | None = None) -> RunConfig:
-    """Return the validated config, its automatic settings resolved from its tasks.
-
-    Args:
-        config: the run.
-        builder: builds the user's environment that `config.env` names.
-
-    Raises:
-        UserError: The tasks disagree, or do not determine a setting.
-
-    Example:
-        >>> from r2r2.config.resolve import resolve
-        >>> config = resolve({"env": "Pendulum-v1", "agent": "simbav2"})
-        >>> agent = finalize_config(config).agent
-        >>> agent.critics, agent.discount
-        (2, 0.975)
-    """
+    """Return the validated config, its automatic settings resolved from its tasks."""
     return _apply_task_defaults(validate(config), builder)
 
 
@@ -75,28 +60,19 @@ def fleet_members(config: RunConfig) -> tuple[Member, ...]:
 
 
 def select_members(members: tuple[Member, ...], name: str | None) -> tuple[Member, ...]:
-    """Return the member named `task:seed` or by its folder; all members for None.
-
-    Raises:
-        UserError: There is no such member.
-    """
+    """Return the member named `task:seed` or by its folder; all members for None."""
     if name is None:
         return members
     selected = tuple(m for m in members if name in (f"{m.task}:{m.seed}", m.name))
     if not selected:
         names = [f"{m.task}:{m.seed}" for m in members]
         near = did_you_mean(name, names, most=1)
-        expected = ", ".join(names)
-        raise UserError(f"member: expected one of {expected}, got {name!r}{near}")
+        raise UserError(f"member: expected one of {', '.join(names)}, got {name!r}{near}")
     return selected
 
 
 def load_config(folder: RunFolder) -> RunConfig:
-    """Return the config in a run folder.
-
-    Raises:
-        UserError: It cannot be read, or does not match the folder's members.
-    """
+    """Return the config in a run folder."""
     path, text = folder.path / "config.toml", folder.config_text()
     try:
         config = resolve_toml(text)

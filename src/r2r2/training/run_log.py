@@ -42,8 +42,8 @@ class RunLog:
         name: str,
         tensorboard: bool = False,
     ):
-        self._config, self._folder, self._members = config, folder, tuple(members)
-        self._name = name
+        self._config, self._folder = config, folder
+        self._members, self._name = tuple(members), name
         self._events = EventLog(folder.events)
         self._board = TensorBoardWriter(folder.tensorboard) if tensorboard else None
         self._means: list[list[float]] = [[] for _ in members]  # of all evaluations
@@ -80,14 +80,11 @@ class RunLog:
 
     def evaluation(self, member: int, counts: Counts, returns: NDArray[np.float64]) -> None:
         """Write an evaluation and, after every `eval_average` of them, a point."""
-        fields: dict[str, FieldValue] = {
-            "mean": returns.mean(),
-            "std": deviation(returns),
-            "episodes": len(returns),
-        }
+        mean, std = returns.mean(), deviation(returns)
+        fields: dict[str, FieldValue] = {"mean": mean, "std": std, "episodes": len(returns)}
         self.event("evaluation", member, counts, fields)
         means, average = self._means[member], self._config.eval_average
-        means.append(float(returns.mean()))
+        means.append(float(mean))
         if len(means) % average:
             return
         self.latest[member] = np.mean(means[-average:])
@@ -97,10 +94,7 @@ class RunLog:
         append_evaluations(self._folder.evaluations, [row])
 
     def common_point(self) -> tuple[int, NDArray[np.float64]]:
-        """Return the last point that every member has: decision step and returns [S].
-
-        Before the first one, the step is 0 and the returns are NaN.
-        """
+        """Return step and returns [S] of the last point that all members have; 0, NaN for none."""
         average, returns = self._config.eval_average, np.full(len(self._means), np.nan)
         active = [m for m in range(len(self._means)) if m not in self._stopped]
         number = min([len(self._means[m]) for m in active], default=0) // average
@@ -150,10 +144,7 @@ class RunLog:
                 self.save_weights(member, member_of(host, member))
 
     def notes(self) -> dict[str, Any]:
-        """Return the log's position as JSON values for a checkpoint.
-
-        They are copies, because they are written while the run continues.
-        """
+        """Return the log's position as JSON values, copied since the run continues."""
         table = self._folder.evaluations
         if table.exists():
             fsync_file(table)
@@ -167,12 +158,7 @@ class RunLog:
         }
 
     def restore(self, notes: Mapping[str, Any], stopped: set[int]) -> None:
-        """Go back to a position, removing everything written later.
-
-        Args:
-            notes: what `notes` returned.
-            stopped: the members that stay stopped; reports on others are deleted.
-        """
+        """Remove everything written after `notes`, and the reports on members not `stopped`."""
         self._events.truncate(LogPosition(*notes["events"]))
         truncate_evaluations(self._folder.evaluations, notes["evaluations"])
         self._means = [list(means) for means in notes["points"]]
@@ -188,17 +174,13 @@ class RunLog:
             if index not in stopped:
                 self._folder.report(member.name).unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Close the files."""
-        self._events.close()
-        if self._board is not None:
-            self._board.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self.close()
+        self._events.close()
+        if self._board is not None:
+            self._board.close()
 
     def _steps(self, counts: Counts) -> StepCounts:
         decisions, updates = counts

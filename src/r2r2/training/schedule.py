@@ -98,8 +98,7 @@ class Schedule:
             assessed = [episode for episode in episodes if self.warm[episode.member]]
             checkpointed = [x.member for x in assessed if self._record_episode(x)]
         else:
-            updating = [member for member in members if self.warm[member]]
-            self.pending[updating] += self._config.utd
+            self.pending[[member for member in members if self.warm[member]]] += self._config.utd
         ended = [episode.member for episode in episodes]
         for member in ended if self._whole_episodes else members:
             self.warm[member] |= steps[member] >= self._config.warmup
@@ -109,13 +108,9 @@ class Schedule:
         """Count `count` pending updates of `members` as done."""
         if self._assessment:
             for member in members:
-                self._states[member] = after_updates(
-                    self._assessment,
-                    self._states[member],
-                    int(self.done[member]),
-                    count,
-                    self._config.utd,
-                )
+                state, done = self._states[member], int(self.done[member])
+                new = after_updates(self._assessment, state, done, count, self._config.utd)
+                self._states[member] = new
         self.done[list(members)] += count
         self.pending[list(members)] -= count
 
@@ -144,8 +139,7 @@ class Schedule:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by their name in checkpoints."""
         columns = map(np.array, zip(*self._states, strict=True))
-        states = dict(zip(AssessmentState._fields, columns, strict=True))
-        return states | self._counts()
+        return dict(zip(AssessmentState._fields, columns, strict=True)) | self._counts()
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Take over the arrays of a checkpoint."""

@@ -80,12 +80,9 @@ class TrainState:
         return bool(self.rollout.steps[member] >= self.config.steps)
 
     def running_seeds(self) -> dict[int, int]:
-        """Return the seed of each running episode by its slot.
-
-        In a shared environment, the last evaluation has replaced the training episode.
-        """
+        """Return the seed of each running episode by its slot."""
         members = [m for m in range(len(self.members)) if m not in self.stopped]
-        if self.shared_env:
+        if self.shared_env:  # the last evaluation has replaced the training episode
             members = [m for m in members if not self.training_done(m)]
         training = {member: self.rollout.seed(member) for member in members}
         return training | self.evals.running_seeds()
@@ -100,9 +97,8 @@ def make_state(
 ) -> TrainState:
     """Return the state of a run before its first step."""
     members = fleet_members(config)
-    agent = make_agent(config.agent, pool.spec, config.utd)
     fleet = Fleet(
-        agent,
+        make_agent(config.agent, pool.spec, config.utd),
         pool.spec,
         [member.seed for member in members],
         RunLengths(replay_rows(config), config.steps * config.utd),
@@ -164,8 +160,7 @@ def take_snapshot(state: TrainState, evals: SavedEvals) -> Snapshot:
 
 def snapshot_like(state: TrainState, running: bool, deferred: int) -> Snapshot:
     """Return a snapshot of this run's form, with evaluations running or deferred."""
-    no_obs = np.zeros((0, state.pool.spec.obs_dim))
-    fresh = take_snapshot(state, SavedEvals([], no_obs, {}))
+    fresh = take_snapshot(state, SavedEvals([], np.zeros((0, state.pool.spec.obs_dim)), {}))
     shapes = jax.eval_shape(state.agent.eval_policy, fresh.fleet.learners.state)
     policies = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     evaluated = EvalPolicies(policies, state.normalizer.scales())
@@ -188,11 +183,7 @@ def to_arrays(snapshot: Snapshot) -> dict[str, NDArray[Any]]:
 
 
 def from_arrays(saved: Mapping[str, NDArray[Any]], like: Snapshot) -> Snapshot:
-    """Return the snapshot whose arrays were saved, in the form of another one.
-
-    Raises:
-        UserError: The arrays belong to another run or version of r2r2.
-    """
+    """Return the snapshot whose arrays were saved, in the form of another one."""
     names, leaves = flatten_tree(like)
     if odd := sorted(set(names) ^ set(saved)):
         problem = "missing" if odd[0] in names else "unexpected"
@@ -201,8 +192,7 @@ def from_arrays(saved: Mapping[str, NDArray[Any]], like: Snapshot) -> Snapshot:
         _check_array(name, saved[name], np.asarray(leaf))
     if len({len(saved[name]) for name in names if name.startswith(VARIABLE[0])}) > 1:
         raise UserError(f"the arrays of '{VARIABLE[0]}' have different lengths")
-    structure = jax.tree.structure(like)
-    tree: Snapshot = jax.tree.unflatten(structure, [saved[name] for name in names])
+    tree: Snapshot = jax.tree.unflatten(jax.tree.structure(like), [saved[name] for name in names])
     return tree
 
 
@@ -221,11 +211,7 @@ def _check_array(name: str, array: NDArray[Any], like: NDArray[Any]) -> None:
 def grow_replay(
     saved: Mapping[str, NDArray[Any]], rows: int, new_rows: int
 ) -> dict[str, NDArray[Any]]:
-    """Return arrays for replay buffers with more rows, none of which is full yet.
-
-    Raises:
-        UserError: The arrays do not hold `rows` rows.
-    """
+    """Return arrays for replay buffers with more rows, none of which is full yet."""
     names = sorted(name for name in saved if name.startswith(LEVELS))
     if not names or (first := saved[names[0]]).ndim != 3 or not first.size:
         raise UserError(f"missing array '{LEVELS}0'")
@@ -235,5 +221,4 @@ def grow_replay(
     grown = np.zeros((len(priorities), new_rows), priorities.dtype)
     grown[:, :rows] = priorities
     rest = {name: array for name, array in saved.items() if name not in names}
-    levels = enumerate(sum_tree.build_levels(grown))
-    return rest | {f"{LEVELS}{n}": level for n, level in levels}
+    return rest | {f"{LEVELS}{n}": level for n, level in enumerate(sum_tree.build_levels(grown))}

@@ -59,12 +59,7 @@ class EpisodeRecorder:
         self._steps = 0
 
     def frames(self, act: Act, seeds: Sequence[int]) -> Generator[Frame]:
-        """Play episodes; yield a frame of each start and one after every decision.
-
-        Raises:
-            UserError: The environment cannot be rendered.
-            EnvFailure: The environment raised.
-        """
+        """Play episodes; yield a frame of each start and one after every decision."""
         for seed in seeds:
             with self._env_errors():
                 obs, _ = self._env.reset(seed=seed)

@@ -37,13 +37,10 @@ def worker_count(requested: int | None) -> int:
 
 
 def worker_spins(slots: Sequence[EnvSlot], workers: int, cores: int) -> list[float]:
-    """Return how long each worker polls for commands before sleeping, in seconds.
-
-    Slots are distributed round-robin. Only workers with a training slot are needed in
-    every step; the others sleep at once.
-    """
+    """Return the seconds that each worker polls before sleeping; 0 without a training slot."""
     training = sum(slot.purpose == "training" for slot in slots)
     spin = ipc.default_spin(min(workers, training), cores)
+    # Slots are distributed round-robin; only training slots are needed in every step.
     return [spin if number < training else 0.0 for number in range(workers)]
 
 
@@ -56,10 +53,7 @@ class Outcome(NamedTuple):
 
 
 class CommandRunner:
-    """Runs the commands of slots, each in the process of its environment.
-
-    The first `local` slots belong to the main process.
-    """
+    """Runs commands in the processes of their slots, the first `local` in the main process."""
 
     def __init__(self, factories: Mapping[int, EnvFactory], local: int):
         self._factories, self._local = factories, local
@@ -93,8 +87,7 @@ class CommandRunner:
         remote = range(self._local, count)
         self._worker_of = {slot: i % workers for i, slot in enumerate(remote)}
         for number, spin in enumerate(spins):
-            slots = remote[number::workers]
-            factories = {slot: self._factories[slot] for slot in slots}
+            factories = {slot: self._factories[slot] for slot in remote[number::workers]}
             config = WorkerConfig(number, factories, count, spec, spin)
             self.workers.append(WorkerProcess(config, self.arrays, self._memory_file, timeout))
 
@@ -220,10 +213,7 @@ class EnvPool:
     def load_states(
         self, slots: Sequence[int], seeds: Sequence[int], states: Sequence[SavedState | None]
     ) -> FirstObs:
-        """Start an episode in each slot and continue it from its saved state, if any.
-
-        A state that does not fit is a fault. The observations returned are the first.
-        """
+        """Reset each slot and load its saved state, if any; one that does not fit is a fault."""
         pairs = zip(slots, states, strict=True)
         saved = {slot: state for slot, state in pairs if state is not None}
         commands = {slot: ipc.LOAD if slot in saved else ipc.RESET for slot in slots}
@@ -234,17 +224,13 @@ class EnvPool:
     ) -> FirstObs:
         slots = list(commands)
         self._arrays.seed[slots] = seeds
-        pending = self._pending_faults
-        self._pending_faults = [one for one in pending if one.slot not in commands]
+        self._pending_faults = [one for one in self._pending_faults if one.slot not in commands]
         outcome = self._runner.run(commands, states)
         self._running[slots] = True
         return self._arrays.obs[slots], self._faults(outcome, commands)
 
     def save_states(self, slots: Sequence[int]) -> list[SavedState | None]:
-        """Return the states of running episodes; None where there is none.
-
-        Faults that are discovered here are reported by the next call.
-        """
+        """Return the states of running episodes, or None; the next call reports new faults."""
         commands = {slot: ipc.SAVE for slot in slots if self._running[slot]}
         outcome = self._runner.run(commands, {})
         for slot, detail in outcome.errors.items():
@@ -254,10 +240,7 @@ class EnvPool:
         return [outcome.states.get(slot) for slot in slots]
 
     def step(self, request: StepRequest) -> StepResult:
-        """Act once in each slot of a request; a failure does not affect other slots.
-
-        If a slot has no running episode, ResetNeeded is raised and nothing is stepped.
-        """
+        """Act once in each slot of a request, or raise ResetNeeded if an episode is not running."""
         slots = list(request.slots)
         arrays, shape = self._arrays, request.actions.shape
         if shape != (expected := (len(slots), self.spec.action_dim)):
@@ -285,12 +268,9 @@ class EnvPool:
             # All slots that had an episode or a command in the worker.
             slots = [s for s in lost.slots if s in commands or self._running[s]]
             others = f"lost with {self._describe(lost.slot)}: {lost.detail}"
-            faults += [
-                Fault(slot, lost.detail)
-                if slot == lost.slot
-                else Fault(slot, others, own_failure=False)
-                for slot in slots
-            ]
+            for slot in slots:
+                own = slot == lost.slot
+                faults.append(Fault(slot, lost.detail if own else others, own))
         self._pending_faults = []
         self._running[[fault.slot for fault in faults]] = False
         return tuple(sorted(faults, key=lambda one: (not one.own_failure, one.slot)))
@@ -302,8 +282,7 @@ class EnvPool:
     def to_error(self, fault: Fault) -> EnvFailure:
         """Return a fault as an exception that names the member and the step."""
         when = f"{self.slots[fault.slot].purpose} step {self._steps[fault.slot]}"
-        env = self._describe(fault.slot)
-        return EnvFailure(f"{env}: failed at {when}: {fault.detail}")
+        return EnvFailure(f"{self._describe(fault.slot)}: failed at {when}: {fault.detail}")
 
     def close(self) -> None:
         """Free environments, processes and memory; a second call does nothing."""

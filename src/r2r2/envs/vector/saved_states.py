@@ -135,19 +135,15 @@ class Simulation:
         mujoco.mj_setState(model, data, integration, kind)
         mujoco.mj_step1(model, data)
         ends = np.cumsum([field.size for field in fields.values()])
-        parts = np.split(saved["derived"], ends[:-1])
-        for field, part in zip(fields.values(), parts, strict=True):
+        for field, part in zip(fields.values(), np.split(saved["derived"], ends[:-1]), strict=True):
             field[...] = part.reshape(field.shape)
         # The derived arrays also contain the integration state, but unchecked.
         mujoco.mj_setState(model, data, integration, kind)
 
     def _fields(self) -> dict[str, NDArray[np.float64]]:
-        """Return views of the arrays with sizes given by the model, in a fixed order.
-
-        MuJoCo keeps exactly these in one buffer, which begins with `qpos`. Views
-        outside it may be invalid and are not read.
-        """
+        """Return views of the arrays with sizes given by the model, in a fixed order."""
         data = self._data
+        # MuJoCo keeps exactly these in one buffer. Views outside may be invalid and are not read.
         begin = data.qpos.ctypes.data
         fields = {"energy": data.energy}
         for name in sorted(dir(data)):
@@ -162,8 +158,7 @@ class Simulation:
 def _fingerprint(fields: dict[str, NDArray[np.float64]]) -> NDArray[np.uint8]:
     """Return a hash of the names and shapes of the fields."""
     names = str([(name, field.shape) for name, field in fields.items()])
-    digest = hashlib.blake2b(names.encode(), digest_size=16).digest()
-    return np.frombuffer(digest, np.uint8)
+    return np.frombuffer(hashlib.blake2b(names.encode(), digest_size=16).digest(), np.uint8)
 
 
 class _DMControlState(Simulation):
@@ -209,8 +204,7 @@ class _GeneratorState:
         state = cast(dict[str, Any], self._generator.state)
         numbers = state["state"]["state"], state["state"]["inc"]
         words = [n >> shift & 2**WORD - 1 for n in numbers for shift in (0, WORD)]
-        spare = [state["has_uint32"], state["uinteger"]]
-        return {"pcg64": np.array([*words, *spare], np.uint64)}
+        return {"pcg64": np.array([*words, state["has_uint32"], state["uinteger"]], np.uint64)}
 
     def load(self, saved: SavedState) -> None:
         low, high, inc_low, inc_high, has_spare, spare = map(int, saved["pcg64"])
@@ -284,10 +278,7 @@ def restore_env_state(env: Env, saved: SavedState) -> None:
 
 
 def _check_arrays(prefix: str, saved: SavedState, current: SavedState) -> None:
-    """Compare saved arrays with those that the environment itself would save.
-
-    Kinds are compared, not types: MountainCarContinuous changes its precision.
-    """
+    """Compare with what would be saved now, by kind: MountainCarContinuous changes precision."""
     if saved.keys() != current.keys():
         name = min(saved.keys() ^ current.keys())
         problem = "unexpected" if name in saved else "missing"

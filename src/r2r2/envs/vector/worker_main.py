@@ -53,10 +53,9 @@ class LocalEnvs:
         worker: int,
         states: Mapping[int, SavedState],
     ) -> ipc.Message:
-        """Run the commands of slots, one after the other.
+        """Run the commands of slots in turn; `states` are those of slots to load.
 
-        `states` are those of slots to load; `worker` is the index in `current_slot`. An
-        environment that fails is closed, and built again at its next reset.
+        An environment that fails is closed, and built again at its next reset.
         """
         errors: dict[int, str] = {}
         saved: dict[int, SavedState] = {}
@@ -84,8 +83,7 @@ class LocalEnvs:
         arrays.obs[slot] = _check_obs(obs, arrays)
 
     def _step(self, slot: int, arrays: ipc.SharedArrays) -> None:
-        action = arrays.action[slot].copy()
-        next_obs, reward, terminated, truncated, _ = self.env(slot).step(action)
+        next_obs, reward, terminated, truncated, _ = self.env(slot).step(arrays.action[slot].copy())
         # `obs` is written last: after a failure it holds the last valid observation.
         arrays.next_obs[slot] = _check_obs(next_obs, arrays)
         if not math.isfinite(reward := float(reward)):

@@ -62,8 +62,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         # A stopped process neither reads nor writes, so no operation may block forever.
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            limit = struct.pack("ll", int(START_SECONDS), 0)
-            ours.setsockopt(socket.SOL_SOCKET, option, limit)
+            ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(START_SECONDS), 0))
         command = [sys.executable, "-m", "r2r2.envs.vector.worker_main"]
         descriptors = theirs.fileno(), self._memory_file
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -93,10 +92,7 @@ class WorkerProcess:
             self.send(ipc.WAKE)
 
     def poll(self) -> None:
-        """Check for progress; called every `POLL_INTERVAL` while waiting.
-
-        Polls are counted rather than seconds, because the machine may be suspended.
-        """
+        """Check for progress, in polls and not seconds: the machine may be suspended."""
         slot = int(self._arrays.current_slot[self._number])
         self._stalled_polls = self._stalled_polls + 1 if slot == self._last_slot else 0
         self._last_slot = slot
@@ -104,11 +100,7 @@ class WorkerProcess:
             self._wake()
 
     def finish(self, poll_all: Callable[[], None]) -> ipc.Message:
-        """Wait until the commands are done; return errors and states.
-
-        `poll_all` polls every worker that is waited for. A worker that died or hung
-        raises `WorkerLost`.
-        """
+        """Return errors and states after all commands; `poll_all` polls all awaited workers."""
 
         def on_poll() -> None:
             poll_all()
