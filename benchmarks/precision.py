@@ -1,4 +1,4 @@
-"""How precision and compilation change the numbers of training.
+"""Measure how precision and compilation change the numbers of training.
 
     python benchmarks/precision.py --out benchmarks/results/NAME.json
 

@@ -1,8 +1,8 @@
-"""What the preset `--quick` reaches and how long it takes, seed by seed.
+"""Measure the return and the time of the preset `--quick` for each seed.
 
     python benchmarks/quick.py --seeds 5 --out benchmarks/results/quick.json
 
-Each seed is a run of its own, as a newcomer would start it: `r2r2 train` in a fresh
+Each seed is a separate run, started as by a new user: `r2r2 train` in a fresh
 process, without a cache of compiled programs.
 """
 
@@ -21,13 +21,13 @@ from r2r2.storage.versions import versions
 
 
 def main() -> None:
-    """Runs the benchmark and, with --out, keeps its table."""
+    """Run the benchmark and, with --out, write its table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    args = parser.parse_args()
     table = []
-    for seed in range(given.seeds):
+    for seed in range(args.seeds):
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "r2r2", "train", "--quick"]
             command += ["--seeds", f"{seed},", "--out", f"{folder}/run"]
@@ -45,9 +45,9 @@ def main() -> None:
         table.append(row)
     passed = sum(row["return"] >= QUICK_TARGET for row in table)
     print(f"{passed} of {len(table)} seeds reach {QUICK_TARGET}")
-    if given.out:
+    if args.out:
         result = {"cores": os.cpu_count(), "versions": versions(), "table": table}
-        given.out.write_text(json.dumps(result, indent=2) + "\n")
+        args.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     pip install torch
     python benchmarks/torch_td7.py --out benchmarks/results/torch_td7_2cores.json
 
-The PyTorch loop is our own, made as the release is: a batch drawn by LAP from arrays on
+The PyTorch loop is our own and follows the release: a batch drawn by LAP from arrays on
 the host, Adam steps of encoder and critics, priorities written back, an actor step
 every other update. It does what `td7` does and nothing else. Both are timed in turns in
 one process, each on all cores, so that their ratio holds on a noisy machine.
@@ -130,8 +130,8 @@ class Learner:
         sums = torch.cumsum(self.priority, 0)
         draws = torch.rand(BATCH) * sums[-1]
         index = torch.searchsorted(sums, draws).clamp(max=len(sums) - 1)
-        found = {k: torch.from_numpy(x[index.numpy()]) for k, x in self.rows.items()}
-        return index, found
+        batch = {k: torch.from_numpy(x[index.numpy()]) for k, x in self.rows.items()}
+        return index, batch
 
     def update(self) -> None:
         """Make one update."""

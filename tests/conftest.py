@@ -2,10 +2,10 @@ import hypothesis
 import jax
 import pytest
 
-# It holds no doctests, and cannot be told from those of the folders beside it.
+# It has no doctests, and other folders have a module of the same name.
 collect_ignore = ["conftest.py"]
 
-# Examples wait for the compiler and for other tests: their time says nothing.
+# Examples wait for the compiler and for other tests, so they have no deadline.
 # The same examples each time; `--hypothesis-profile explore` draws others.
 hypothesis.settings.register_profile("explore", deadline=None, derandomize=False)
 hypothesis.settings.register_profile("r2r2", deadline=None, derandomize=True)
@@ -19,21 +19,21 @@ def no_silent_broadcasting():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compiled_hastily(request):
-    """Most programs of tests run for a moment, and take long to be optimised.
+def compile_without_optimization(request):
+    """Compile most programs without optimization, which takes longer than they run.
 
-    Those of the golden set and of the slow tests are compiled as users' are.
+    Programs of the golden set and of the slow tests are compiled as for users.
     """
-    whole = not request.config.option.markexpr.startswith("not slow")
-    real = whole or "golden" in request.path.parts
-    jax.config.update("jax_disable_most_optimizations", not real)
+    slow_tests = not request.config.option.markexpr.startswith("not slow")
+    optimized = slow_tests or "golden" in request.path.parts
+    jax.config.update("jax_disable_most_optimizations", not optimized)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once(tmp_path_factory):
-    """Programs that several tests run are compiled by the first of them."""
+    """Cache compiled programs, so that each is compiled once for all tests."""
     folder = str(tmp_path_factory.mktemp("xla"))
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box
 class Dot(gymnasium.Env):
     """A dot moves one pixel to the right per step, on grey; rows and columns are odd.
 
-    An episode has 6 steps, and each earns 1. What is not `good` goes wrong.
+    An episode has 6 steps, and each earns 1. A `kind` other than `good` returns an invalid frame.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012

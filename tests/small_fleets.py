@@ -36,8 +36,8 @@ SMALL = {
 
 def small(name: str, **changes):
     config = agent_config(name)
-    own = {field.name for field in dataclasses.fields(config)}
-    sizes = {field: size for field, size in SMALL.items() if field in own}
+    names = {field.name for field in dataclasses.fields(config)}
+    sizes = {field: size for field, size in SMALL.items() if field in names}
     return dataclasses.replace(config, **(sizes | changes))
 
 
@@ -85,13 +85,13 @@ def scales_of(agent, seeds) -> Scales | None:
 
 def networks(state) -> dict[str, eqx.Module]:
     """Return every network of a state by name."""
-    found = {}
+    trees = {}
     for name, value in state._asdict().items():
         if isinstance(value, eqx.Module):
-            found[name] = value
+            trees[name] = value
         elif hasattr(value, "_asdict") and "adam" not in name:
-            found |= networks(value)
-    return found
+            trees |= networks(value)
+    return trees
 
 
 def member(tree, place: int):
@@ -112,7 +112,7 @@ def check_paths_agree(
     """
     config = small(name, **changes)
     fast = fleet_of(config, [0, 1, 2])
-    fast._stride = longest_stride(fast.agent, members=1)  # the longest there are
+    fast._stride = longest_stride(fast.agent, members=1)  # the longest possible
     scales = scales_of(fast.agent, [0, 1, 2])
     fast.train(UpdateCall((0, 1, 2), updates), np.array(made), scales)
     plain = fleet_of(config, [1], options=ComputeOptions(fast=False))

@@ -1,4 +1,4 @@
-"""Imports between the packages of r2r2, held to one table."""
+"""Imports between the packages of r2r2, checked against a table."""
 
 import ast
 from pathlib import Path

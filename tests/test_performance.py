@@ -22,14 +22,14 @@ def cells(row: str) -> list[str]:
 
 
 def rows(header: str) -> dict[str, list[str]]:
-    """A table's rows by what stands first in them."""
+    """Return the rows of a table by their first column."""
     _, _, rest = PAGE.partition(header)
     lines = rest.split("\n\n")[0].splitlines()[2:]
     return {first: values for first, *values in map(cells, lines)}
 
 
 def measured(members: int) -> dict[str, dict]:
-    """The updates of fleets of a size; what was measured later counts."""
+    """Return the timings of fleets of a size; later measurements take precedence."""
     names = {1: ("1",), 20: ("20", "simbav2_20")}[members]
     files = [RESULTS / f"bench_h200_{name}.json" for name in names]
     updates = [x for file in files for x in json.loads(file.read_text())["updates"]]
@@ -39,24 +39,24 @@ def measured(members: int) -> dict[str, dict]:
 @pytest.mark.parametrize(("members", "column"), [(1, 1), (20, 2)])
 def test_times_are_the_measured_ones(members, column):
     table = rows("| agent | original |")
-    found = measured(members)
-    assert set(found) == set(table)
-    for agent, update in found.items():
+    timings = measured(members)
+    assert set(timings) == set(table)
+    for agent, update in timings.items():
         median = update["us_per_agent_update"]["median"]
         assert float(table[agent][column]) == pytest.approx(median, rel=3e-3)
         compile_s = table[agent][3].split("/")[column - 1]
         assert float(compile_s) == pytest.approx(update["compile_s"], abs=0.06)
 
 
-def test_what_a_million_transitions_take_is_what_is_allocated():
+def test_memory_of_a_million_transitions_is_as_documented():
     table = rows("| task | bytes per transition |")
-    told = {
+    documented = {
         f"{first.split('-')[0]}{ending}" if ending.startswith("-") else ending: values
         for first, values in table.items()
         for ending in re.split(r" +", first)
     }
-    assert set(told) == set(PAPER_TASKS)
-    for task, (per_row, gigabytes, *networks) in told.items():
+    assert set(documented) == set(PAPER_TASKS)
+    for task, (per_row, gigabytes, *networks) in documented.items():
         spec = Spec(*PAPER_TASKS[task][1:])
         assert float(per_row) == pytest.approx(row_bytes(spec), abs=0.5)
         assert float(gigabytes) == pytest.approx(row_bytes(spec) / 1e3, abs=6e-4)

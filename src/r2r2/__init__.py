@@ -5,7 +5,7 @@ The packages, from settings to the command line:
     config       settings as frozen dataclasses, TOML, validation
     envs         tasks behind one interface, stepped in worker processes
     agents       algorithms as pure functions, their networks and losses
-    replay       replay buffer, prioritised sampling, normalization
+    replay       replay buffer, prioritized sampling, normalization
     compute      many updates as one compiled program
     diagnostics  rank, spectrum and collapse of representations
     training     the training loop, evaluation, resume

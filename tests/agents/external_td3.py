@@ -1,6 +1,6 @@
 """TD3 (Fujimoto et al., 2018) in one file outside the package.
 
-An example of an agent of one's own: settings, networks, the update and an `AgentSpec`.
+An example of a user-defined agent: settings, networks, the update and an `AgentSpec`.
 Train it from the folder of this file:
 
     r2r2 train --agent external_td3:TD3 --env Pendulum-v1

@@ -62,8 +62,8 @@ def test_min_by_mean_chooses_per_row_and_the_first_of_equals():
 
 def test_min_by_mean_of_one_critic():
     log_probs = jax.nn.log_softmax(jnp.arange(6.0).reshape(1, 2, 3))
-    found = categorical.min_by_mean(log_probs, jnp.arange(3.0))
-    np.testing.assert_array_equal(found, log_probs[0])
+    smallest = categorical.min_by_mean(log_probs, jnp.arange(3.0))
+    np.testing.assert_array_equal(smallest, log_probs[0])
 
 
 def test_cross_entropy_sums_critics_and_averages_the_batch():

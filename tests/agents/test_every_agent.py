@@ -1,4 +1,4 @@
-"""What every agent must fulfil, whatever it computes."""
+"""Requirements on every agent."""
 
 import collections
 import re

@@ -31,7 +31,7 @@ RUN = {
 
 @pytest.fixture(scope="module", autouse=True)
 def command_settings(tmp_path_factory):
-    """The command line changes settings of the process, which are put back."""
+    """Restore the process settings that the command line changes."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
     with pytest.MonkeyPatch.context() as patch:

@@ -44,7 +44,7 @@ def test_orthogonal_is_orthonormal_on_its_shorter_side(shape):
 
 
 def test_orthogonal_is_uniform():
-    """Entries of a uniform 3 x 3 rotation: mean 0, variance 1/3, columns apart."""
+    """Entries of a uniform 3 x 3 rotation: mean 0, variance 1/3, fourth moment 1/5."""
     keys = jax.random.split(jax.random.key(0), 4000)
     many = jax.jit(jax.vmap(lambda k: orthogonal(jax.random.normal(k, (3, 3)))))(keys)
     np.testing.assert_allclose(many.mean(axis=0), np.zeros((3, 3)), atol=0.04)
@@ -104,8 +104,8 @@ def test_embed_equals_that_of_a_normalized_input():
         ours, back = jax.vjp(lambda embed, x: embed(x), embed, x)
         theirs, back_inside = jax.vjp(inside, embed, x)
         chex.assert_trees_all_close(ours, theirs, rtol=1e-12)
-        found, expected = back(slope[:, :4]), back_inside(slope[:, :4])
-        chex.assert_trees_all_close(found, expected, rtol=1e-9, atol=1e-12)
+        actual, expected = back(slope[:, :4]), back_inside(slope[:, :4])
+        chex.assert_trees_all_close(actual, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_blocks_of_dead_units_have_a_finite_gradient():

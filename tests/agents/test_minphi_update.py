@@ -111,9 +111,9 @@ def test_the_actor_loss_reaches_the_encoder_only_through_the_actor_input():
         return shown("a", CONFIG, changed)["loss/encoder_actor"]
 
     grad = jax.jit(jax.grad(loss))
-    for actor, found in ((state.actor, True), (deaf, False)):
+    for actor, reached in ((state.actor, True), (deaf, False)):
         leaves = jax.tree.leaves(grad(state.encoder, actor))
-        assert any(leaf.any() for leaf in leaves) is found
+        assert any(leaf.any() for leaf in leaves) is reached
 
 
 def changed(before, after) -> set[str]:
@@ -154,11 +154,11 @@ def updated(config=CONFIG, times: int = 1):
 def test_adam_steps_of_one_update(phantom):
     config = dataclasses.replace(CONFIG, phantom_model_step=phantom)
     state = updated(config)
-    found = {
+    steps = {
         name: int(getattr(state, f"{name}_adam")[0].count)
         for name in ("encoder", "model", "critic", "actor")
     }
-    assert found == {"encoder": 2, "model": 1 + phantom, "critic": 1, "actor": 1}
+    assert steps == {"encoder": 2, "model": 1 + phantom, "critic": 1, "actor": 1}
 
 
 def test_the_two_batches_are_halves_of_the_sampled_one():
@@ -213,8 +213,8 @@ def test_self_prediction_sums_over_features():
     ("decisions", "deviation"), [(0, 1.0), (50_000, 0.55), (100_000, 0.1), (2_000_000, 0.1)]
 )
 def test_noise_falls_linearly(decisions, deviation):
-    found = noise_deviation(MinPhiConfig(), jnp.asarray(decisions))
-    np.testing.assert_allclose(found, deviation, rtol=1e-6)
+    actual = noise_deviation(MinPhiConfig(), jnp.asarray(decisions))
+    np.testing.assert_allclose(actual, deviation, rtol=1e-6)
 
 
 @pytest.mark.parametrize("utd", [1, 4])
@@ -275,8 +275,8 @@ def test_gradients_of_encoder_and_model_are_clipped_together():
 def test_parameter_counts_at_the_default_width(sizes, counts):
     state = state_shapes(make_agent(MinPhiConfig(), Spec(*sizes), 1))
     networks = (state.encoder, state.model, state.critic, state.actor)
-    found = [sum(leaf.size for leaf in jax.tree.leaves(net)) for net in networks]
-    assert tuple(found) == counts
+    actual = [sum(leaf.size for leaf in jax.tree.leaves(net)) for net in networks]
+    assert tuple(actual) == counts
 
 
 def test_kernels_start_orthogonal_and_biases_at_zero():

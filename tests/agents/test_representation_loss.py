@@ -64,7 +64,7 @@ def test_variances_that_underflow_have_no_gradient():
     assert jnp.isfinite(gradient).all()
 
 
-def test_deviation_equals_that_from_the_mean():
+def test_deviation_equals_its_definition():
     z = jax.random.normal(jax.random.key(0), (64, 32)) * 0.3
     plain = jnp.sqrt(jnp.sum((z - z.mean(0)[None]) ** 2, axis=0) / 63)
     np.testing.assert_allclose(deviation(z), plain, rtol=2e-6)

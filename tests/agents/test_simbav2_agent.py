@@ -96,12 +96,12 @@ def changed_parts(name: str, **changes) -> set[str]:
         update(state, inputs["batch"], inputs["noise"], jnp.asarray(1))[0]
         for inputs in (fields, fields | changes)
     )
-    found = set()
+    changed = set()
     for part in PARTS:
         trees = [_part(new, part) for new in (plain, other)]
         if not all(map(np.array_equal, *map(jax.tree.leaves, trees))):
-            found.add(part)
-    return found
+            changed.add(part)
+    return changed
 
 
 def _part(state, part: str):
@@ -120,15 +120,15 @@ def test_rewards_affect_only_the_critics(name):
 @both
 def test_next_observations_affect_critics_and_encoder_but_not_the_policy(name):
     other = batch(9, next_obs=np.ones((6, 4)))
-    own = {"encoder", "model"} if "spl" in name else set()
-    assert changed_parts(name, batch=other) == {"critic"} | own
+    encoder_parts = {"encoder", "model"} if "spl" in name else set()
+    assert changed_parts(name, batch=other) == {"critic"} | encoder_parts
 
 
 @both
 def test_stored_actions_do_not_affect_the_policy(name):
     other = batch(9, action=np.zeros((6, 2)))
-    own = {"encoder", "model"} if "spl" in name else set()
-    assert changed_parts(name, batch=other) == {"critic"} | own
+    encoder_parts = {"encoder", "model"} if "spl" in name else set()
+    assert changed_parts(name, batch=other) == {"critic"} | encoder_parts
 
 
 @both
@@ -207,10 +207,10 @@ def test_parameter_counts_at_the_papers_widths():
     assert parameters(spl.encoder) == 12 * 128 + 128
     assert parameters(spl.model) == 132 * 256 + 257 * 256 + 257 * 128
     # A projection, then an embedding of it and the latents.
-    own = 12 * 128 + (128 + 128 + 1) * 128 + 128
-    assert parameters(spl.base.actor) == own + block + 2 * head
-    own = 15 * 512 + (512 + 2 * 128 + 1) * 512 + 512
-    assert parameters(spl.base.critic) == own + blocks + value
+    trunk = 12 * 128 + (128 + 128 + 1) * 128 + 128
+    assert parameters(spl.base.actor) == trunk + block + 2 * head
+    trunk = 15 * 512 + (512 + 2 * 128 + 1) * 512 + 512
+    assert parameters(spl.base.critic) == trunk + blocks + value
 
 
 @pytest.mark.parametrize("field", ["critics", "discount"])

@@ -59,9 +59,9 @@ def make_interrupted_run(path):
 
     with contextlib.suppress(StopTraining):
         train(CONFIG, path, on_progress=leave, options=OPTIONS)
-    found, _ = latest_valid(path / "checkpoints")
-    assert found.metadata["points"]["playing"]
-    assert found.metadata["journal"]["events"][0]
+    checkpoint, _ = latest_valid(path / "checkpoints")
+    assert checkpoint.metadata["points"]["playing"]
+    assert checkpoint.metadata["journal"]["events"][0]
     return path
 
 

@@ -128,8 +128,8 @@ def test_a_damaged_newest_checkpoint_is_not_the_one_kept(cli, runs):
     newest, _ = latest_valid(runs / "deep/half/checkpoints")
     newest.env_states.write_bytes(b"")
     assert cli("clean", "runs/deep", "--checkpoints", "--yes").code == 0
-    found, said = latest_valid(runs / "deep/half/checkpoints")
-    assert (found.number, said) == (2, [])
+    checkpoint, messages = latest_valid(runs / "deep/half/checkpoints")
+    assert (checkpoint.number, messages) == (2, [])
 
 
 def test_without_a_valid_checkpoint_all_are_kept(cli, runs):
@@ -243,7 +243,7 @@ def test_symlinks_are_not_followed(cli, runs, tmp_path):
     assert not (runs / "deep" / "half").exists()
     assert (tree(outside), tree(other)) == before
     code, _, err = cli("clean", "runs/link", "--unfinished", "--yes")
-    message = "r2r2: error: 'runs/link' is a symlink; give its target\n"
+    message = "r2r2: error: runs/link: is a symbolic link; expected its target\n"
     assert (code, err) == (2, message)
 
 

@@ -253,8 +253,8 @@ def test_arrays_of_wrong_lengths_are_rejected(run, training, name, reason):
 
 
 def metadata_of(folder):
-    found, _ = latest_valid(folder)
-    return found.metadata, found.arrays.with_suffix(".json")
+    checkpoint, _ = latest_valid(folder)
+    return checkpoint.metadata, checkpoint.arrays.with_suffix(".json")
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")

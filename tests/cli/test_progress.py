@@ -358,10 +358,10 @@ def test_memory_is_unknown_without_proc(tmp_path):
 
 
 def test_ended_process_counts_as_zero(tmp_path):
-    own = tmp_path / str(os.getpid())
-    (own / "task" / "7").mkdir(parents=True)
-    (own / "statm").write_text("900 30 20 1 0 9 0\n")
-    (own / "task" / "7" / "children").write_text("41 42")
+    process = tmp_path / str(os.getpid())
+    (process / "task" / "7").mkdir(parents=True)
+    (process / "statm").write_text("900 30 20 1 0 9 0\n")
+    (process / "task" / "7" / "children").write_text("41 42")
     (tmp_path / "42").mkdir()
     (tmp_path / "42" / "statm").write_text("900 12 20 1 0 9 0\n")
     assert resident_bytes(tmp_path) == 42 * os.sysconf("SC_PAGE_SIZE")

@@ -24,7 +24,7 @@ def drawn():
 
 @pytest.fixture(autouse=True)
 def sketched(request, monkeypatch):
-    """Figures are empty files, but for tests that ask for `drawn`."""
+    """Figures are empty files, except in tests that use `drawn`."""
     if "drawn" not in request.fixturenames:
         nothing = dict.fromkeys(figures.FORMATS, b"")
         monkeypatch.setattr(figures, "render_chart", lambda chart: nothing)
@@ -56,8 +56,8 @@ def test_a_report_is_a_page_figures_and_tables(cli, workdir, made, drawn):
     last = completed.out.splitlines()[-1]
     assert last.endswith("figures in 'report'; open report/index.html")
     assert last.startswith("2 runs: ")
-    found = {path.name for path in (workdir / "report").iterdir()}
-    assert found == {"index.html", "figures", "tables", "report.json"}
+    names = {path.name for path in (workdir / "report").iterdir()}
+    assert names == {"index.html", "figures", "tables", "report.json"}
     endings = {path.suffix for path in (workdir / "report" / "figures").iterdir()}
     assert {".svg", ".png", ".pdf"} <= endings
     pictures = (workdir / "report" / "figures").glob("*.png")
@@ -302,7 +302,7 @@ def test_the_progress_bar_shows_names_literally(cli, workdir, monkeypatch):
 
 
 def cut_events(run, most):
-    """Drops the events of a run beyond an environment step."""
+    """Drop the events of a run after an environment step."""
     path = run / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(x for x in lines if json.loads(x)["env_step"] <= most))

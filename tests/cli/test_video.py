@@ -20,7 +20,7 @@ from video_reader import read_video
 
 
 def steps(frames):
-    """Where the dot is, by picture."""
+    """Return the position of the dot in each frame."""
     return [round(float((f[15, :, 0] > 160).argmax()) / 5) for f in frames]
 
 
@@ -92,7 +92,7 @@ def test_progress_counts_the_frames(workdir, runs):
 
 @pytest.mark.parametrize("built", [True, False])
 def test_a_user_environment_is_recorded(workdir, runs, built):
-    own = filmed.Silent(render_mode="rgb_array") if built else filmed.Silent
+    env = filmed.Silent(render_mode="rgb_array") if built else filmed.Silent
     seen = []
 
     def watch(count, most):
@@ -101,7 +101,7 @@ def test_a_user_environment_is_recorded(workdir, runs, built):
             raise KeyboardInterrupt  # it has no time limit
 
     with pytest.raises(KeyboardInterrupt):
-        record_video(runs("Dot-v0"), workdir / "a.mp4", env=own, on_progress=watch)
+        record_video(runs("Dot-v0"), workdir / "a.mp4", env=env, on_progress=watch)
     assert seen == [(n, None) for n in range(1, 10)]
     assert list(workdir.iterdir()) == []
 

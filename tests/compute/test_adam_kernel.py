@@ -54,7 +54,7 @@ def test_kernel_is_adam_then_normalization_then_polyak(shape, blocks, monkeypatc
         given = grads, mean, square, weights, target = drawn(*shape)
         numbers = jnp.array([0.03, 1e-3])
         ours, none = unit_step(Adam(0.7, 0.8), 0.01, numbers, given, interpret=True)
-        old = in_fp16(mean, square)  # of no use, and written over
+        old = in_fp16(mean, square)  # not read, only overwritten
         again = unit_step(Adam(0.7, 0.8), 0.01, numbers, given, old, interpret=True)
         mean = 0.7 * mean + 0.3 * grads
         square = 0.8 * square + 0.2 * grads**2
@@ -171,12 +171,12 @@ def test_gpu_kernel_equals_the_interpreted_one(shape):
 
 
 @pytest.mark.parametrize("place", [3, 4])
-def test_weights_and_target_need_copies_both(kernels, place):
+def test_weights_and_target_must_both_have_copies(kernels, place):
     params, target, grads = networks()
     args = [Optimizer(ADAM, 1e-3), grads, opt_state(grads), params, target, 0.1]
     first, *rest = args[place]
     args[place] = Fp16UnitLinear(first), *rest
-    with pytest.raises(ValueError, match="need 16-bit copies, or neither"):
+    with pytest.raises(ValueError, match="must both have 16-bit copies, or neither"):
         adam_step(*args)
 
 

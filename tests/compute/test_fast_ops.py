@@ -69,8 +69,8 @@ def test_zero_rows_have_the_plain_derivative(name):
     with jax.enable_x64(True):
         given = [array(0, 16, FEATURES).at[:3].set(0), *[array(9, FEATURES)] * gains]
         slope = array(10, 16, FEATURES)
-        found = jax.vjp(fast, *given)[1](slope)
-        chex.assert_trees_all_close(found, jax.vjp(plain, *given)[1](slope), rtol=1e-9)
+        gradients = jax.vjp(fast, *given)[1](slope)
+        chex.assert_trees_all_close(gradients, jax.vjp(plain, *given)[1](slope), rtol=1e-9)
 
 
 @pytest.mark.parametrize("zero", ["x", "goal", "both"])
@@ -82,8 +82,8 @@ def test_lerp_of_zero_rows_has_the_plain_derivative(zero):
             for seed, name in enumerate(("x", "goal"))
         )
         given, slope = (x, goal, array(9, FEATURES)), array(10, 8, FEATURES)
-        found = jax.vjp(fast, *given)[1](slope)
-        chex.assert_trees_all_close(found, jax.vjp(plain, *given)[1](slope), rtol=1e-9)
+        gradients = jax.vjp(fast, *given)[1](slope)
+        chex.assert_trees_all_close(gradients, jax.vjp(plain, *given)[1](slope), rtol=1e-9)
 
 
 @pytest.mark.parametrize("angle", [1.0, 0.1, 1e-3])
@@ -129,10 +129,10 @@ def test_matmul_computes_no_gradient_of_constant_parts(moved):
     kernel = jnp.asarray(rng.normal(size=(11, 3)))
 
     def total(map_by, *some):
-        own = list(parts)
+        replaced = list(parts)
         for place, part in zip(moved, some, strict=True):
-            own[place] = part
-        return jnp.sum(jnp.sin(map_by(tuple(own), kernel)))
+            replaced[place] = part
+        return jnp.sum(jnp.sin(map_by(tuple(replaced), kernel)))
 
     some = [parts[place] for place in moved]
     which = tuple(range(1, len(moved) + 1))

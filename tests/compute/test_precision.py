@@ -163,12 +163,12 @@ def fp16_on_cpu(monkeypatch):
 
 def fp16_products(jaxpr):
     """Count products whose operands both have 16 bits."""
-    own = sum(
+    count = sum(
         all(x.aval.dtype == FP16 for x in equation.invars)
         for equation in jaxpr.eqns
         if equation.primitive.name == "dot_general"
     )
-    return own + sum(fp16_products(x) for e in jaxpr.eqns for x in inner_jaxprs(e))
+    return count + sum(fp16_products(x) for e in jaxpr.eqns for x in inner_jaxprs(e))
 
 
 # Large layers of critics (two blocks, a head) and actor (a block, half of two heads);

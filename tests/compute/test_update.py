@@ -37,6 +37,6 @@ def test_members_are_flagged_separately():
     alarms = jax.tree.map(lambda x: jnp.stack([x, x]), CLEAR)
     losses = {"loss": Metric(jnp.array([1.0, jnp.nan]), jnp.ones(2))}
     rows = jnp.array([[1, 2], [3, 4]])
-    found = jax.vmap(check_finite)(alarms, losses, rows)
-    assert found.raised.tolist() == [False, True]
-    assert found.batch.tolist() == [[0, 0], [3, 4]]
+    flags = jax.vmap(check_finite)(alarms, losses, rows)
+    assert flags.raised.tolist() == [False, True]
+    assert flags.batch.tolist() == [[0, 0], [3, 4]]

@@ -25,19 +25,19 @@ from r2r2.envs.spec import Spec
     st.integers(1, 3),
     st.integers(1, 30),
 )
-def test_every_owed_update_is_made_once_and_in_step(members, period, most):
+def test_every_pending_update_is_made_once_and_in_step(members, period, most):
     made = np.array([m for m, _ in members])
-    owed = np.array([o for _, o in members])
-    expected = made + owed
+    pending = np.array([o for _, o in members])
+    expected = made + pending
     calls = 0
-    while owed.any():
-        call = next_update_call(made, owed, period, most)
+    while pending.any():
+        call = next_update_call(made, pending, period, most)
         who = list(call.members)
         assert len({int(made[m]) % period for m in who}) == 1
-        assert 1 <= call.updates <= min(most, owed[who].min())
+        assert 1 <= call.updates <= min(most, pending[who].min())
         assert len(set(who)) == len(who)
         made[who] += call.updates
-        owed[who] -= call.updates
+        pending[who] -= call.updates
         calls += 1
     np.testing.assert_array_equal(made, expected)
 

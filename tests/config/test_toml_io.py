@@ -152,13 +152,13 @@ def test_invalid_toml_is_reported_with_the_file(tmp_path, content, reason):
     path.write_bytes(content)
     with pytest.raises(UserError, match=reason) as error:
         read_toml(path)
-    assert str(error.value).startswith(f"{path}: cannot be read: ")
+    assert str(error.value).startswith(f"{path}: cannot read: ")
 
 
 def test_missing_file_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"x.toml: .*: No such file or directory$"):
         read_toml(tmp_path / "x.toml")
-    with pytest.raises(UserError, match=r": cannot be read: Is a directory$"):
+    with pytest.raises(UserError, match=r": cannot read: Is a directory$"):
         read_toml(tmp_path)
 
 

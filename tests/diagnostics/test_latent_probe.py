@@ -24,8 +24,8 @@ ENCODERS = ["td7", "minphi", "simbav2-spl"]
 
 def small(name: str):
     config = agent_config(name)
-    own = {field.name for field in dataclasses.fields(config)}
-    sizes = {field: size for field, size in SIZES.items() if field in own}
+    fields = {field.name for field in dataclasses.fields(config)}
+    sizes = {field: size for field, size in SIZES.items() if field in fields}
     return dataclasses.replace(config, **sizes)
 
 
@@ -64,17 +64,19 @@ def make_probe(name: str, weights: Representation, count: int = 64) -> LatentPro
 def test_member_is_diagnosed_on_its_own_rows(name):
     agent, states, data = fleet(name)
     weights = Representation(zero_centred=True, variance_threshold=0.4)
-    found, numbers = make_probe(name, weights).diagnose(1, data, states, opened=RING - 1)
+    diagnosis, numbers = make_probe(name, weights).diagnose(1, data, states, opened=RING - 1)
     obs = data.rows.obs[1, existing_rows(fixed_rows(7, 64), RING)]
     if data.scales is not None:
         mean, deviation = (jnp.broadcast_to(x[1], obs.shape) for x in data.scales[:2])
         obs = (obs - mean) / deviation
     z = jax.jit(agent.encode)(one(states, 1), obs)
     expected = np.linalg.svd(np.asarray(z, np.float64), compute_uv=False)
-    np.testing.assert_allclose(found.singular_values, expected, rtol=1e-5, atol=1e-6 * expected[0])
+    np.testing.assert_allclose(
+        diagnosis.singular_values, expected, rtol=1e-5, atol=1e-6 * expected[0]
+    )
     assert numbers["redundancy"] == pytest.approx(float(redundancy(z, True)), rel=1e-4)
     assert numbers["variance_hinge"] == pytest.approx(float(variance_hinge(z, 0.4)), rel=1e-4)
-    assert numbers["effective_rank"] == found.effective_rank
+    assert numbers["effective_rank"] == diagnosis.effective_rank
 
 
 def test_one_program_serves_all_members_and_replay_lengths():
@@ -91,8 +93,8 @@ def test_rows_stay_the_same_once_they_exist():
     assert 0 <= rows.min() < rows.max() < SPAN
     np.testing.assert_array_equal(rows, fixed_rows(seed=4, count=500))
     assert (rows != fixed_rows(seed=5, count=500)).any()
-    for there in (SPAN, 10**6):
-        np.testing.assert_array_equal(existing_rows(rows, there), rows)
+    for count in (SPAN, 10**6):
+        np.testing.assert_array_equal(existing_rows(rows, count), rows)
 
 
 def test_earlier_rows_replace_missing_ones():
@@ -100,8 +102,8 @@ def test_earlier_rows_replace_missing_ones():
     early = existing_rows(rows, count=100)
     assert early.max() == 99
     assert len(set(early.tolist())) > 90
-    there = rows <= 20_000
-    np.testing.assert_array_equal(existing_rows(rows, count=20_001)[there], rows[there])
+    exists = rows <= 20_000
+    np.testing.assert_array_equal(existing_rows(rows, count=20_001)[exists], rows[exists])
 
 
 def test_full_replay_uses_all_its_rows():
@@ -200,11 +202,11 @@ def test_value_is_the_smaller_critic(name):
 def test_expected_values_use_the_evaluated_policy():
     agent, states, data = fleet("td7")
     obs = data.rows.obs[1, :6]
-    found = make_probe("td7", Representation()).values(1, states, obs)
+    values = make_probe("td7", Representation()).values(1, states, obs)
     state, value = one(states, 1), jax.jit(agent.value)
 
     def of(policy):
         return value(state, obs, jax.jit(agent.greedy)(policy, obs))
 
-    np.testing.assert_allclose(found, of(agent.eval_policy(state)), rtol=1e-5)
-    assert (np.abs(found - of(agent.behavior_policy(state))) > 1e-4).all()
+    np.testing.assert_allclose(values, of(agent.eval_policy(state)), rtol=1e-5)
+    assert (np.abs(values - of(agent.behavior_policy(state))) > 1e-4).all()

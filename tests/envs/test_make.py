@@ -169,7 +169,7 @@ def play(task, times):
 
 
 def test_time_limit_can_end_within_a_repeat():
-    # 1 + 4, 9 + 16, 25 + 36, and 49 alone: the limit of 7 falls inner the fourth.
+    # 1 + 4, 9 + 16, 25 + 36, and 49 alone: the limit of 7 falls within the fourth.
     assert play("Count-v0", 2) == [
         (2, 5.0, False, False),
         (4, 25.0, False, False),
@@ -186,7 +186,7 @@ def test_repeat_longer_than_the_episode():
 @pytest.mark.parametrize(
     ("task", "ended"), [("Terminates-v0", (True, False)), ("Truncates-v0", (False, True))]
 )
-def test_repeat_keeps_termination_and_truncation_apart(task, ended):
+def test_repeat_distinguishes_termination_and_truncation(task, ended):
     assert play(task, 2) == [(2, 5.0, False, False), (3, 9.0, *ended)]
 
 

@@ -111,8 +111,8 @@ def test_another_process_continues_bit_exactly(tmp_path):
     program = [sys.executable, __file__, str(tmp_path), *tasks]
     subprocess.run(program, check=True)
     for task, episode in episodes.items():
-        there = (tmp_path / f"{task}.outcomes").read_bytes()
-        assert there == b"".join(episode.outcomes), task
+        actual = (tmp_path / f"{task}.outcomes").read_bytes()
+        assert actual == b"".join(episode.outcomes), task
 
 
 def resume_in_subprocess(folder, tasks):
@@ -133,9 +133,9 @@ def resume_in_subprocess(folder, tasks):
 def test_time_limit_is_restored(task, limit):
     episode = play_and_save(build(task), before=limit - 10)
     assert episode.seed == 3  # still the first episode
-    there = resume(build(task), episode)
-    assert there == episode.outcomes
-    assert [len(seen) > len(there[0]) for seen in there].index(True) == 9
+    actual = resume(build(task), episode)
+    assert actual == episode.outcomes
+    assert [len(seen) > len(actual[0]) for seen in actual].index(True) == 9
 
 
 def test_ended_episode_stays_ended():
@@ -172,8 +172,8 @@ def test_derived_fields_are_needed_for_the_reward(task):
     fresh = build(task)
     fresh.reset(seed=episode.seed)
     lacking = episode.saved | {"task/derived": save_env_state(fresh)["task/derived"]}
-    there = resume(build(task), episode._replace(saved=lacking))
-    assert there[0] != episode.outcomes[0]
+    actual = resume(build(task), episode._replace(saved=lacking))
+    assert actual[0] != episode.outcomes[0]
 
 
 @pytest.mark.parametrize("task", ["Humanoid-v5", "humanoid-run"])

@@ -83,7 +83,7 @@ def spec(file: dict[str, np.ndarray]) -> Spec:
 
 
 def one_step_episodes(sizes: Spec, seen: ring.Transition) -> ring.Replay:
-    """A replay of transitions [N, ...], each an episode of its own: two rows apiece.
+    """Return a replay of transitions [N, ...], each a separate episode of two rows.
 
     `seen.obs` holds the transitions' own observations.
     """
@@ -124,15 +124,15 @@ def our_layers(network):
 
 def official(state: TD7State, name: str) -> dict[str, np.ndarray]:
     """One of our networks under the release's names and in its layout, (out, in)."""
-    found = {}
+    arrays = {}
     pairs = zip(layer_names(name), our_layers(getattr(state, name)), strict=True)
     for names, layer in pairs:
         kernels = layer.kernel if len(names) == 2 else layer.kernel[None]
         biases = layer.bias if len(names) == 2 else layer.bias[None]
-        for own, kernel, bias in zip(names, kernels, biases, strict=True):
-            found[f"{own}.weight"] = np.asarray(kernel).T
-            found[f"{own}.bias"] = np.asarray(bias)
-    return found
+        for layer_name, kernel, bias in zip(names, kernels, biases, strict=True):
+            arrays[f"{layer_name}.weight"] = np.asarray(kernel).T
+            arrays[f"{layer_name}.bias"] = np.asarray(bias)
+    return arrays
 
 
 def initial_state(file: dict[str, np.ndarray]) -> TD7State:

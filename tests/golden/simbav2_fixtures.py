@@ -107,20 +107,20 @@ class Recording:
     def networks(self, state) -> dict[str, object]:
         """Our networks under the release's names."""
         base = state.base if self.spl else state
-        found = {
+        names = {
             "actor": base.actor,
             "critic": base.critic,
             "target_critic": base.critic_target,
             "temperature": base.log_temperature,
         }
         if self.spl:
-            found |= {
+            names |= {
                 "encoder": state.encoder,
                 "target_encoder": state.encoder_target,
                 "lat_env_model": state.model,
                 "target_lat_env_model": state.model_target,
             }
-        return found
+        return names
 
     def name(self, network: str, path) -> str:
         """The release's name of one of our tensors."""
@@ -129,8 +129,8 @@ class Recording:
         if network == "temperature":
             return "temperature/log_temp"
         if "projection" in ours:
-            own = "obs_proj" if network == "actor" else "obs_action_proj"
-            theirs = ours.replace("trunk/projection", f"{own}/Dense_0")
+            projection = "obs_proj" if network == "actor" else "obs_action_proj"
+            theirs = ours.replace("trunk/projection", f"{projection}/Dense_0")
         elif "layers" in ours:
             number, kind = re.fullmatch(r"layers/(\d)/(\w+)", ours).groups()
             theirs = f"fc{int(number) + 1}/{kind}"
@@ -146,11 +146,11 @@ class Recording:
 
     def official(self, state) -> dict[str, np.ndarray]:
         """Every weight under the release's name and in its layout."""
-        found = {}
+        arrays = {}
         for network, ours in self.networks(state).items():
             for path, leaf in jax.tree.leaves_with_path(ours):
-                found[self.name(network, path)] = self._laid_out(network, leaf)
-        return found
+                arrays[self.name(network, path)] = self._laid_out(network, leaf)
+        return arrays
 
     def _laid_out(self, network: str, leaf) -> np.ndarray:
         single = "critic" in network and self.config.critics == 1

@@ -80,13 +80,13 @@ def leaf_names(network: str) -> list[str]:
 
 def official(state, network: str) -> dict[str, np.ndarray]:
     """One of our networks under the release's names and in its layout, (out, in)."""
-    found = {}
+    tensors = {}
     leaves = jax.tree.leaves(getattr(state, network))
     for name, leaf in zip(leaf_names(network), leaves, strict=True):
         twins = np.asarray(leaf) if "{}" in name else np.asarray(leaf)[None]
         for number, tensor in enumerate(twins, start=1):
-            found[name.format(number)] = tensor.T
-    return found
+            tensors[name.format(number)] = tensor.T
+    return tensors
 
 
 def initial_state(file, agent):

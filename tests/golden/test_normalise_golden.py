@@ -32,18 +32,18 @@ def check(group: str, shown: dict[str, np.ndarray], at: int) -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("inputs", INPUTS)
-def test_statistics_and_what_they_do(inputs, setting):
+def test_statistics_and_normalized_values(inputs, setting):
     file, group = golden("normalizers"), f"{inputs}/{setting}"
     gamma, limit = (file[f"hp/{setting}/{name}"].item() for name in ("gamma", "g_max"))
     obs, reward = read("next_observation"), read("reward")
     done = read("terminated") | read("truncated")
     statistics = initial_statistics(1, obs.shape[-1])
-    normaliser = Normalizer(statistics, gamma, limit)
+    normalizer = Normalizer(statistics, gamma, limit)
     checks = {int(step): at for at, step in enumerate(file["check_steps"])}
     for step in range(len(obs)):
         here = slice(step, step + 1)
         # Recorded with a reward before the very first observation too.
-        normaliser.collect([0], reward[here], done[here])
+        normalizer.collect([0], reward[here], done[here])
         statistics.obs.add([0], obs[here])
         every = f"{group}/G_every_step"
         np.testing.assert_allclose(statistics.running[0], file[every][step], 1e-9)
@@ -57,13 +57,13 @@ def test_statistics_and_what_they_do(inputs, setting):
                 "G_var": statistics.returns.variance,
                 "G_count": statistics.returns.samples,
                 "G_r_max": statistics.largest,
-                "obs_normalized": normaliser.normalize(obs[here]),
-                "eval_obs_normalized": normaliser.normalize(read("eval_observation")[None]),
+                "obs_normalized": normalizer.normalize(obs[here]),
+                "eval_obs_normalized": normalizer.normalize(read("eval_observation")[None]),
             }
-            check(group, shown | on_the_device(normaliser), checks[step + 1])
+            check(group, shown | on_the_device(normalizer), checks[step + 1])
 
 
-def on_the_device(normaliser: Normalizer) -> dict[str, np.ndarray]:
+def on_the_device(normalizer: Normalizer) -> dict[str, np.ndarray]:
     """The recorded batch as the compiled update would see it."""
     raw = Batch(
         obs=jnp.asarray(read("batch_observation")),
@@ -72,7 +72,7 @@ def on_the_device(normaliser: Normalizer) -> dict[str, np.ndarray]:
         next_obs=jnp.asarray(read("batch_next_observation")),
         terminated=jnp.zeros(8, bool),
     )
-    scales = normaliser.scales()
+    scales = normalizer.scales()
     batch = normalize_batch(raw, type(scales)(*(jnp.asarray(part[0]) for part in scales)))
     return {
         "batch_obs_normalized": np.asarray(batch.obs),

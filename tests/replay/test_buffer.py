@@ -152,7 +152,7 @@ def test_members_do_not_share_rows():
         obs=jnp.ones((2, 2)),
         lost=jnp.array([False, False]),
     )
-    # Member 2 stands twice, as a group that was filled up has it.
+    # Member 2 occurs twice, as in a padded group.
     thrice = jax.tree.map(lambda x: x[jnp.array([0, 1, 0])], step)
     replay = ADD(replay, jnp.array([2, 0, 2]), thrice)
     assert replay.newest.tolist() == [2, 0, 1]

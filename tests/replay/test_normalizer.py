@@ -58,11 +58,11 @@ def test_statistics_of_a_long_stream_far_from_zero_are_exact():
 
 
 def returns_of(reward, ended) -> np.ndarray:
-    running, found = 0.0, []
+    running, returns = 0.0, []
     for r, over in zip(reward, ended, strict=True):
         running = 0.9 * (0.0 if over else running) + r
-        found.append(running)
-    return np.array(found)
+        returns.append(running)
+    return np.array(returns)
 
 
 def test_a_terminal_reward_leaks_into_the_next_episode():

@@ -65,8 +65,8 @@ def test_tree_of_a_fleet_equals_those_of_its_members():
     new = jnp.array([[9.0, 8.0], [7.0, 6.0]])
     together = sum_tree.assign(trees, index, new, member=(member,))
     for place, who in ((0, 2), (1, 0)):
-        own = jax.tree.map(lambda x, who=who: x[who], trees)
-        alone = sum_tree.assign(own, index[place], new[place])
+        tree = jax.tree.map(lambda x, who=who: x[who], trees)
+        alone = sum_tree.assign(tree, index[place], new[place])
         for a, b in zip(together.levels, alone.levels, strict=True):
             np.testing.assert_array_equal(a[who], b)
     for a, b in zip(together.levels, trees.levels, strict=True):

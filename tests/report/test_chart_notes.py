@@ -60,8 +60,8 @@ def test_finite_values_of_a_single_seed_are_drawn():
 
 
 def test_nonfinite_scores_have_a_note_and_no_marker():
-    found = study(run(BASE, {"a": [1.0, 2.0]}), run(TD7, {"a": [5.0, 6.0, NAN]}))
-    chart = tasks_by_utd(found)
+    example = study(run(BASE, {"a": [1.0, 2.0]}), run(TD7, {"a": [5.0, 6.0, NAN]}))
+    chart = tasks_by_utd(example)
     (line,) = chart.panels[0].lines
     assert [point.y for point in line.points] == [1.5]
     reason = "td7, UTD 20 on a (2 of 3 seeds; seed 2 is not finite)"

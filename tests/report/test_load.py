@@ -286,5 +286,5 @@ def test_invalid_line_is_rejected_with_its_number(tmp_path, content, message):
 
 def test_binary_file_is_rejected(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="it is not UTF-8"):
+    with pytest.raises(UserError, match="not valid UTF-8"):
         read_results(tmp_path / "a.csv")

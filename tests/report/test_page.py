@@ -99,7 +99,7 @@ def test_tables_and_figures_are_numbered_in_order(text):
         assert len(numbers) > 5
 
 
-def test_nothing_is_loaded(text, hostile_text):
+def test_the_page_loads_nothing_from_the_network(text, hostile_text):
     for page in (text, hostile_text):
         assert "http:" not in page
         assert "https:" not in page
@@ -125,7 +125,7 @@ def test_downloads_link_to_the_files_of_the_report(page, study):
     assert links == figures | tables
 
 
-def test_the_policy_allows_only_the_own_style_and_script(text):
+def test_the_policy_allows_only_the_style_and_script_of_the_page(text):
     policy = re.search(r'Security-Policy" content="([^"]*)"', text)[1]
     for kind, tag in (("style-src", "style"), ("script-src", "script")):
         inside = text.split(f"<{tag}>")[1].split(f"</{tag}>")[0]
@@ -191,7 +191,7 @@ def test_names_never_become_markup(hostile_text):
         assert attrs["href"].startswith(("#", "figures/", "tables/"))
 
 
-def test_names_may_hold_any_characters(tmp_path):
+def test_names_may_contain_any_characters(tmp_path):
     run = example_run(Method("\udc80\x00", 1), ("\x1b",), 1, 2, "\ud800")
     study = make_study([run])
     write_page(study, all_tables(study), make_charts(study), tmp_path)
@@ -238,14 +238,14 @@ def test_equal_studies_give_equal_pages(study, text, tmp_path):
     [("td7", "Hopper-v5", True), ("td7", "Own-v0", False), ("sac", "Hopper-v5", False)],
 )
 def test_published_numbers_are_mentioned_only_if_there_are_any(agent, task, expected):
-    found = make_study([example_run(Method(agent, 1), (task,), 2, 3)])
-    assert ("next to the paper's numbers" in introduction(found)) is expected
-    names = {table.name for table in all_tables(found)}
+    example = make_study([example_run(Method(agent, 1), (task,), 2, 3)])
+    assert ("next to the paper's numbers" in introduction(example)) is expected
+    names = {table.name for table in all_tables(example)}
     assert ("beside_paper" in names) is expected
 
 
 def test_results_with_unknown_utd_have_no_published_numbers():
-    found = make_study([example_run(Method("td7", None), ("Hopper-v5",), 2, 3)])
-    assert introduction(found).startswith(
+    example = make_study([example_run(Method("td7", None), ("Hopper-v5",), 2, 3)])
+    assert introduction(example).startswith(
         "Scores, learning curves and diagnostics, with 95 % intervals. Hover"
     )

@@ -1,7 +1,7 @@
-"""Tasks that fail at moments which are known; `fragile:Raises-v0` and others.
+"""Tasks that fail at known steps; `fragile:Raises-v0` and others.
 
-What an episode is hangs on its seed alone, and so does whether it fails, but for those
-that are to fail once: these leave a file behind, which outlives a worker.
+An episode depends only on its seed, and so does its failure. Tasks that fail only once
+write a file, which remains when their worker process dies.
 """
 
 import os
@@ -15,13 +15,13 @@ from gymnasium.spaces import Box
 
 from r2r2.envs.make import episode_seed
 
-MARK = "FRAGILE_MARK"  # names the file that says it has failed
+MARK = "FRAGILE_MARK"  # environment variable with the path of that file
 FATAL = 3  # the training episode of seed 0 that fails
 WHEN = 2  # the step in it
 
 
 class Calm(gymnasium.Env):
-    """Episodes of 4 to 8 steps; the observation is [episode's number, t]."""
+    """Episodes of 4 to 8 steps; the observation is [seed modulo 997, t]."""
 
     observation_space = Box(-np.inf, np.inf, (2,), dtype=np.float64)
     action_space = Box(-1, 1, (1,), dtype=np.float64)
@@ -42,7 +42,7 @@ class Calm(gymnasium.Env):
 
 
 class Fragile(Calm):
-    """Fails in the training episode number `FATAL` of seed 0, at its step `WHEN`."""
+    """Fails in training episode `FATAL` of seed 0, at step `WHEN`."""
 
     fatal = (episode_seed(0, "train", FATAL),)
 
@@ -97,9 +97,9 @@ class Judged(Fragile):
 
 
 class Unjudged(Judged):
-    """Fails whenever it is evaluated in that episode."""
+    """Fails every time in that evaluation episode."""
 
-    # From other starts too.
+    # Also when the episode is reseeded.
     again = tuple(episode_seed(0, f"evaluate-{times}", 1) for times in range(2, 9))
     fatal = (*Judged.fatal, *again)
 
@@ -108,14 +108,14 @@ class Unjudged(Judged):
 
 
 class Stillborn(Calm):
-    """Cannot even begin."""
+    """Fails in every reset."""
 
     def reset(self, *, seed=None, options=None):
         raise RuntimeError("no power")
 
 
 class Balks(Calm):
-    """Cannot begin the training episode number `FATAL` of seed 0."""
+    """Fails in the reset of training episode `FATAL` of seed 0."""
 
     def reset(self, *, seed=None, options=None):
         if seed == episode_seed(0, "train", FATAL):
@@ -124,7 +124,7 @@ class Balks(Calm):
 
 
 class Doomed(Calm):
-    """Begins, and fails at its third step, always."""
+    """Fails at the third step of every episode."""
 
     def step(self, action):
         if self.t == 2:
@@ -133,7 +133,7 @@ class Doomed(Calm):
 
 
 class Rich(Calm):
-    """Its rewards become too large for a loss, in training of seed 0 alone."""
+    """Returns rewards that make the loss overflow, only in training of seed 0."""
 
     riches = tuple(episode_seed(0, "train", number) for number in range(FATAL, 100))
 
@@ -144,5 +144,5 @@ class Rich(Calm):
 
 for kind in (Calm, *Fragile.__subclasses__(), Unjudged, Stillborn, Balks, Doomed, Rich):
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
-for number in range(4):  # the first again, for a fleet in which nothing happens
+for number in range(4):  # tasks without failures, for a fleet of several
     gymnasium.register(f"Quiet{number}-v0", entry_point=Calm)

@@ -38,8 +38,8 @@ class Interrupt(KeyboardInterrupt):
 
 def tiny(agent="td7+r2r2", **changes):
     """Return the config of a small run."""
-    own = resolve({"agent": agent, "env": "any"}).agent
-    small = {f"agent.{name}": 8 for name in SIZES if hasattr(own, name)}
+    config = resolve({"agent": agent, "env": "any"}).agent
+    small = {f"agent.{name}": 8 for name in SIZES if hasattr(config, name)}
     small |= {"agent.batch_size": 4, "agent.discount": 0.9}
     if agent.startswith("td7"):
         small["agent.target_period"] = 10
@@ -103,10 +103,10 @@ def checkpoint(run: Path, number: int) -> tuple[dict, dict]:
 
 def logged(run: Path, without=("resumed",)) -> list[dict]:
     """Return all events without their times."""
-    found = read_events(run / "events.jsonl")
+    events = read_events(run / "events.jsonl")
     return [
         {name: value for name, value in event.items() if name != "time"}
-        for event in found
+        for event in events
         if event["event"] not in without
     ]
 

@@ -87,5 +87,5 @@ def test_later_error_is_an_env_failure():
     with recorder("Breaks-v0") as made, pytest.raises(EnvFailure) as failure:
         list(made.frames(still, seeds=[0]))
     text = str(failure.value)
-    assert text.startswith("filmed:Breaks-v0 failed at step 3 of its video: Traceback")
+    assert text.startswith("filmed:Breaks-v0: failed at step 3 of its video: Traceback")
     assert text.endswith("OSError: the lens\n cap is on")

@@ -45,8 +45,8 @@ class Player:
     def returns(self, policies, members, first):
         firsts = [first] * len(members)
         self.evaluator.begin(self.pool, members, EvalPolicies(policies), firsts)
-        found = play_to_end(self.evaluator, self.pool)
-        return np.stack([found[member] for member in members])
+        returns = play_to_end(self.evaluator, self.pool)
+        return np.stack([returns[member] for member in members])
 
     def __enter__(self):
         return self
@@ -80,15 +80,15 @@ def test_fewer_slots_give_the_same_returns(player, monkeypatch):
     monkeypatch.setattr("r2r2.training.evaluation.available_cores", lambda: 2)
     with Player() as narrow:
         assert len(narrow.pool.slots) == 4
-        found = narrow.returns(policies, [0, 1], first=0)
-    np.testing.assert_array_equal(found, player.returns(policies, [0, 1], first=0))
+        actual = narrow.returns(policies, [0, 1], first=0)
+    np.testing.assert_array_equal(actual, player.returns(policies, [0, 1], first=0))
 
 
 def test_workers_give_the_same_returns(player):
     policies = jnp.array([[0.0], [0.5]])
     with Player(workers=2) as away:
-        found = away.returns(policies, [0, 1], first=0)
-    np.testing.assert_array_equal(found, player.returns(policies, [0, 1], first=0))
+        actual = away.returns(policies, [0, 1], first=0)
+    np.testing.assert_array_equal(actual, player.returns(policies, [0, 1], first=0))
 
 
 def test_all_episodes_run_at_once(player):
@@ -113,8 +113,8 @@ def test_running_evaluation_keeps_its_policy(player):
         assert not evaluator.episodes.record(pool.step(evaluator.request()))
     evaluator.begin(pool, [1], EvalPolicies(jnp.array([[9.0], [0.5]])), [0])
     assert evaluator.episodes.busy == [0, 1]
-    found = play_to_end(evaluator, pool)
-    np.testing.assert_array_equal(np.stack([found[0], found[1]]), expected)
+    actual = play_to_end(evaluator, pool)
+    np.testing.assert_array_equal(np.stack([actual[0], actual[1]]), expected)
 
 
 def test_return_is_the_sum_of_rewards():
@@ -125,8 +125,8 @@ def test_return_is_the_sum_of_rewards():
         _, reward, ended, cut, _ = env.step(np.zeros(1, np.float32))
         total, over = total + float(reward), ended or cut
     with Player(MEMBERS[:1], episodes=1) as player:
-        found = player.returns(jnp.zeros((1, 1)), [0], 0)
-    assert found[0, 0] == pytest.approx(total, rel=1e-6)
+        actual = player.returns(jnp.zeros((1, 1)), [0], 0)
+    assert actual[0, 0] == pytest.approx(total, rel=1e-6)
 
 
 def test_observations_are_normalized_by_the_members_scales():

@@ -180,10 +180,10 @@ def test_episode_restarts_if_its_environment_has_no_saved_state(tmp_path):
     assert not result.stopped
     # The steps of dropped episodes count.
     for name in names:
-        own = select(events, "episode", name) + select(dropped, "episode_dropped", name)
+        ended = select(events, "episode", name) + select(dropped, "episode_dropped", name)
         steps = [event["decision_step"] for event in select(events, "evaluation", name)]
         assert steps == [15, 30, 45, 60]
-        assert sum(event["length"] for event in own) <= 60
+        assert sum(event["length"] for event in ended) <= 60
 
 
 COUNTS = ("member", "decision_step", "update_step")
@@ -191,8 +191,8 @@ COUNTS = ("member", "decision_step", "update_step")
 
 def table(events, kind, *fields):
     """Return fields of events in a fixed order, as members finish at any time."""
-    found = sorted(select(events, kind), key=lambda e: (e["member"], e["decision_step"]))
-    return [[event[name] for name in fields] for event in found]
+    ordered = sorted(select(events, kind), key=lambda e: (e["member"], e["decision_step"]))
+    return [[event[name] for name in fields] for event in ordered]
 
 
 @pytest.mark.slow
@@ -208,8 +208,8 @@ def test_more_steps_resume_pending_updates(whole, tmp_path):
     for kind in ("episode", "evaluation", "policy_checkpoint"):
         assert table(ours, kind, *COUNTS) == table(theirs, kind, *COUNTS)
     for kind, value in (("episode", "return"), ("evaluation", "mean")):
-        found = table(ours, kind, value)
-        assert found == pytest.approx(np.array(table(theirs, kind, value)), rel=1e-5)
+        actual = table(ours, kind, value)
+        assert actual == pytest.approx(np.array(table(theirs, kind, value)), rel=1e-5)
     np.testing.assert_allclose(result.returns, whole.returns, rtol=1e-5)
 
 

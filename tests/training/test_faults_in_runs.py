@@ -283,8 +283,8 @@ def test_nonfinite_loss_stops_only_its_member(tmp_path):
     trained_on = max(0, report["weights_of_step"] - SMALL["warmup"])
     # The updates of its last step may have been pending.
     assert 0 <= SMALL["utd"] * trained_on - learnt["state/updates"] <= SMALL["utd"]
-    found = evaluate_run(rich.folder.path, 2, "fragile:Rich-v0:0", workers=0)
-    assert np.isfinite(found.returns).all()
+    evaluation = evaluate_run(rich.folder.path, 2, "fragile:Rich-v0:0", workers=0)
+    assert np.isfinite(evaluation.returns).all()
     calm = Run(tmp_path / "calm", ["Calm", "Quiet0"])
     same(rich.weights("Calm"), calm.weights("Calm"))
     assert rich.history("Calm", "evaluation") == calm.history("Calm", "evaluation")

@@ -1,4 +1,4 @@
-"""How a fleet combines updates and acting, whatever the agent computes."""
+"""How a fleet combines updates and acting, for any agent."""
 
 import chex
 import jax

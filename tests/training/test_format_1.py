@@ -46,9 +46,9 @@ def test_finished_run_is_recognized():
 
 
 def test_finished_run_is_evaluated():
-    """To what the version that wrote it found: its weights are all where they were."""
-    found = evaluate_run(FINISHED, episodes=2, workers=0)
-    np.testing.assert_allclose(found.returns, [[-809.557160, -1420.094185]], rtol=1e-3)
+    """Returns equal those of the version that wrote the run, so all weights are in place."""
+    evaluation = evaluate_run(FINISHED, episodes=2, workers=0)
+    np.testing.assert_allclose(evaluation.returns, [[-809.557160, -1420.094185]], rtol=1e-3)
 
 
 def test_interrupted_run_can_resume(tmp_path):

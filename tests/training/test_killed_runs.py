@@ -85,13 +85,13 @@ class Command:
 
     def newest(self):
         """Return the number of the newest checkpoint."""
-        found = [int(name[:8]) for name in self.files() if name.endswith(".json")]
-        return max(found, default=0)
+        numbers = [int(name[:8]) for name in self.files() if name.endswith(".json")]
+        return max(numbers, default=0)
 
     def torn(self):
         """Return whether a checkpoint is partly written."""
-        found = [int(name[:8]) for name in self.files()]
-        return max(found, default=0) > self.newest()
+        numbers = [int(name[:8]) for name in self.files()]
+        return max(numbers, default=0) > self.newest()
 
 
 def test_resume_is_bit_exact_after_repeated_kills(tmp_path):

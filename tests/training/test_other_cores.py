@@ -1,4 +1,4 @@
-"""Evaluations that are resumed with ansecond number of episodes at once."""
+"""Evaluations that are resumed with another number of parallel episodes."""
 
 import types
 
@@ -65,7 +65,7 @@ class State:
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4])
-def test_resumed_evaluations_have_the_same_result_on_second_cores(monkeypatch, cores):
+def test_resumed_evaluations_have_the_same_result_on_other_cores(monkeypatch, cores):
     first = State(monkeypatch, cores=2)
     first.evals.due = {0: (10, 0), 1: (10, 0)}
     first.evals.start(EvalPolicies(POLICIES))

@@ -1,4 +1,4 @@
-"""The training loop: who acts when, what is stored, how many updates are made."""
+"""The training loop: which members act, what is stored, how many updates are made."""
 
 import collections
 
@@ -206,7 +206,7 @@ def test_members_keep_separate_counts(watched):
 
 
 @pytest.mark.parametrize("member", [0, 2])
-def test_member_of_a_fleet_learns_what_it_would_alone(watched, tmp_path, member):
+def test_member_of_a_fleet_learns_the_same_as_alone(watched, tmp_path, member):
     changes = {"env": "toys:OwnPace-v0", "seeds": f"{member},", "utd": 3, "steps": 90}
     with prepared(tmp_path / "run", **changes) as (training, _):
         training.run(lambda _: None)
@@ -234,7 +234,7 @@ def test_members_stay_in_lockstep_without_policy_checkpoints(tmp_path):
 
 
 def test_evaluation_uses_the_policy_checkpoint_of_its_step(tmp_path):
-    """Whatever training does while the evaluation's episodes are still running."""
+    """Training may continue while the evaluation's episodes are still running."""
     changes = {"env": "toys:OwnPace-v0", "seeds": 2, "utd": 3}
     with prepared(tmp_path / "run", **changes) as (training, _):
         evals, expected, used = training.state.evals, {}, {}

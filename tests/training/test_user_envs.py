@@ -29,7 +29,7 @@ def test_class_or_function_trains_like_an_id(tmp_path, by_id, own, workers):
 
 
 class Robot(toys.Story):
-    """An environment of which there is one, and which its owner closes."""
+    """A single environment instance, which only its owner closes."""
 
     def __init__(self):
         super().__init__()
@@ -74,7 +74,7 @@ def test_one_environment_serves_training_and_evaluation(on_one_robot):
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_one_environment_gives_what_many_do(tmp_path, checkpoints):
+def test_one_environment_gives_the_same_as_several(tmp_path, checkpoints):
     """The starts of episodes depend on their seeds alone."""
     changes = {"env": "pace", "utd": 3, "agent.policy_checkpoints": checkpoints}
     _, shared = run(tmp_path / "shared", toys.OwnPace(), **changes)

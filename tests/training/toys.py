@@ -1,4 +1,4 @@
-"""Small tasks whose every transition is known; `toys:Story-v0` and `toys:Bandit-v0`."""
+"""Small tasks with known transitions; `toys:Story-v0` and `toys:Bandit-v0`."""
 
 import gymnasium
 import numpy as np

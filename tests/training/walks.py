@@ -1,6 +1,6 @@
-"""A walk on which every number hangs on every earlier one; `walks:Walk`, `walks:Lost`.
+"""A random walk whose numbers depend on all earlier ones; `walks:Walk`, `walks:Lost`.
 
-Whoever goes on with it from anything but where it was left ends elsewhere.
+A run that continues from any other state than the saved one gives other numbers.
 """
 
 import gymnasium
@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 
 
 class Lost(gymnasium.Env):
-    """Its length is drawn at its start, its noise at every step; it offers no state."""
+    """Draws its length in the reset and noise in every step; cannot save its state."""
 
     observation_space = Box(-np.inf, np.inf, (3,), dtype=np.float64)
     action_space = Box(-1, 1, (2,), dtype=np.float64)
@@ -30,7 +30,7 @@ class Lost(gymnasium.Env):
 
 
 class Walk(Lost):
-    """The same, offering its state."""
+    """The same, but can save its state."""
 
     def save_state(self):
         return {"left": np.asarray(self.left), "place": self.place}

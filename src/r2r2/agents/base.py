@@ -87,7 +87,7 @@ class Replacements:
         self.table = dict(table)
 
 
-# Part of JAX's cache keys, so a plain and a fast program are never taken for another.
+# Part of JAX's cache keys, so plain and fast programs are never confused.
 _replacements = cast(Any, jax).make_user_context(None)
 
 

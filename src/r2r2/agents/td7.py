@@ -187,11 +187,11 @@ def value_target(
     values = state.values
     clipped = jnp.clip(jnp.min(next_q, axis=0), values.low, values.high)
     target = td_target(batch.reward, batch.terminated, clipped, config.discount)
-    seen = values._replace(
+    updated = values._replace(
         seen_low=jnp.minimum(values.seen_low, jnp.min(target)),
         seen_high=jnp.maximum(values.seen_high, jnp.max(target)),
     )
-    return target, seen
+    return target, updated
 
 
 def update_actor(

@@ -167,8 +167,8 @@ def update_stages(agents: Mapping[str, AgentConfig], members: int, repeats: int)
 def check_memory(agents: Mapping[str, AgentConfig], members: int, sizes: BenchSizes) -> None:
     """Raise a UserError if the fleets, which share one replay, do not fit."""
     available, row = SHARE * device_bytes(), row_bytes(sizes.spec)
-    made = [make_agent(config, sizes.spec, utd=1) for config in agents.values()]
-    networks = sum(map(agent_bytes, made))
+    built = [make_agent(config, sizes.spec, utd=1) for config in agents.values()]
+    networks = sum(map(agent_bytes, built))
     needed = members * (sizes.rows * row + networks)
     if needed > available:
         rows = int((available / members - networks) / row)

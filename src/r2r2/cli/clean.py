@@ -87,7 +87,7 @@ def _find_runs(names: Sequence[str], deleting: bool) -> list[RunUsage]:
         if not below:
             open_run(path)  # raises the error for it
         elif below == [path] and path.is_symlink():
-            raise UserError(f"'{path}' is a symlink; give its target")
+            raise UserError(f"{path}: is a symbolic link; expected its target")
         elif below == [path] and deleting:
             check_unlocked(path)
         runs += below

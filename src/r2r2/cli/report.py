@@ -129,10 +129,10 @@ class Source(NamedTuple):
 
 def find_sources(paths: Sequence[Path]) -> list[Source]:
     """Return the runs and files in paths, and in folders below them, each once."""
-    found: list[Path] = []
+    expanded: list[Path] = []
     for path in paths:
-        found += [path] if path.is_file() else find_runs(path) or _raise_no_run(path)
-    unique = list({path.resolve(): path for path in found}.values())
+        expanded += [path] if path.is_file() else find_runs(path) or _raise_no_run(path)
+    unique = list({path.resolve(): path for path in expanded}.values())
     names = [path.resolve().name for path in unique]
     return [
         Source(path, name if names.count(name) == 1 else str(path))

@@ -14,7 +14,7 @@ SHOW_CURSOR = b"\x1b[?25h\n"  # a live progress display hides it
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: handled as an interruption, with an exit code of its own."""
+    """SIGTERM: handled as an interruption, but with another exit code."""
 
 
 def exit_code(interruption: KeyboardInterrupt) -> int:

@@ -241,7 +241,7 @@ LARGEST = 1e300  # the difference of two larger numbers may overflow
 
 
 def _finite_curves(run: RunMonitor) -> list[Curve]:
-    """Return a curve for every task with returns of all members that go on."""
+    """Return a curve for every task, without stopped members unless all were stopped."""
     members = run.summary.members
     stopped = {name for name, member in members.items() if member.stopped is not None}
     hidden = stopped if len(stopped) < len(members) else set[str]()
@@ -269,11 +269,11 @@ def render_curve(curve: Curve, last_step: float, size: Size) -> list[Text]:
     end = max(last_step, float(curve.steps[-1]), 1.0)
     height, width = (1, 1) if size.ascii_only else BITS.shape
     line, band = _rasterize(curve.steps / end, returns, (rows * height, columns * width))
-    labelled, plain, corner, floor = FRAMES[size.ascii_only]
+    labeled, plain, corner, floor = FRAMES[size.ascii_only]
     texts: list[Text] = []
     for row, label in enumerate(labels):
         part = slice(row * height, (row + 1) * height)
-        texts.append(Text(f"{label:>{margin}}{labelled if label else plain}"))
+        texts.append(Text(f"{label:>{margin}}{labeled if label else plain}"))
         _append_cells(texts[-1], line[part], band[part], size.ascii_only)
     unit = " env steps" if columns > 21 else ""
     last = f"{short_number(end)}{unit}"

@@ -172,7 +172,7 @@ def _update_part(
 
 
 def scatter(fleet: Any, place: Array, part: Any) -> Any:
-    """Return `fleet` with rows of `part` at `place` [K]; beyond its end: dropped."""
+    """Return `fleet` with rows of `part` at `place` [K]; rows beyond its end are dropped."""
     return jax.tree.map(lambda x, new: x.at[place].set(new, mode="drop"), fleet, part)
 
 

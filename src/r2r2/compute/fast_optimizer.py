@@ -138,9 +138,9 @@ def _by_kernels(
         kernels = _transposed(node.kernel for node in (grads, *before))
         copies = _transposed(node.kernel16 for node in before if isinstance(node, Fp16UnitLinear))
         if len(copies) == 1 < len(before) - 2:
-            raise ValueError("weights and their target need 16-bit copies, or neither")
-        made = adam_kernel.unit_step(config, tau, numbers, kernels, copies)
-        kernels, copies = map(_transposed, made)
+            raise ValueError("weights and their target must both have 16-bit copies, or neither")
+        stepped = adam_kernel.unit_step(config, tau, numbers, kernels, copies)
+        kernels, copies = map(_transposed, stepped)
         bare = [with_kernel(remove_copies(x), k) for x, k in zip(after, kernels, strict=True)]
         first = len(bare) - len(copies)
         pairs = zip(bare[first:], copies, strict=True)

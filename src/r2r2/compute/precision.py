@@ -38,7 +38,7 @@ MIN_ENTRIES = 2**17  # of a kernel whose products gain by 16 bits
 
 
 def matmul_precision(precision: str) -> AbstractContextManager[None]:
-    """Trace products in a precision, whatever JAX's own setting is."""
+    """Trace products in a precision, regardless of JAX's own setting."""
     context: Any = jax.default_matmul_precision(MATMUL_PRECISION[precision])
     return cast("AbstractContextManager[None]", context)
 

@@ -88,7 +88,7 @@ class UpdateGroup(NamedTuple):
 
 
 class RunLengths(NamedTuple):
-    """How long the run of a member is."""
+    """Lengths of a member's replay and run."""
 
     rows: int  # of its replay
     updates: int  # of the whole run, for learning-rate schedules

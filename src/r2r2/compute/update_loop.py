@@ -155,17 +155,17 @@ class UpdateCall(NamedTuple):
     updates: int
 
 
-def next_update_call(made: np.ndarray, owed: np.ndarray, period: int, most: int) -> UpdateCall:
-    """Return the next call towards making all updates owed [S], some of them positive."""
-    # Its members agree modulo `period`. Members that are out of step first get in step; then all
-    # who owe updates go on until the first is done, in whole periods, which have the fastest
-    # program. The choice never changes a member's own sequence of updates.
-    active = np.flatnonzero(owed)
+def next_update_call(made: np.ndarray, pending: np.ndarray, period: int, most: int) -> UpdateCall:
+    """Return the next call of at most `most` updates; some of the pending [S] must be positive."""
+    # Its members agree modulo `period`. Members that are out of step catch up first; then all
+    # members with pending updates train until the first of them is done, in whole periods, which
+    # have the fastest program. The choice never changes a member's own sequence of updates.
+    active = np.flatnonzero(pending)
     late = made[active] % period
     if late.any():
         active = active[late == late.max()]
         most = min(most, period - late.max())
-    count = int(min(most, owed[active].min()))
+    count = int(min(most, pending[active].min()))
     if count > period:
         count -= count % period
     return UpdateCall(tuple(int(member) for member in active), count)

@@ -34,7 +34,7 @@ TASKS = Range("one or more different tasks, separated by commas", _unique)
 class ComputeConfig:
     """How updates are compiled; results change by rounding errors only."""
 
-    fast: bool = option(True, "use the optimised update; off: plain JAX")
+    fast: bool = option(True, "use the optimized update; off: plain JAX")
 
 
 @dataclasses.dataclass(frozen=True)

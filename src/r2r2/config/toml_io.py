@@ -37,7 +37,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return parse_toml(content.decode())
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path}: cannot be read: {reason}") from None
+        raise UserError(f"{path}: cannot read: {reason}") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def run_name(config: Any) -> str:
 
 
 def digest(config: Any) -> str:
-    """Return eight hex digits of every field that tells two experiments apart."""
+    """Return an eight-digit hexadecimal hash of all fields that distinguish experiments."""
     ignored = ("seeds", "steps", *NON_RESULT_FIELDS)
     identity = {
         path: field.value

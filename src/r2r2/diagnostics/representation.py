@@ -1,6 +1,6 @@
 """Health of a representation: ranks, spread and norms of latents Z = phi(s), [N, d].
 
-Everything here is float64 on the host. Z is not centred, as in R2R2's redundancy term:
+Everything here is float64 on the host. Z is not centered, as in R2R2's redundancy term:
 its mean direction is one of the directions that count.
 """
 
@@ -111,7 +111,7 @@ def dead_coordinates(latents: ArrayLike, threshold: float = DEAD) -> int:
 
 
 def spread(latents: ArrayLike) -> float:
-    r"""Return how far latents lie apart, from 0 (all equal) to 1 (their mean is 0).
+    r"""Return the spread of latents, from 0 (all equal) to 1 (their mean is 0).
 
     $$\sqrt{\textstyle\sum_n \|z_n - \bar z\|^2 / \sum_n \|z_n\|^2}$$
 

@@ -122,7 +122,7 @@ def _make_panels(lines: Mapping[str, Sequence[Line]]) -> tuple[Panel, ...]:
 
 
 def aggregate_curves(study: Study) -> Chart | None:
-    """Return IQMs of normalised scores over all tasks, against decision steps."""
+    """Return IQMs of normalized scores over all tasks, against decision steps."""
     template = Chart(
         "aggregate",
         "Aggregate learning curves",
@@ -145,7 +145,7 @@ def aggregate_curves(study: Study) -> Chart | None:
 
 
 def profiles(study: Study) -> Chart | None:
-    """Return the share of runs above each normalised score."""
+    """Return the share of runs above each normalized score."""
     template = Chart(
         "profiles",
         "Performance profiles",
@@ -191,7 +191,7 @@ def _suite_chart(
 def _fill_aggregate(study: Study, result: SuiteResult, line: Line) -> Line | None:
     """Add the IQM over tasks, up to the last step that all seeds have reached."""
     counts: dict[str, int] = {}
-    seeds: list[Series] = []  # normalised returns by decision step
+    seeds: list[Series] = []  # normalized returns by decision step
     for score, curve in zip(study.normalized, study.curves, strict=True):
         base, shown = score.base, curve.task in result.tasks
         if curve.method == result.method and shown and base is not None:

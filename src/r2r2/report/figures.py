@@ -107,8 +107,8 @@ def make_charts(study: Study) -> ChartSet:
     charts: dict[str, Chart] = {}
     missing: list[tuple[str, str]] = []
     for make, title_and_reason in MAKERS.items():
-        made = make(study)
-        of_kind = made if isinstance(made, list) else [made] if made else []
+        result = make(study)
+        of_kind = result if isinstance(result, list) else [result] if result else []
         if not of_kind:
             missing.append(title_and_reason)
         for chart in of_kind:

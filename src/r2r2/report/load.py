@@ -177,9 +177,9 @@ def read_results(path: Path) -> list[Row]:
     try:
         text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {reason(error)}") from error
+        raise UserError(f"{path}: cannot read: {reason(error)}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: cannot be read: it is not UTF-8") from error
+        raise UserError(f"{path}: cannot read: not valid UTF-8") from error
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         if missing := set(Row._fields) - set(reader.fieldnames or ()):

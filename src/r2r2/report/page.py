@@ -24,7 +24,7 @@ FILE = "index.html"
 WEB = Path(__file__).parent / "web"
 WRAP_LENGTH = 28  # letters; longer texts in tables are wrapped
 VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control")
-# Tables with a section of their own; all others share one.
+# Tables with their own section; all others share one.
 SUMMARY_TABLE, RUNS_TABLE, MISSING_TABLE = "main", "runs", "lacks"
 # The light and the dark color of every CSS variable of the page.
 THEME = {

@@ -28,11 +28,11 @@ from r2r2.stats.suites import bootstrap_interval, ordered_tasks
 
 PUBLISHED_SEEDS = count_text(paper.SEEDS, "seed")
 GROUP_WIDTH = 0.6  # share of the distance between ticks used for markers side by side
-MAX_SPACING = 0.14  # between neighbouring markers
+MAX_SPACING = 0.14  # between neighboring markers
 
 
 def suites_by_utd(study: Study) -> Chart | None:
-    """Return mean normalised scores over suites against UTD."""
+    """Return mean normalized scores over suites against UTD."""
     points: dict[str, list[Line]] = {}
     for result in study.suites:
         agent, utd, *_ = method = result.method

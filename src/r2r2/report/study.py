@@ -212,7 +212,7 @@ def make_series(points: Mapping[int, float]) -> Series:
 
 
 def disambiguate(runs: Sequence[RunData]) -> list[RunData]:
-    """Make each run a method of its own where runs of one method disagree on a seed.
+    """Make each run a separate method where runs of one method disagree on a seed.
 
     Runs before and after a change of the program have the same settings and seeds but different
     returns: their seeds must not be combined, and both should be shown.

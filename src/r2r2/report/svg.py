@@ -229,7 +229,7 @@ def style_classes(line: Line) -> str:
 
 
 def truncate(text: str, length: int) -> str:
-    """Return a text of at most so many letters, ending in an ellipsis if cut."""
+    """Return a text cut to `length` characters, the last of which is then an ellipsis."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 

@@ -144,8 +144,8 @@ def find_suite(task: str) -> str | None:
 def synthetic_seeds(score: MeanStd, seeds: int = SEEDS) -> Floats:
     """Return evenly spaced scores with a given mean and deviation, [seeds].
 
-    They replace the scores of single seeds, which were not published: whatever depends on mean and
-    deviation alone is exact, everything else is approximate.
+    They replace the scores of single seeds, which were not published: results that depend on
+    mean and deviation alone are exact, all others are approximate.
     """
     even = np.arange(seeds) - (seeds - 1) / 2
     scores: Floats = score.mean + score.std * even / even.std(ddof=1)

@@ -130,7 +130,7 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 CHUNK_BYTES = 2**20  # read at a time
-CONTEXT_BYTES = 256  # compared to recognise a log that was truncated and rewritten
+CONTEXT_BYTES = 256  # compared to recognize a log that was truncated and rewritten
 MAX_LINE_BYTES = 2**24  # longer than any event
 
 

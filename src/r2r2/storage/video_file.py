@@ -86,4 +86,4 @@ def _ffmpeg() -> str:
     try:
         return str(importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe())
     except RuntimeError as error:
-        raise UserError(f"cannot write a video: ffmpeg not found: {error}") from error
+        raise UserError(f"--video: ffmpeg not found: {error}") from error

@@ -195,7 +195,7 @@ def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
 
 
 def resume(state: TrainState, writer: CheckpointWriter, checkpoint: Checkpoint) -> list[Fault]:
-    """Put a fresh run where a checkpoint was taken; return the slots to recover."""
+    """Restore a new run from a checkpoint; return the slots to recover."""
     notes = checkpoint.metadata
     snapshot = read_snapshot(state, checkpoint)
     env_states = _env_states(checkpoint.env_states)

@@ -90,7 +90,7 @@ class Collector:
             self._record_counts(member)
 
     def _record_counts(self, member: int) -> None:
-        """Record how far a member is; drop its pending burst after its last step."""
+        """Record a member's progress; drop its pending burst after its last step."""
         state = self._state
         decisions, updates = state.counts(member)
         if not state.config.agent.policy_checkpoints:  # updates come before the evaluation

@@ -86,7 +86,7 @@ class EvalScheduler:
         return {member: self.due[member] for member in members}
 
     def record_step(self, member: int, counts: Counts) -> None:
-        """Record how far a member is, with all updates up to that step."""
+        """Record a member's progress, with all updates up to that step."""
         if counts[0] % self._interval == 0:
             self.due[member] = counts
 
@@ -192,8 +192,8 @@ class EvalScheduler:
         elif running:
             self._evaluator.episodes.restore(notes, saved.obs)
             self._evaluator.restore(policies.pop(0))
-        held = zip(notes["held"], policies, strict=True)
-        self._deferred = [DeferredEval((d, u), policy) for (d, u), policy in held]
+        deferred = zip(notes["held"], policies, strict=True)
+        self._deferred = [DeferredEval((d, u), policy) for (d, u), policy in deferred]
         return faults
 
     def _begin(self, members: Sequence[int], policies: EvalPolicies) -> tuple[Fault, ...]:

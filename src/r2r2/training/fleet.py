@@ -291,7 +291,7 @@ class Fleet:
         return fetch_rows(self._rows, member, first, int(self.opened[member]))
 
     def put_rows(self, member: int, first: int, rows: HostRows) -> None:
-        """Put back the rows that `fetch_rows` returned."""
+        """Restore the rows that `fetch_rows` returned."""
         self._rows = put_rows(self._rows, member, first, rows)
 
     def snapshot(self) -> FleetSnapshot:

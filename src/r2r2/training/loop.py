@@ -3,7 +3,7 @@
 Every member collects transitions, updates and is evaluated at its own pace. One
 iteration of the loop is one decision step of the members that collect, beside updates
 of those that have some pending. `TrainState` holds everything that changes; `Collector`
-steps environments, `Recovery` handles failures, `Diagnoser` looks into encoders.
+steps environments, `Recovery` handles failures, `Diagnoser` diagnoses encoders.
 """
 
 from collections.abc import Callable

@@ -86,13 +86,18 @@ class Recovery:
         return faults
 
     def _record_fault(self, event: str, member: int, fault: Fault, fields: dict[str, int]) -> None:
-        """Log a failure, and stop the member after too many of its own."""
+        """Log a failure; stop the member after too many failures of its own environments."""
         state, limit = self._state, self._state.config.env_faults
-        why, own = fault.detail.splitlines()[-1], fault.own_failure
-        state.failures[member] = count = state.failures.get(member, 0) + own
-        details: dict[str, FieldValue] = {**fields, "why": why, "own": own, "failures": count}
+        why, own_failure = fault.detail.splitlines()[-1], fault.own_failure
+        state.failures[member] = count = state.failures.get(member, 0) + own_failure
+        details: dict[str, FieldValue] = {
+            **fields,
+            "why": why,
+            "own": own_failure,
+            "failures": count,
+        }
         state.log.event(event, member, state.counts(member), details)
-        if own and count == 1:
+        if own_failure and count == 1:
             state.on_message(
                 f"an environment of {state.members[member].name} failed ({why}); "
                 "episode discarded; starting a new one; after more than "

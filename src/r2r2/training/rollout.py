@@ -98,7 +98,7 @@ class Rollout:
         }
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Take over the arrays of a checkpoint."""
+        """Restore the arrays of a checkpoint."""
         for name, array in self.arrays().items():
             array[...] = saved[name]
         for member in range(len(self._members)):

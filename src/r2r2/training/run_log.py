@@ -166,8 +166,8 @@ class RunLog:
         self._logged, self._stopped = notes["logged"], set(stopped)
         average = self._config.eval_average
         for index, means in enumerate(self._means):
-            if whole := len(means) // average * average:
-                self.latest[index] = np.mean(means[whole - average : whole])
+            if end := len(means) // average * average:
+                self.latest[index] = np.mean(means[end - average : end])
         if self._board is not None:
             self._board.rewrite(read_events(self._folder.events))
         for index, member in enumerate(self._members):

@@ -142,7 +142,7 @@ class Schedule:
         return dict(zip(AssessmentState._fields, columns, strict=True)) | self._counts()
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Take over the arrays of a checkpoint."""
+        """Restore the arrays of a checkpoint."""
         for name, array in self._counts().items():
             array[...] = saved[name]
         columns = [saved[name].tolist() for name in AssessmentState._fields]

@@ -168,7 +168,7 @@ def snapshot_like(state: TrainState, running: bool, deferred: int) -> Snapshot:
 
 
 def restore_snapshot(state: TrainState, snapshot: Snapshot) -> None:
-    """Put the arrays of a snapshot into a run, except those of evaluations."""
+    """Restore a run from the arrays of a snapshot, except those of evaluations."""
     state.fleet.restore(snapshot.fleet)
     state.rollout.restore(snapshot.rollout)
     state.schedule.restore(snapshot.schedule)

@@ -109,7 +109,7 @@ class EpisodeRecorder:
         except Exception as error:
             detail = "".join(traceback.format_exception(error)).strip()
             raise EnvFailure(
-                f"{self._task} failed at step {self._steps} of its video: {detail}"
+                f"{self._task}: failed at step {self._steps} of its video: {detail}"
             ) from error
 
     def __enter__(self) -> Self:

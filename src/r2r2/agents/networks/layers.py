@@ -14,7 +14,7 @@ from r2r2.agents.base import Array, replaceable
 
 Network = TypeVar("Network")
 
-# A singular value 1e-17 times the largest would need as many: none is as small.
+# Enough for singular values down to 1e-17 times the largest; none is smaller.
 MAX_ITERATIONS = 100
 
 

@@ -19,7 +19,7 @@ from r2r2.envs.vector.worker_main import LocalEnvs, WorkerConfig
 from r2r2.envs.vector.worker_process import CLOSE_SECONDS, WorkerLost, WorkerProcess
 
 RESULTS = StepResult._fields[:-1]  # names of its arrays
-FirstObs = tuple[NDArray[np.float64], tuple[Fault, ...]]  # [K, obs], and who failed
+FirstObs = tuple[NDArray[np.float64], tuple[Fault, ...]]  # [K, obs], and faults
 
 
 def available_cores() -> int:
@@ -158,7 +158,7 @@ class EnvPool:
     Args:
         slots: what each slot is for.
         workers: number of worker processes, at most one per slot; 0: none.
-        local: how many of the first slots are stepped in this process nevertheless.
+        local: number of slots, the first ones, that are stepped in this process.
             If one of them hangs, so does the caller.
         timeout: seconds that an environment in a worker may take for one command,
             including its construction.
@@ -269,8 +269,8 @@ class EnvPool:
             slots = [s for s in lost.slots if s in commands or self._running[s]]
             others = f"lost with {self._describe(lost.slot)}: {lost.detail}"
             for slot in slots:
-                own = slot == lost.slot
-                faults.append(Fault(slot, lost.detail if own else others, own))
+                is_cause = slot == lost.slot
+                faults.append(Fault(slot, lost.detail if is_cause else others, is_cause))
         self._pending_faults = []
         self._running[[fault.slot for fault in faults]] = False
         return tuple(sorted(faults, key=lambda one: (not one.own_failure, one.slot)))

@@ -141,17 +141,17 @@ def serve(pipe: Connection, memory_file: int) -> None:
     except EOFError:
         return
     arrays = ipc.map_arrays(memory_file, config.slots, config.spec)
-    envs, number, seen = LocalEnvs(config.factories), config.number, 0
+    envs, number, handled = LocalEnvs(config.factories), config.number, 0
     slots, pending = list(config.factories), arrays.command
     sleeps = arrays.worker_sleeps[number : number + 1]
 
     def is_done() -> bool:
-        return bool(arrays.requested[number] != seen)
+        return bool(arrays.requested[number] != handled)
 
     try:
         while True:
             received = ipc.wait_until(is_done, config.spin_seconds, pipe, sleeps)
-            seen += 1
+            handled += 1
             commands = {slot: int(pending[slot]) for slot in slots if pending[slot]}
             loads = ipc.LOAD in commands.values()
             states = ipc.recv_message(pipe, received).states if loads else {}
@@ -159,7 +159,7 @@ def serve(pipe: Connection, memory_file: int) -> None:
             reply = b"" if message is ipc.EMPTY else ipc.encode(message)
             pending[list(commands)] = ipc.NO_COMMAND
             arrays.current_slot[number] = ipc.IDLE
-            arrays.completed[number] = -seen if reply else seen
+            arrays.completed[number] = -handled if reply else handled
             if reply or arrays.main_sleeps[number]:
                 pipe.send_bytes(reply or ipc.WAKE)
     except (EOFError, BrokenPipeError, ConnectionResetError):

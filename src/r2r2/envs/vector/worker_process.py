@@ -175,7 +175,7 @@ class WorkerProcess:
         self._process.wait()
 
     def close(self) -> None:
-        """Close the pipe, upon which the process exits."""
+        """Close the pipe, which makes the process exit."""
         self._pipe.close()
 
     def join(self, deadline: float) -> None:
