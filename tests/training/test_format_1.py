@@ -1,9 +1,11 @@
 """Run folders of the first version of their format, which must stay readable."""
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from r2r2 import evaluate_run
 from r2r2.api import is_finished
@@ -59,3 +61,18 @@ def test_interrupted_run_can_resume(tmp_path):
     assert len(checkpoint.segments) == 2
     assert plan_resume(path, find_config(path), messages.append) == ResumePlan(checkpoint)
     assert messages == [f"{path}: resuming from step 31"]
+
+
+@pytest.mark.parametrize(
+    ("versions", "precision"),
+    [
+        ({"platform": "gpu", "matmul_precision": "default"}, "mixed"),
+        ({"platform": "gpu", "matmul_precision": "tensorfloat32"}, "tf32"),
+        ({"platform": "cpu", "matmul_precision": "default"}, "tf32"),
+    ],
+)
+def test_gpu_runs_without_a_stated_precision_keep_theirs(tmp_path, versions, precision):
+    path = tmp_path / "run"
+    shutil.copytree(FINISHED, path)
+    (path / "versions.json").write_text(json.dumps(versions))
+    assert find_config(path).precision == precision

@@ -20,6 +20,13 @@ NON_RESULT_FIELDS = ("env_timeout", "env_faults")
 
 # Fields that older runs lack; with these values they do not change a run's name.
 ADDED_FIELDS = {"precision": "tf32", "compute.fast": True}
+# Precision of runs from before the field existed, by JAX's setting in `versions.json`.
+_PRECISIONS = {"float32": "float32", "highest": "float32", "tensorfloat32": "tf32"}
+
+
+def unstated_precision(versions: Mapping[str, object]) -> str:
+    """Return the precision of a GPU run whose config lacks the field `precision`."""
+    return _PRECISIONS.get(str(versions.get("matmul_precision")), "mixed")
 
 
 def safe_name(name: str) -> str:

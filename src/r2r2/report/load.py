@@ -13,6 +13,7 @@ import numpy as np
 
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
+from r2r2.config.toml_io import unstated_precision
 from r2r2.report.study import MemberData, RunData, RunTiming, Spectrum, make_series
 from r2r2.stats.scores import METRIC, MemberKey, Method, Results, Shortfall, ShortfallKind
 from r2r2.storage.evaluations import HEADER, Row, read_evaluations
@@ -33,8 +34,6 @@ STEP_FIELDS = ("env_step", "decision_step", "update_step")
 RETURN_METRICS = (METRIC, "avg_return")
 LARGEST_FILE = 2**29  # bytes
 INTEGER_LIMIT = 2**63  # of other tools that read the results
-# Precision of runs from before the config field existed, by JAX's setting.
-PRECISIONS = {"float32": "float32", "highest": "float32", "tensorfloat32": "tf32"}
 
 
 class Event(NamedTuple):
@@ -77,7 +76,7 @@ def effective_precision(stated: str | None, versions: Mapping[str, str]) -> str:
     """
     if versions.get("platform") == "cpu":
         return "float32"
-    return stated or PRECISIONS.get(versions.get("matmul_precision", ""), "mixed")
+    return stated or unstated_precision(versions)
 
 
 def load_events(path: Path) -> list[Event]:

@@ -8,10 +8,11 @@ from r2r2.config.common import TaskInfo
 from r2r2.config.errors import UserError, did_you_mean
 from r2r2.config.resolve import resolve_toml, run_defaults, validate
 from r2r2.config.run import RunConfig
-from r2r2.config.toml_io import changed_fields
+from r2r2.config.toml_io import changed_fields, parse_toml, unstated_precision
 from r2r2.envs.make import EnvBuilder, step_limit
 from r2r2.envs.spec import Member
 from r2r2.envs.suites import ACTION_REPEAT, Suite, find_suite
+from r2r2.storage.files import read_json_object
 from r2r2.storage.run_folder import RunFolder, open_run
 
 
@@ -76,10 +77,14 @@ def load_config(folder: RunFolder) -> RunConfig:
     path, text = folder.path / "config.toml", folder.config_text()
     try:
         config = resolve_toml(text)
+        stated = "precision" in parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: {error}") from None
     if tuple(member.name for member in fleet_members(config)) != folder.members:
         raise UserError(f"{path}: its members differ from those in manifest.json")
+    versions = None if stated else read_json_object(folder.path / "versions.json")
+    if versions is not None and versions.get("platform") == "gpu":
+        config = dataclasses.replace(config, precision=unstated_precision(versions))
     return config
 
 

@@ -106,6 +106,11 @@ def make_state(
         options=ComputeOptions(config.compute.fast, config.precision),
     )
     statistics = initial_statistics(len(members), pool.spec.obs_dim)
+    if fleet.agent.normalizes != (config.agent.normalization is not None):
+        raise UserError(
+            f"agent {config.agent.name!r}: its config and its Agent disagree on normalization; "
+            "expected `normalizes=True` together with a `normalization`, or neither"
+        )
     return TrainState(
         config=config,
         members=members,

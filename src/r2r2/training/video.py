@@ -203,12 +203,13 @@ def _rendered_env(task: str, config: RunConfig, env: EnvBuilder | Env | None) ->
 
 def _greedy(agent: Agent, policies: EvalPolicies) -> Act:
     """Return the first policy as a function of one observation."""
-    policy = jax.tree.map(lambda leaf: leaf[0], policies.policies)
+    cpu = jax.devices("cpu")[0]  # where `r2r2 eval` acts
+    policy = jax.device_put(jax.tree.map(lambda leaf: leaf[0], policies.policies), cpu)
     greedy = jax.jit(agent.greedy)
 
     def act(obs: NDArray[np.float64]) -> NDArray[np.floating]:
         obs = normalize_obs(policies.scales, 0, np.asarray(obs, np.float64))
-        return np.asarray(greedy(policy, obs[None])[0])
+        return np.asarray(greedy(policy, jax.device_put(obs[None], cpu))[0])
 
     return act
 
