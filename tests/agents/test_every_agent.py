@@ -58,7 +58,15 @@ def test_plain_and_fast_path_agree_in_float64(name, monkeypatch):
         check_paths_agree(name, (2, 4, 6), updates=20, **changes)
 
 
-@every_agent
+# A base has the program of its R2R2 agent with zero weights, see below.
+@pytest.mark.parametrize(
+    "name",
+    ["td7-ln+r2r2"]
+    + [
+        pytest.param(x, marks=pytest.mark.slow)
+        for x in ("td7+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
+    ],
+)
 def test_same_seed_gives_same_bits_in_calls_of_any_length(name):
     again = trained(small(name), [0, 1, 2], updates=20, call=10)
     chex.assert_trees_all_equal(trio(name).states, again.states)

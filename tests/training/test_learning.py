@@ -99,7 +99,7 @@ def test_cartpole_is_swung_up_from_two_seeds(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agent", SMALL)
+@pytest.mark.parametrize("agent", ["td7", "minphi"])
 def test_bandit_is_solved(agent, tmp_path):
     config = resolve(small(agent), BANDIT, {"agent": agent})
     result = train(config, tmp_path / "run", options=RunOptions(workers=0))
