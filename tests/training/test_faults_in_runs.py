@@ -277,7 +277,8 @@ def test_nonfinite_loss_stops_only_its_member(tmp_path):
     assert report["why"] == "a loss was not finite"
     assert report["batch"]["reward"]["max"] == pytest.approx(3e38)
     assert set(report["batch"]) == {"obs", "action", "reward", "next_obs", "terminated"}
-    assert 0 < report["weights_of_step"] < stopped["decision_step"]
+    # Equal if the checkpoint lies between the last step and its updates.
+    assert 0 < report["weights_of_step"] <= stopped["decision_step"]
     learnt = rich.weights("Rich")
     assert all(np.isfinite(x).all() for x in learnt.values())
     trained_on = max(0, report["weights_of_step"] - SMALL["warmup"])
