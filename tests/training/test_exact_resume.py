@@ -84,7 +84,9 @@ def test_checkpoints_change_nothing(whole, tmp_path):
     assert_same(result, whole)
 
 
-@pytest.mark.parametrize("number", [1, 3], ids=["warm-up", "busy"])
+@pytest.mark.parametrize(
+    "number", [pytest.param(1, marks=pytest.mark.slow), 3], ids=["warm-up", "busy"]
+)
 def test_resume_is_bit_exact_after_kill(whole, tmp_path, number):
     path, messages = killed_after(whole, tmp_path / "run", number), []
     options = NEVER._replace(tensorboard=True)

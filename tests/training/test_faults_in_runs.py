@@ -152,6 +152,7 @@ def test_failed_environment_costs_its_member_one_episode(tmp_path, monkeypatch):
     assert failing.history("Calm", *kinds) == nobody.history("Calm", *kinds)
 
 
+@pytest.mark.slow
 def test_dead_or_hanging_worker_loses_only_its_own_episodes(tmp_path, monkeypatch):
     monkeypatch.setattr("r2r2.envs.vector.pool.available_cores", lambda: 3)
     tasks = ["Calm", "Dies", "Hangs"]  # one worker each

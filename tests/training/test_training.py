@@ -84,7 +84,7 @@ def test_points_may_average_several_evaluations(tmp_path):
     assert [(e["length"], e["return"]) for e in episodes] == [(2, 15), (1, 6), (3, 36)]
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("checkpoints", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_results_depend_on_neither_workers_nor_repetition(tmp_path, checkpoints):
     changes = {"env": "toys:OwnPace-v0", "seeds": 3, "utd": 2, "steps": 120}
     changes["agent.policy_checkpoints"] = checkpoints
