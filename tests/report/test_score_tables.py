@@ -5,6 +5,7 @@ import math
 import pytest
 from study_helpers import Method, Override, column, full_run, run, study, texts
 
+from r2r2.config.run import DiagnosticsConfig
 from r2r2.report.comparison_tables import all_tables
 from r2r2.report.score_tables import (
     ablation_table,
@@ -17,7 +18,6 @@ from r2r2.report.score_tables import (
     shortfalls_table,
 )
 from r2r2.report.study import MemberData, make_series
-from r2r2.config.run import DiagnosticsConfig
 from r2r2.stats import paper
 from r2r2.storage.evaluations import Row
 
@@ -283,7 +283,11 @@ def rising(method, points):
 def test_scores_stand_beside_last_evaluations(points, score, last, name):
     table = last_evaluations_table(study(rising(TD7, points)))
     assert table.header == (
-        "task", "method", "UTD", "mean of the last 10 evaluations", "last evaluation"
+        "task",
+        "method",
+        "UTD",
+        "mean of the last 10 evaluations",
+        "last evaluation",
     )
     (row,) = table.rows
     assert [entry.text for entry in row] == ["Ant-v5", "td7", "1", score, last]

@@ -56,9 +56,9 @@ PAIRS = (
     "a single seed of either method there is none. They do not account for different settings."
 )
 PAPER_INTERVALS = (
-    "Means over seeds. The paper gives mean and deviation over five seeds. Its intervals are approximated here from "
-    "five synthetic seeds, evenly spaced with this mean and deviation, by the same bootstrap as "
-    f"ours ({SAMPLES:,} resamples, generator seed {SEED})."
+    "Means over seeds. The paper gives mean and deviation over five seeds. Its intervals are "
+    "approximated here from five synthetic seeds, evenly spaced with this mean and deviation, by "
+    f"the same bootstrap as ours ({SAMPLES:,} resamples, generator seed {SEED})."
 )
 POOLED = (
     "Intervals are pooled over tasks and seeds, as the paper's appear to be, with "

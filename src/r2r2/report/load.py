@@ -151,9 +151,7 @@ def truncated_logs(
 
 
 def member_marks(
-    status: str,
-    members: Sequence[MemberData],
-    truncated: Mapping[MemberKey, Shortfall],
+    status: str, members: Sequence[MemberData], truncated: Mapping[MemberKey, Shortfall]
 ) -> dict[MemberKey, tuple[Shortfall, ...]]:
     """Return what a reader must know of how each member was run, where there is anything."""
     marks: dict[MemberKey, tuple[Shortfall, ...]] = {}

@@ -1,8 +1,8 @@
 """The paper's numbers, and how far its aggregates follow from its tables.
 
 `published/` holds every score, time and effective rank printed in the paper: per task the mean and
-standard deviation over five seeds, raw and normalized, and aggregates with 95 % intervals. Scores of single
-seeds were not published. For the aggregates this means (tests check all of it):
+standard deviation over five seeds, raw and normalized, and aggregates with 95 % intervals. Scores
+of single seeds were not published. For the aggregates this means (tests check all of it):
 
 - **Means** follow from the normalized table: all 81 agree within 0.01, the rounding to two digits
   on both sides; the largest difference is 0.0075.
