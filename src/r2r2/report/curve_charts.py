@@ -136,9 +136,9 @@ def _aggregate_chart(study: Study, name: str, label: str) -> Chart | None:
         f"aggregate-{name}",
         f"Aggregate learning curves, {label}",
         f"Normalised scores over {{suite}}, {label} with 95 % bootstrap intervals (seeds resampled "
-        "within tasks). The paper shows the mean; the interquartile mean (IQM) leaves out the lowest "
-        f"and the highest quarter of the scores. {BASE_SCORE} Decision steps are environment steps "
-        "divided by the action repeat of the run (for files: of the suite).",
+        "within tasks). The paper shows the mean; the interquartile mean (IQM) leaves out the "
+        f"lowest and highest quarter of the scores. {BASE_SCORE} Decision steps are environment "
+        "steps divided by the action repeat of the run (for files: of the suite).",
         Axis("decision steps"),
         Axis(f"normalised score, {label}"),
     )
