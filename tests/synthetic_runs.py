@@ -1,5 +1,6 @@
 """Write run folders without training, with chosen numbers."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,9 @@ def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **field
         fields: of the config, for example `lambda_rr=0`.
     """
     layers = {"agent": "td7+r2r2", "env": "Hopper-v5", "seeds": 2, **fields}
+    steps = layers.pop("steps", 500_000)  # may be less than the warm-up
     config = finalize_config(resolve({"eval_every": 500_000 // points}, layers))
+    config = dataclasses.replace(config, steps=steps)
     members = fleet_members(config)
     folder = create_run(Path(path), to_toml(config), [m.name for m in members], False)
     lasts = {m: points // 2 if m.seed == stopped else points for m in members}

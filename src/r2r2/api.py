@@ -1,4 +1,4 @@
-"""The Python interface: train a run, and evaluate its policies."""
+"""The Python interface: train a run, and evaluate its final policies."""
 
 import contextlib
 from pathlib import Path
@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.agents.registry import make_agent
 from r2r2.config.errors import invalid_value
 from r2r2.config.fields import EPISODES, parse_interval
 from r2r2.config.resolve import default_config
@@ -31,14 +32,7 @@ from r2r2.storage.run_folder import (
 from r2r2.storage.tensorboard import require_tensorboard
 from r2r2.storage.versions import versions
 from r2r2.training.checkpointing import CheckpointWriter
-from r2r2.training.evaluation import (
-    EvalEpisodes,
-    Evaluator,
-    RunPolicies,
-    eval_slots,
-    load_policies,
-    play_to_end,
-)
+from r2r2.training.evaluation import EvalEpisodes, Evaluator, eval_slots, load_policies, play_to_end
 from r2r2.training.loop import OnProgress, Progress, Training
 from r2r2.training.memory import check_fits
 from r2r2.training.resume_plan import ResumePlan, plan_resume
@@ -77,12 +71,12 @@ class Result(NamedTuple):
     stopped: dict[str, str]  # members that were stopped, with the reason
 
 
-def run_path(config: RunConfig, out: Path | None = None) -> Path:
+def run_path(config: RunConfig, out: Path | str | None = None) -> Path:
     """Return the folder of a finalized config's run: `out`, or its default."""
-    return out or Path("runs") / run_name(config)
+    return Path(out) if out else Path("runs") / run_name(config)
 
 
-def is_finished(config: RunConfig, out: Path | None = None) -> bool:
+def is_finished(config: RunConfig, out: Path | str | None = None) -> bool:
     """Return whether the folder holds a finished run of exactly this config."""
     path = run_path(config, out)
     manifest = read_manifest(path)
@@ -92,7 +86,7 @@ def is_finished(config: RunConfig, out: Path | None = None) -> bool:
 
 def train(
     config: RunConfig,
-    out: Path | None = None,
+    out: Path | str | None = None,
     *,
     env: EnvBuilder | Env | None = None,
     on_progress: OnProgress = ignore,
@@ -118,9 +112,9 @@ def train(
     Example:
         >>> import tempfile
         >>> from r2r2 import resolve
-        >>> config = resolve({"env": "Pendulum-v1", "seeds": 2, "steps": 10})
+        >>> fields = {"env": "Pendulum-v1", "seeds": 2, "steps": 10, "random_only": True}
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     result = train(config, Path(folder) / "run")
+        ...     result = train(resolve(fields), f"{folder}/run")
         >>> [member.name for member in result.members]
         ['Pendulum-v1_s0', 'Pendulum-v1_s1']
     """
@@ -227,22 +221,19 @@ class Evaluation(NamedTuple):
 
     members: tuple[Member, ...]
     returns: NDArray[np.float64]  # [K, episodes]
-    policies: RunPolicies  # that were evaluated
 
 
 def evaluate_run(
-    path: Path,
+    path: Path | str,
     episodes: int = 10,
     member: str | None = None,
     *,
     env: EnvBuilder | Env | None = None,
     workers: int | None = None,
-    weights: str = "last",
 ) -> Evaluation:
-    """Evaluate policies of a run without exploration, on other episodes than during training.
+    """Evaluate the final policies of a run without exploration.
 
-    The last policies of an unfinished run are those of its latest checkpoint; another process may
-    be training it.
+    The episodes differ from those that were evaluated during training.
 
     Args:
         path: the run folder.
@@ -250,25 +241,24 @@ def evaluate_run(
         member: `task:seed` for one member alone.
         env: as in `train`, for a run on a user's environment.
         workers: environment processes, by default one per core; 0 for none.
-        weights: 'last', or 'best' for the policy of each member's best evaluation.
 
     Raises:
-        UserError: The folder is not a run, or has no such member or weights.
+        UserError: The folder is not a finished run, or has no such member.
         EnvFailure: An environment raised, or its worker process died.
 
     Example:
         >>> import tempfile
         >>> from r2r2 import resolve, train
-        >>> config = resolve({"env": "Pendulum-v1", "steps": 10})
+        >>> config = resolve({"env": "Pendulum-v1", "steps": 10, "random_only": True})
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     run = train(config, Path(folder) / "run").folder.path
+        ...     run = train(config, f"{folder}/run").folder.path
         ...     evaluation = evaluate_run(run, episodes=2)
         >>> evaluation.returns.shape
         (1, 2)
     """
     if not EPISODES.is_valid(episodes):
         raise invalid_value("episodes", EPISODES.description, episodes)
-    folder = open_run(path)
+    folder = open_run(Path(path))
     config = load_config(folder)
     members = select_members(fleet_members(config), member)
     builder = env_builder_of(env, config.env, len(members))
@@ -276,12 +266,12 @@ def evaluate_run(
     shared_env = isinstance(env, gymnasium.Env)
     slots = eval_slots(members, factories, 1 if shared_env else episodes)
     with EnvPool(slots, 0 if shared_env else worker_count(workers)) as pool:
-        loaded = load_policies(folder, config, pool.spec, members, weights)
+        agent = make_agent(config.agent, pool.spec, config.utd)
+        policies = load_policies(folder, agent, pool.spec, members)
         size = len(members)
         plan = EvalEpisodes(members, range(len(slots)), episodes, "eval-command")
-        evaluator = Evaluator(loaded.agent, plan, size)
-        for fault in evaluator.begin(pool, range(size), loaded.policies, first=[0] * size):
+        evaluator = Evaluator(agent, plan, size)
+        for fault in evaluator.begin(pool, range(size), policies, first=[0] * size):
             raise pool.to_error(fault)
         returns = play_to_end(evaluator, pool)
-    stacked = np.stack([returns[index] for index in range(size)])
-    return Evaluation(members, stacked, loaded)
+    return Evaluation(members, np.stack([returns[index] for index in range(size)]))

@@ -22,7 +22,7 @@ CONFIG = finalize_config(
             "latent": 8,
             "batch_size": 8,
             "steps": 90,
-            "warmup": 90,
+            "warmup": 80,
             "replay_size": 150,
             "action_repeat": 10,
             "eval_every": 20,

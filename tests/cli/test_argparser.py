@@ -48,8 +48,9 @@ def test_options_are_parsed_by_their_fields(argv, given):
     ("argv", "sentence"),
     [
         ("--steps 0", "--steps: expected an integer >= 1, got '0'"),
-        ("--steps", "--steps: expected an integer >= 1, got ''"),
-        ("--steps --fast-mode", "--steps: expected an integer >= 1, got ''"),
+        ("--steps", "--steps: value missing; expected an integer >= 1"),
+        ("--steps --fast-mode", "--steps: value missing; expected an integer >= 1"),
+        ("--seeds", "--seeds: value missing; expected a count or a list of integers"),
         ("--steps 2 3", "unexpected argument '3'"),
         ("-x", "unexpected argument '-x'"),
         ("--stpes 2", "--stpes: unknown option; did you mean '--steps'?"),

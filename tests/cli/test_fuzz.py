@@ -202,7 +202,6 @@ CONTRADICTIONS = {
     "points.returns": lambda points: points["returns"].append(points["returns"][0]),
     "points.first": lambda points: points["first"].pop(),
     "points.playing": lambda points: points["playing"][0].__setitem__(1, 5),
-    "points.begun": lambda points: points["begun"].__setitem__(0, 0),
 }
 
 

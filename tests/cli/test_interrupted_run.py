@@ -58,7 +58,7 @@ FIELDS = {
     "env": "waiting:Arm",
     "seeds": "1",
     "steps": "120",
-    "warmup": "200",
+    "random_only": "true",
     "eval_every": "60",
     "workers": "0",  # a worker's environment would be stopped when it hangs
     "out": "run",

@@ -5,6 +5,7 @@ from r2r2.config.errors import UserError, did_you_mean
 from r2r2.config.fields import (
     ANY,
     MAX_COUNT,
+    SYNONYMS,
     FieldSpec,
     between,
     find_field,
@@ -15,6 +16,7 @@ from r2r2.config.fields import (
 )
 from r2r2.config.resolve import default_config
 
+TABLES = [flatten_config(default_config(agent)) for agent in AGENTS]
 TABLE = flatten_config(default_config("td7+r2r2"))
 
 
@@ -55,12 +57,27 @@ def test_field_is_found_by_its_name_or_a_unique_suffix(name, path):
         ("idth", "idth: unknown field; did you mean 'width'?"),
         ("agent.widht", "agent.widht: unknown field; did you mean 'agent.width'?"),
         ("zzzzzz", "zzzzzz: unknown field; see r2r2 train --help"),
+        ("gamma", "gamma: unknown field; did you mean 'discount'?"),
+        ("agent.gamma", "agent.gamma: unknown field; did you mean 'agent.discount'?"),
+        ("algo", "algo: unknown field; did you mean 'agent'?"),
+        (
+            "learning-rate",
+            "learning-rate: unknown field; did you mean 'encoder_rate' or 'critic_rate' or "
+            "'actor_rate'?",
+        ),
     ],
 )
 def test_unknown_field_suggests_a_near_name(name, error):
     with pytest.raises(UserError) as raised:
         find_field(TABLE, name)
     assert str(raised.value) == error
+
+
+def test_synonyms_name_fields_and_are_none_themselves():
+    options = {"agent", "out", "workers"}  # of the command line alone
+    names = options.union(*({x.rpartition(".")[2] for x in table} for table in TABLES))
+    assert SYNONYMS.keys() <= names
+    assert names.isdisjoint(word for words in SYNONYMS.values() for word in words.split())
 
 
 def test_suffix_of_two_fields_is_ambiguous():
@@ -81,6 +98,13 @@ def test_full_name_takes_precedence_over_a_suffix():
     [
         ("steps", "500_000", 500_000),
         ("steps", 7, 7),
+        ("steps", "1e4", 10_000),
+        ("steps", " 10k ", 10_000),
+        ("steps", "10K", 10_000),
+        ("steps", "2.5M", 2_500_000),
+        ("steps", "1_0e+3", 10_000),
+        ("steps", 1e4, 10_000),
+        ("agent.batch_size", "1k", 1_000),
         ("agent.discount", "0.5", 0.5),
         ("agent.discount", 1, 1.0),
         ("agent.discount", "1", 1.0),
@@ -101,6 +125,8 @@ def test_full_name_takes_precedence_over_a_suffix():
         ("seeds", "3,7,11", (3, 7, 11)),
         ("seeds", " 3, 7 ", (3, 7)),
         ("seeds", "3,", (3,)),
+        ("seeds", "1e1,2k", (10, 2_000)),
+        ("seeds", 2.0, (0, 1)),
         ("seeds", [7, 3], (7, 3)),
         ("seeds", (7, 3), (7, 3)),
         ("seeds", str(MAX_COUNT), tuple(range(MAX_COUNT))),
@@ -126,9 +152,12 @@ WEIGHT = "agent.representation.lambda_rr"
         (
             "steps",
             "an integer >= 1",
-            ["0", "-5", 0, "1.5", 1.5, 2.0, "1e5", "", "x", True, "true", [1], None],
+            [
+                *("0", "-5", 0, "1.5", 1.5, "", "x", True, "true", [1], None, "1e-1", "1.0001k"),
+                *("k", "10kk", "10 k", "1e999", "1e", "_1", "9" * 5000, float("inf"), b"1"),
+            ],
         ),
-        ("steps", "an integer <= 2147483647", [2**31, "3000000000", 10**40]),
+        ("steps", "an integer <= 2147483647", [2**31, "3000000000", 10**40, "1e99", 1e300, "3e3M"]),
         (
             WEIGHT,
             "a number from 0 to 1e+18",

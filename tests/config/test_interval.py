@@ -14,6 +14,8 @@ from r2r2.config.fields import INTERVAL, Interval, parse_interval
         ("5_000", Interval(steps=5000)),
         ("5000 steps", Interval(steps=5000)),
         ("1 step", Interval(steps=1)),
+        ("10k steps", Interval(steps=10_000)),
+        ("1e4", Interval(steps=10_000)),
         ("2147483647", Interval(steps=2**31 - 1)),
         ("never", Interval()),
     ],

@@ -77,7 +77,6 @@ def slope(config: SlopeConfig, spec: Spec, utd: int) -> Agent:
         prioritizes=True,
         policy_period=2,
         checkpoint_policy=lambda state: state._replace(checkpoint=state.actor),
-        normalizes=config.normalize,
         encode=lambda state, obs: jnp.sin(obs @ state.encoder),
     )
 

@@ -13,12 +13,13 @@ from r2r2.envs.spec import Spec
 from r2r2.replay import buffer
 from r2r2.training.fleet import Fleet
 from r2r2.training.memory import check_fits, device_bytes, replay_rows, row_bytes
+from r2r2.training.run_config import finalize_config
 
 SPEC = Spec(obs_dim=348, action_dim=17)
 
 
 def config(**changes):
-    return resolve({"env": "Humanoid-v5", "seeds": 5, **changes})
+    return finalize_config(resolve({"env": "Humanoid-v5", "seeds": 5, "warmup": 0, **changes}))
 
 
 def test_row_bytes_are_those_of_the_replay_buffer():
@@ -48,7 +49,7 @@ def test_replay_rows_depend_on_the_length_of_the_run(steps, rows):
 def lowered(seeds, steps):
     """Return the update program of a run."""
     agent = {"agent": "small_agent:SLOPE", "env": "Pendulum-v1"}
-    run = resolve(agent, {"seeds": seeds, "steps": steps})
+    run = finalize_config(resolve(agent, {"seeds": seeds, "steps": steps}))
     agent, spec = make_agent(run.agent, Spec(3, 1), run.utd), Spec(3, 1)
     lengths = RunLengths(replay_rows(run), run.steps * run.utd)
     fleet = Fleet(agent, spec, run.seeds, lengths, act_on_cpu=False)
@@ -83,7 +84,7 @@ def test_batch_that_does_not_fit_is_refused():
     with pytest.raises(UserError) as error:
         check_fits(config(batch_size=1_000_000), SPEC, free=10**10)
     text = str(error.value)
-    assert text.startswith("agent.batch_size: activations need about ")
+    assert text.startswith("agent.batch_size: an update needs about ")
     smaller = int(text.rpartition(" ")[2])
     check_fits(config(batch_size=smaller), SPEC, free=10**10)
     with pytest.raises(UserError):

@@ -3,10 +3,13 @@
 import dataclasses
 
 import pytest
+from small_agent import SLOPE, SlopeConfig
 
+from r2r2.agents.registry import make_agent
+from r2r2.config.agents import AGENTS, AgentSpec, register_agent
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
-from r2r2.envs.spec import Member
+from r2r2.envs.spec import Member, Spec
 from r2r2.training import run_config
 from r2r2.training.run_config import finalize_config, select_members, task_default_config
 
@@ -76,7 +79,7 @@ def test_automatic_action_repeat_is_that_of_the_suite():
     config = resolve({"agent": "td7", "env": "Hopper-v5,cartpole-swingup"})
     with pytest.raises(UserError, match=r"^action_repeat: 0 \(automatic\) differs"):
         finalize_config(config)
-    given = dataclasses.replace(config, action_repeat=4)
+    given = dataclasses.replace(config, action_repeat=4, replay_size=9)
     assert finalize_config(given) == given
     for task, repeat in (("Hopper-v5", 1), ("cartpole-swingup", 2)):
         run = finalize_config(dataclasses.replace(config, env=(task,)))
@@ -84,8 +87,47 @@ def test_automatic_action_repeat_is_that_of_the_suite():
 
 
 def test_agents_without_automatic_settings_are_unchanged():
-    run = resolve({"agent": "td7", "env": "Hopper-v5"})
+    run = resolve({"agent": "td7", "env": "Hopper-v5", "replay_size": 7})
     assert finalize_config(run) == dataclasses.replace(run, action_repeat=1)
+
+
+@pytest.mark.parametrize(
+    ("agent", "env", "rows"),
+    [
+        ("td7", "Hopper-v5", 1_000_000),
+        ("simbav2", "dog-run", 1_000_000),
+        ("minphi", "Hopper-v5", 100_000),
+        ("minphi+r2r2", "Humanoid-v5", 100_000),
+        ("minphi+r2r2", "dog-run", 100_000),
+    ],
+)
+def test_replay_size_is_that_of_the_releases(agent, env, rows):
+    values = {"agent": agent, "env": env}
+    run = finalize_config(resolve(values))
+    assert run.replay_size == task_default_config(run).replay_size == rows
+    assert finalize_config(resolve(values, {"replay_size": 9_000})).replay_size == 9_000
+
+
+def test_minimalist_phi_has_a_larger_replay_on_the_task_that_its_release_names():
+    run = resolve({"agent": "minphi", "env": "Humanoid-v2"})
+    assert finalize_config(run, builder=print).replay_size == 1_000_000
+
+
+@pytest.mark.parametrize("of_config", [True, False])
+@pytest.mark.parametrize("of_agent", [True, False])
+def test_the_config_decides_whether_an_agent_normalizes(of_config, of_agent):
+    assert normalizes(of_config, of_agent) == of_config
+
+
+def normalizes(of_config, of_agent):
+    """Return whether an agent normalizes whose config and record say so."""
+    config, spec = SlopeConfig("mine", normalize=of_config), Spec(obs_dim=3, action_dim=1)
+    record = SLOPE.make(config, spec, 1)._replace(normalizes=of_agent)
+    register_agent(AgentSpec("mine", config, lambda *_: record))
+    try:
+        return make_agent(config, spec, 1).normalizes
+    finally:
+        del AGENTS["mine"]
 
 
 def test_members_are_selected_by_task_and_seed_or_by_folder():

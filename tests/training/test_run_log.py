@@ -56,6 +56,19 @@ def test_every_logged_number_is_in_tensorboard(folder, tensorboard):
     ]
 
 
+def test_losses_are_due_by_the_steps_of_members_that_are_not_stopped(folder):
+    with RunLog(CONFIG, folder, fleet_members(CONFIG), "name") as log:
+        log.stop(1, (100, 0), "why")
+        assert log.losses_due(np.array([1_000, 100]))
+        log.losses({"critic": np.array([0.5, np.nan])}, [(1_000, 9), (100, 0)])
+        assert not log.losses_due(np.array([1_999, 100]))
+        assert log.losses_due(np.array([2_000, 100]))
+        notes = log.notes()
+        log.restore(notes, set())  # the stopped member is trained again
+        assert not log.losses_due(np.array([1_000, 990]))
+        assert log.losses_due(np.array([1_000, 1_000 + 2 * CONFIG.log_every]))
+
+
 def test_notes_are_copies(folder):
     """A thread writes them while the run continues."""
     with RunLog(CONFIG, folder, fleet_members(CONFIG), "name") as log:
@@ -67,12 +80,3 @@ def test_notes_are_copies(folder):
         log.episode(Episode(0, 1, 500, 13.5), (1_000, 0), random=True)
         log.stop(1, (1_000, 0), "why")
     assert notes == before
-
-
-def test_best_evaluation_has_the_highest_return_so_far(folder):
-    best = []
-    with RunLog(CONFIG, folder, fleet_members(CONFIG), "name") as log:
-        for mean in (np.nan, -3.0, -5.0, -3.0, -2.0, np.nan, 7.0):
-            log.evaluation(0, (10, 0), np.array([mean]))
-            best.append(log.is_best(0))
-    assert best == [False, True, False, False, True, False, True]

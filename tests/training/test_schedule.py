@@ -69,6 +69,13 @@ def test_lockstep_agent_updates_after_every_step_from_warmup_on(warmup):
     assert pending == [0] * warmup + [3] * (10 - warmup)
 
 
+@pytest.mark.parametrize("agent", ["minphi", "td7"])
+def test_random_actions_only_never_warm_up(agent):
+    pending, warm = pending_after_each_step(agent, 0, steps=12, random_only=True)
+    assert not any(warm)
+    assert not any(pending)
+
+
 @pytest.mark.parametrize(("warmup", "end"), [(0, 4), (4, 4), (5, 8)])
 def test_td7_finishes_the_episode_in_warmup(warmup, end):
     changes = {"agent.policy_checkpoints": False}

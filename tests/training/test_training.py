@@ -1,13 +1,16 @@
 """The training loop: which members act, what is stored, how many updates are made."""
 
 import collections
+import dataclasses
 
 import jax
 import numpy as np
 import pytest
 import toys
-from runs import assert_same_results, prepared, run, select
+from runs import SMALL, assert_same_results, assert_same_weights, prepared, run, select
 
+from r2r2 import resolve, train
+from r2r2.api import RunOptions
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
 
@@ -84,7 +87,68 @@ def test_points_may_average_several_evaluations(tmp_path):
     assert [(e["length"], e["return"]) for e in episodes] == [(2, 15), (1, 6), (3, 36)]
 
 
-@pytest.mark.parametrize("checkpoints", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.parametrize(
+    ("changes", "steps", "points"),
+    [
+        ({"steps": 15}, [15], [15]),
+        ({"steps": 45}, [20, 40, 45], [20, 40, 45]),
+        ({"steps": 35, "eval_average": 2}, [10, 20, 30, 35], [20, 35]),
+        ({"steps": 30, "eval_average": 2}, [10, 20, 30], [20, 30]),
+    ],
+)
+def test_every_run_is_evaluated_at_its_end(tmp_path, changes, steps, points):
+    progress = []
+    options = RunOptions(workers=0, checkpoint_every="never")
+    result = train(
+        resolve(SMALL, changes), tmp_path / "run", options=options, on_progress=progress.append
+    )
+    evaluations = select(read_events(result.folder.events), "evaluation")
+    assert [e["decision_step"] for e in evaluations] == steps
+    rows = read_evaluations(result.folder.evaluations)
+    assert [row.env_step for row in rows] == points
+    since = [e["mean"] for e in evaluations if e["decision_step"] > (0, *points)[-2]]
+    assert rows[-1].value == pytest.approx(np.mean(since))
+    assert (progress[-1].point, progress[-1].returns[0]) == (points[-1], rows[-1].value)
+    assert result.returns.tolist() == [rows[-1].value]
+
+
+def test_an_earlier_end_does_not_change_later_results(tmp_path):
+    config = resolve(SMALL, {"env": "walks:Walk", "utd": 2, "eval_average": 2})
+    often = RunOptions(workers=0, checkpoint_every="7")
+    short = train(dataclasses.replace(config, steps=43), tmp_path / "run", options=often)
+    before = read_evaluations(short.folder.evaluations)
+    assert [row.env_step for row in before] == [20, 40, 43]
+    longer = train(config, tmp_path / "run", options=often)
+    whole = train(config, tmp_path / "whole", options=often)
+    assert_same_weights(longer, whole)
+    rows = read_evaluations(longer.folder.evaluations)
+    assert rows == [*before, *read_evaluations(whole.folder.evaluations)[2:]]
+    events = [read_events(x.folder.events) for x in (longer, whole)]
+    means = [
+        [x["mean"] for x in select(log, "evaluation") if x["decision_step"] != 43] for log in events
+    ]
+    assert means[0] == means[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"steps": 18}, "none came due between the end of warm-up and the last step"),
+        ({"random_only": True}, "the run is one of random actions only"),
+        ({}, None),
+    ],
+)
+def test_a_run_without_updates_says_so(tmp_path, changes, reason):
+    messages, options = [], RunOptions(workers=0, checkpoint_every="never")
+    config = resolve(SMALL, changes)
+    result = train(config, tmp_path / "run", options=options, on_message=messages.append)
+    expected = [f"no updates of toys.Story-v0_s0 were made: {reason}"] if reason else []
+    assert messages == expected
+    updates = [event["update_step"] for event in read_events(result.folder.events)]
+    assert any(updates) == (reason is None)
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
 def test_results_depend_on_neither_workers_nor_repetition(tmp_path, checkpoints):
     changes = {"env": "toys:OwnPace-v0", "seeds": 3, "utd": 2, "steps": 120}
     changes["agent.policy_checkpoints"] = checkpoints
@@ -102,7 +166,7 @@ def test_a_single_environment_in_this_process_gives_the_same_as_a_worker(tmp_pat
 
 
 def test_experience_does_not_depend_on_other_members(tmp_path):
-    changes = {"env": "Pendulum-v1", "steps": 420, "warmup": 1_000, "eval_every": 1_000}
+    changes = {"env": "Pendulum-v1", "steps": 420, "random_only": True, "eval_every": 1_000}
     _, together = run(tmp_path / "together", seeds="4,9", **changes)
     _, alone = run(tmp_path / "alone", seeds="9,", **changes)
     ours, theirs, other = (
@@ -202,7 +266,7 @@ def test_members_keep_separate_counts(watched):
             start = event["decision_step"] - event["length"]
             assert event["update_step"] == 3 * max(0, start - warm)
         steps = [e["decision_step"] for e in select(watched.events, "evaluation", member)]
-        assert steps == [20, 40, 60, 80]
+        assert steps == [20, 40, 60, 80, 90]
 
 
 @pytest.mark.parametrize("member", [0, 2])
@@ -230,7 +294,7 @@ def test_members_stay_in_lockstep_without_policy_checkpoints(tmp_path):
     # Steps from 21 on cause updates, which come before the evaluation of the step.
     evaluations = select(watched.events, "evaluation", "toys.OwnPace-v0_s0")
     updates = [e["update_step"] for e in evaluations]
-    assert updates == [0, 4 * 20, 4 * 40, 4 * 60]
+    assert updates == [0, 4 * 20, 4 * 40, 4 * 60, 4 * 70]
 
 
 def test_evaluation_uses_the_policy_checkpoint_of_its_step(tmp_path):

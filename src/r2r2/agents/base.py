@@ -75,7 +75,8 @@ class Agent(NamedTuple):
     sync_period: int = 0  # updates between two calls of `sync`; 0: never
     sync: Callable[[Any], Any] = identity  # state -> state with new targets
     checkpoint_policy: Callable[[Any], Any] = identity  # copy behavior to eval policy
-    normalizes: bool = False  # whether observations and rewards are normalized
+    # Whether observations and rewards are normalized; `make_agent` sets it by the config.
+    normalizes: bool = False
     # state, obs -> Z of the encoder that is trained; None: the agent has no encoder
     encode: Callable[[Any, Array], Array] | None = None
 

@@ -19,7 +19,7 @@ def make_agent(config: AgentConfig, spec: Spec, utd: int) -> Agent:
         module, _, function = make.partition(":")
         make = getattr(importlib.import_module(module), function)
     agent: Agent = make(config, spec, utd)
-    return agent
+    return agent._replace(normalizes=config.normalization is not None)
 
 
 def state_shapes(agent: Agent) -> Any:

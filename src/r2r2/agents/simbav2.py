@@ -52,7 +52,7 @@ def simbav2(config: SimbaV2Config, spec: Spec, _: int = 1) -> Agent:
     """Return SimbaV2 as a record of pure functions."""
     for field in ("critics", "discount"):
         if not getattr(config, field):
-            raise UserError(f"agent.{field}: 0 (automatic) must be resolved from a task first")
+            raise UserError("0 (automatic) must be resolved from a task first", f"agent.{field}")
     noise = 2, config.batch_size, spec.action_dim
     return Agent(
         init=partial(init, config, spec),
@@ -65,7 +65,6 @@ def simbav2(config: SimbaV2Config, spec: Spec, _: int = 1) -> Agent:
         update=partial(update, config),
         value=lambda state, obs, action: value(config, state, View(obs), action),
         batch_size=config.batch_size,
-        normalizes=True,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
-from r2r2.config.fields import FieldSpec, Range, parse_value
+from r2r2.config.fields import FieldSpec, Range, parse_value, suggest
 
 FILE = Range("the name of a file", bool)
 FOLDER = Range("the name of a folder", bool)
@@ -110,8 +110,7 @@ class ArgumentParser(argparse.ArgumentParser):
             raise UserError(f"unexpected argument {unknown[0]!r}")
         if candidates := [x for x in self._paths if x.endswith(f".{name[2:]}")]:
             raise UserError(f"{name}: ambiguous option; expected one of {', '.join(candidates)}")
-        options = self._paths if "." in name else self.fields
-        near = did_you_mean(name, options, most=1)
+        near = suggest(name, self._paths if "." in name else self.fields)
         raise UserError(f"{name}: unknown option{near or f'; see {self.prog} --help'}")
 
 
@@ -136,7 +135,9 @@ class _FieldAction(argparse.Action):
             if negated and text:
                 raise invalid_value(name, "no value", text)
             text = text or str(not negated)
-        setattr(namespace, self.dest, parse_value(self.spec._replace(path=name), text or ""))
+        elif values is None or values == []:
+            raise UserError(f"{name}: value missing; expected {self.spec.expected}")
+        setattr(namespace, self.dest, parse_value(self.spec._replace(path=name), text))
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):

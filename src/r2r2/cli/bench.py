@@ -30,7 +30,7 @@ from r2r2.cli.argparser import FILE, STRINGS, ArgumentParser, field_table
 from r2r2.cli.bench_display import BenchProgress, print_results
 from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache, program_name
 from r2r2.config.agents import agent_config
-from r2r2.config.common import AgentConfig, TaskInfo
+from r2r2.config.common import REPLAY_SIZE, AgentConfig, TaskInfo
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
 from r2r2.config.fields import ANY, FieldSpec, Range, at_least, integer_between, parse_value, size
 from r2r2.config.run import PRECISIONS, RunConfig
@@ -46,7 +46,7 @@ MEMBER_COUNT = FieldSpec("--members", int, 1, "", integer_between(1, 1000))
 WIDTHS = ("width", "latent", "model_width", "actor_width", "critic_width")
 CPU_UPDATES = 20  # updates per call on a CPU, where each takes 100 times as long
 CPU_ROWS = 50_000
-ROWS = f"{RunConfig.replay_size}, CPU {CPU_ROWS}"
+ROWS = f"{REPLAY_SIZE}, CPU {CPU_ROWS}"
 UPDATES = f"{UPDATES_PER_CALL}, CPU {CPU_UPDATES}"
 
 FIELDS = field_table(
@@ -146,7 +146,7 @@ def _sizes(values: Mapping[str, Any], given: Mapping[str, Any]) -> BenchSizes:
     task, on_cpu = PAPER_TASKS[name], jax.default_backend() == "cpu"
     return BenchSizes(
         Spec(given.get("obs", task.obs_dim), given.get("action", task.action_dim)),
-        given.get("rows", CPU_ROWS if on_cpu else RunConfig.replay_size),
+        given.get("rows", CPU_ROWS if on_cpu else REPLAY_SIZE),
         given.get("updates", CPU_UPDATES if on_cpu else UPDATES_PER_CALL),
         values["repeats"],
         values["precision"],

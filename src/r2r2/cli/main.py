@@ -19,7 +19,7 @@ from r2r2.storage.files import StorageError
 COMMANDS = {
     "train": "train agents on tasks, or resume a run",
     "watch": "show running training in the terminal",
-    "eval": "evaluate the policies of a run, or record a video",
+    "eval": "evaluate the final policies of a run, or record a video",
     "report": "compare runs with each other and with the paper",
     "bench": "measure how fast this machine trains",
     "clean": "show the disk space of runs, and free it",
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(tokens)
     except UserError as error:
-        print(f"r2r2: error: {one_line(str(error))}", file=sys.stderr)
+        print(f"r2r2: error: {one_line(error.with_option)}", file=sys.stderr)
         return 2
     except (EnvFailure, StorageError) as failure:
         print(f"r2r2: error: {failure}", file=sys.stderr)

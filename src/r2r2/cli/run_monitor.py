@@ -246,7 +246,8 @@ class RunMonitor:
             return "interrupted" if self.summary.started else "not started"
         if not self.summary.started or self.config is None:
             return "starting"
-        return "training" if self.summary.decisions >= self.config.warmup else "warm-up"
+        warm = self.summary.decisions >= self.config.warmup and not self.config.random_only
+        return "training" if warm else "warm-up"
 
     def idle_seconds(self, now: float) -> float:
         """Return the seconds since the log changed; infinite if it is empty."""

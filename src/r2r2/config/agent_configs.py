@@ -105,6 +105,10 @@ class MinPhiConfig(AgentConfig):
     representation: Representation = SPL
     adam: Adam = ADAM
 
+    def default_replay_size(self, task: str) -> int:
+        """Return 100,000 except for the one task that the release names."""
+        return super().default_replay_size(task) if task == "Humanoid-v2" else 100_000
+
 
 # Larger networks take impractically long to compile.
 BLOCKS, EXPANSION = integer_between(1, 100), integer_between(1, 64)
@@ -205,8 +209,9 @@ def _automatic_discount(task: TaskInfo) -> float:
     length = task.episode_length()
     if length is None:
         raise UserError(
-            f"agent.discount: 0 (automatic) needs a time limit, which {task.name!r} "
-            "does not have; set a value, for example --discount 0.99"
+            f"0 (automatic) needs a time limit, which {task.name!r} does not have; set a "
+            "value, for example --discount 0.99",
+            "agent.discount",
         )
     return min(max((length / 5 - 1) / (length / 5), 0.95), 0.995)
 

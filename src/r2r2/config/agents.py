@@ -54,11 +54,12 @@ def register_agent(spec: AgentSpec, replace: bool = False) -> AgentSpec:
     """
     if not spec.name or ":" in spec.name:
         raise UserError(
-            f"agent: expected a name without ':', got {spec.name!r}; "
-            "'module:NAME' finds an AgentSpec without registration"
+            f"expected a name without ':', got {spec.name!r}; "
+            "'module:NAME' finds an AgentSpec without registration",
+            "agent",
         )
     if spec.name in AGENTS and not replace:
-        raise UserError(f"agent: {spec.name!r} is already registered")
+        raise UserError(f"{spec.name!r} is already registered", "agent")
     AGENTS[spec.name] = _named(spec, spec.name)
     return AGENTS[spec.name]
 
@@ -69,8 +70,9 @@ def agent_spec(name: str) -> AgentSpec:
         return _imported(name)
     if name == "simbav2+r2r2":
         raise UserError(
-            f"agent: {name!r} does not exist because SimbaV2 has no encoder; did you "
-            "mean 'simbav2-spl+r2r2'?"
+            f"{name!r} does not exist because SimbaV2 has no encoder; did you mean "
+            "'simbav2-spl+r2r2'?",
+            "agent",
         )
     if name not in AGENTS:
         expected = f"one of {', '.join(AGENTS)} or module:NAME"
@@ -94,20 +96,23 @@ def agent_config(name: str) -> AgentConfig:
 def _imported(name: str) -> AgentSpec:
     """Return the `AgentSpec` at `module:NAME`, under that name."""
     module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute:
+        expected = "module:NAME, where NAME is an AgentSpec in a module that Python finds"
+        raise invalid_value("agent", expected, name)
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"agent: cannot import {module_name!r} ({type(error).__name__}: {reason})"
+            f"cannot import {module_name!r} ({type(error).__name__}: {reason})", "agent"
         ) from error
     spec = getattr(module, attribute, None)
     if spec is None:
         specs = [key for key, x in vars(module).items() if isinstance(x, AgentSpec)]
         near = did_you_mean(attribute, specs, most=1)
-        raise UserError(f"agent: {module_name!r} has no attribute {attribute!r}{near}")
+        raise UserError(f"{module_name!r} has no attribute {attribute!r}{near}", "agent")
     if not isinstance(spec, AgentSpec):
-        raise UserError(f"agent: expected an AgentSpec at {name!r}, got {spec!r}")
+        raise UserError(f"expected an AgentSpec at {name!r}, got {spec!r}", "agent")
     return _named(spec, name)
 
 

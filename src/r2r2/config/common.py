@@ -75,6 +75,9 @@ class Normalization(NamedTuple):
     return_limit: float  # bound on the largest return so far, after scaling
 
 
+REPLAY_SIZE = 1_000_000
+
+
 class TaskInfo(NamedTuple):
     """Facts about a task that an agent's automatic settings depend on."""
 
@@ -137,6 +140,11 @@ class AgentConfig(abc.ABC):
     def normalization(self) -> Normalization | None:
         """Settings of the normalizer, or None for an agent that sees raw values."""
         return None
+
+    def default_replay_size(self, task: str) -> int:
+        """Return the replay rows per member where a run does not set `replay_size`."""
+        del task
+        return REPLAY_SIZE
 
     @property
     def depends_on_run_length(self) -> bool:

@@ -9,17 +9,29 @@ class UserError(ValueError):
 
     The form of the sentence is `<field or file>: <what is wrong>; expected <what>, got
     <value>`, with a near match at the end where there is one. The command line puts
-    `r2r2: error: ` before it.
+    `r2r2: error: ` before it, and writes a field as its option.
 
     Example:
-        >>> str(invalid_value("--steps", "an integer >= 1", "0"))
-        "--steps: expected an integer >= 1, got '0'"
+        >>> UserError("expected an integer >= 1, got 0", field="eval_every").with_option
+        '--eval-every: expected an integer >= 1, got 0'
     """
+
+    def __init__(self, problem: str, field: str = ""):
+        super().__init__(f"{field}: {problem}" if field else problem)
+        self._problem, self._field = problem, field
+
+    @property
+    def with_option(self) -> str:
+        """The sentence with the field as an option of the command line."""
+        name, space, value = self._field.partition(" ")
+        if not name or name.startswith("-"):
+            return str(self)
+        return f"--{name.replace('_', '-')}{space}{value}: {self._problem}"
 
 
 def invalid_value(field: str, expected: str, got: object, near: str = "") -> UserError:
     """Return the error for a value that a field, option or file does not allow."""
-    return UserError(f"{field}: expected {expected}, got {got!r}{near}")
+    return UserError(f"expected {expected}, got {got!r}{near}", field)
 
 
 def did_you_mean(value: str, options: Iterable[str], most: int = 3) -> str:

@@ -3,7 +3,8 @@
 import dataclasses
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
@@ -15,6 +16,29 @@ MAX_INT = 2**31 - 1  # integers of the device
 MAX_SIZE = 2**20  # of a layer or a batch, so that products of sizes fit into integers
 MAX_FLOAT = 1e18  # the product of two fits into single precision
 MAX_COUNT = 1000  # of a list given by its length
+
+# Our names, each with those that other programs use.
+SYNONYMS = {
+    "agent": "algo algorithm method",
+    "env": "task env_id env_name environment",
+    "seeds": "seed num_seeds",
+    "steps": "total_timesteps timesteps max_steps num_steps num_train_steps",
+    "utd": "replay_ratio update_to_data updates_per_step",
+    "warmup": "learning_starts start_steps random_steps explore_steps",
+    "replay_size": "buffer_size buffer replay_buffer_size memory_size",
+    "action_repeat": "frame_skip",
+    "eval_episodes": "episodes n_eval_episodes num_eval_episodes",
+    "eval_every": "eval_freq eval_interval",
+    "workers": "num_envs n_envs num_workers",
+    "out": "logdir log_dir save_dir output",
+    "discount": "gamma",
+    **dict.fromkeys("encoder_rate critic_rate actor_rate first_rate".split(), "lr learning_rate"),
+    **dict.fromkeys(("target_rate", "target_period"), "tau polyak"),
+    **dict.fromkeys("width critic_width actor_width".split(), "hidden hidden_dim hidden_size"),
+    "batch_size": "batch minibatch_size",
+    "latent": "latent_dim latent_size zs_dim embedding_dim",
+    "policy_delay": "policy_freq policy_frequency",
+}
 
 
 class Range(NamedTuple):
@@ -87,6 +111,11 @@ class FieldSpec(NamedTuple):
     help: str
     allowed: Range
 
+    @property
+    def expected(self) -> str:
+        """The allowed values as a phrase."""
+        return KINDS[self.kind] if self.allowed is ANY else self.allowed.description
+
 
 def flatten_config(config: Any, prefix: str = "") -> dict[str, FieldSpec]:
     """Return every field of a config, nested ones included, by dotted name."""
@@ -127,10 +156,23 @@ def find_field(table: Mapping[str, FieldSpec], name: str) -> FieldSpec:
     if len(matches) == 1:
         return table[matches[0]]
     if matches:
-        raise UserError(f"{name}: ambiguous field; expected {' or '.join(matches)}")
-    names = table if "." in path else [other.rpartition(".")[2] for other in table]
-    near = did_you_mean(path, names, most=1)
-    raise UserError(f"{name}: unknown field{near or '; see r2r2 train --help'}")
+        raise UserError(f"ambiguous field; expected {' or '.join(matches)}", name)
+    names = [*table] if "." in path else [other.rpartition(".")[2] for other in table]
+    near = suggest(path, [*names, "agent"])
+    raise UserError(f"unknown field{near or '; see r2r2 train --help'}", name)
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Return the fields or options that an unknown name may mean, as the end of a sentence."""
+
+    def word(name: str) -> str:
+        return name.rpartition(".")[2].strip("-").replace("-", "_").lower()
+
+    known = {word(other): other for other in names}
+    ours = [x for x, others in SYNONYMS.items() if x in known and word(name) in others.split()]
+    if ours:
+        return f"; did you mean {' or '.join(repr(known[x]) for x in ours)}?"
+    return did_you_mean(name, known.values(), most=1)
 
 
 def parse_value(field: FieldSpec, value: Any) -> Any:
@@ -141,11 +183,8 @@ def parse_value(field: FieldSpec, value: Any) -> Any:
         typed = None
     if typed is not None and field.allowed.is_valid(typed):
         return typed
-    expected = field.allowed.description
-    if field.allowed is ANY:
-        expected = KINDS[field.kind]
-    elif field.kind is int and typed is not None and typed > MAX_INT:
-        expected = f"an integer <= {MAX_INT}"
+    large = field.kind is int and typed is not None and typed > MAX_INT
+    expected = f"an integer <= {MAX_INT}" if large else field.expected
     raise invalid_value(field.path, expected, value)
 
 
@@ -160,15 +199,26 @@ def _convert(kind: Any, value: Any) -> Any:
         return text in TRUE if text in TRUE + FALSE else None
     if isinstance(value, bool) or (kind is str and not isinstance(value, str)):
         raise TypeError
-    if kind is int and isinstance(value, float):
-        raise TypeError
-    return kind(value)
+    return parse_count(value) if kind is int else kind(value)
+
+
+def parse_count(value: Any) -> int:
+    """Return an integer, also given as `1e4`, `10k`, `2.5M` or a float without a fraction."""
+    number = value
+    if isinstance(value, str):
+        pattern = r"([+-]?[0-9_]+(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,2})?)([kKM]?)"
+        if (match := re.fullmatch(pattern, value.strip())) is None:
+            raise ValueError
+        number = Fraction(match[1]) * {"": 1, "M": 10**6}.get(match[2], 1000)
+    if number != int(number):
+        raise ValueError
+    return int(number)
 
 
 def _to_integers(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         parts = value.strip().removesuffix(",").split(",")
-        value = [int(part) for part in parts] if "," in value else int(value)
+        value = parts if "," in value else value
     if isinstance(value, list | tuple):
         return tuple(_convert(int, item) for item in typing.cast(Any, value))
     count = _convert(int, value)
@@ -195,14 +245,15 @@ def parse_interval(text: str) -> Interval:
 def _parse_interval(text: str) -> Interval | None:
     if text.strip() == "never":
         return Interval()
-    # At most twelve digits, so that a float or an integer of the device can hold it.
+    # At most twelve digits, so that a float can hold it.
     minutes = re.fullmatch(r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?) ?min\s*", text)
     if minutes and POSITIVE.is_valid(float(minutes[1])):
         return Interval(minutes=float(minutes[1]))
-    steps = re.fullmatch(r"\s*([0-9][0-9_]{0,11})(?: steps?)?\s*", text)
-    if steps and 1 <= (count := int(steps[1].replace("_", ""))) <= MAX_INT:
-        return Interval(steps=count)
-    return None
+    try:
+        steps = parse_count(re.sub(" steps?$", "", text.strip()))
+    except ValueError:
+        return None
+    return Interval(steps=steps) if 1 <= steps <= MAX_INT else None
 
 
 INTERVAL = Range(

@@ -1,8 +1,9 @@
 """Build a validated config from layers of named values."""
 
+import contextlib
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from r2r2.config.agents import DEFAULT_AGENT, agent_spec
@@ -10,7 +11,7 @@ from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import MAX_INT, find_field, flatten_config, parse_value, replace_fields
 from r2r2.config.run import RunConfig
-from r2r2.config.toml_io import parse_toml
+from r2r2.config.toml_io import TomlValues, flatten_tables, parse_toml
 
 # The task of `--quick`, and the return that it should reach.
 QUICK_TASK = {
@@ -47,8 +48,8 @@ def resolve(*layers: Mapping[str, Any]) -> RunConfig:
     """Return the validated config that layers of named values describe.
 
     Args:
-        *layers: values by dotted name, as text or as TOML types; later layers take
-            precedence, and `agent` or `agent.name` selects the agent.
+        *layers: values by dotted name or in nested tables, as text or as TOML types;
+            later layers take precedence, and `agent` or `agent.name` selects the agent.
 
     Raises:
         UserError: A field is unknown, or a value is not allowed.
@@ -57,6 +58,8 @@ def resolve(*layers: Mapping[str, Any]) -> RunConfig:
         >>> config = resolve({"env": "Hopper-v5"}, {"seeds": "3,7", "lambda-rr": "0"})
         >>> config.seeds, config.agent.name, config.agent.representation.lambda_rr
         ((3, 7), 'td7+r2r2', 0.0)
+        >>> resolve({"env": "Hopper-v5", "agent": {"name": "td7", "width": 32}}).agent.width
+        32
     """
     return validate(_with_values(default_config(agent_name(*layers)), layers))
 
@@ -77,11 +80,13 @@ def resolve_toml(text: str) -> RunConfig:
 
 
 def run_defaults(config: RunConfig) -> RunConfig:
-    """Return the default config of a run's agent, or its own if not available."""
+    """Return the default config of a run's agent on its task, or its own if not available."""
     try:
-        return default_config(config.agent.name)
+        default = default_config(config.agent.name)
     except UserError:
-        return RunConfig(agent=config.agent, warmup=config.warmup)
+        default = RunConfig(agent=config.agent, warmup=config.warmup)
+    size = default.agent.default_replay_size(config.env[0])
+    return dataclasses.replace(default, replay_size=size)
 
 
 def validate(config: RunConfig) -> RunConfig:
@@ -89,18 +94,44 @@ def validate(config: RunConfig) -> RunConfig:
     expected = type(agent_spec(config.agent.name).config)
     if type(config.agent) is not expected:
         got = type(config.agent).__name__
-        raise UserError(f"agent: expected {expected.__name__} for {config.agent.name!r}, got {got}")
-    return _check_fields(config)
+        name = config.agent.name
+        raise UserError(f"expected {expected.__name__} for {name!r}, got {got}", "agent")
+    config = _check_fields(config)
+    if config.steps <= config.warmup and not config.random_only:
+        raise UserError(
+            f"expected more than warmup ({config.warmup}), got {config.steps}; increase --steps, "
+            "lower --warmup, or add --random-only for a run of random actions without updates",
+            "steps",
+        )
+    return config
 
 
 def agent_name(*layers: Mapping[str, Any]) -> str:
     """Return the name of the agent that layers of named values select."""
     name: Any = DEFAULT_AGENT
+    source: tuple[Mapping[str, Any], str] = {}, ""
     for layer in layers:
-        name = layer.get("agent.name", layer.get("agent", name))
-    if not isinstance(name, str):
-        raise invalid_value("agent", "a name", name)
+        values = flatten_tables(layer)
+        for key in ("agent", "agent.name"):
+            if key in values:
+                name, source = values[key], (layer, key)
+    with _located(*source):
+        if not isinstance(name, str):
+            raise invalid_value("agent", "a name", name)
+        if ":" not in name:
+            agent_spec(name)
     return name
+
+
+@contextlib.contextmanager
+def _located(layer: Mapping[str, Any], name: str) -> Iterator[None]:
+    """Put file and line before the errors of a value, where it is from a file."""
+    try:
+        yield
+    except UserError as error:
+        if not isinstance(layer, TomlValues):
+            raise
+        raise UserError(f"{layer.place(name)}{error}") from None
 
 
 def _with_values(config: RunConfig, layers: tuple[Mapping[str, Any], ...]) -> RunConfig:
@@ -108,18 +139,20 @@ def _with_values(config: RunConfig, layers: tuple[Mapping[str, Any], ...]) -> Ru
     del table["agent.name"]  # selects the agent, and is not a field to change
     values: dict[str, Any] = {}
     for layer in layers:
-        for name, value in layer.items():
+        for name, value in flatten_tables(layer).items():
             if name not in ("agent", "agent.name"):
-                field = find_field(table, name)
-                values[field.path] = parse_value(field, value)
+                with _located(layer, name):
+                    field = find_field(table, name)
+                    values[field.path] = parse_value(field, value)
     return replace_fields(config, values)
 
 
 def _check_fields(config: RunConfig) -> RunConfig:
     if not config.env:
         raise UserError(
-            "env: expected one or more tasks, for example --env Hopper-v5; "
-            "'r2r2 list envs' lists them, and --quick selects one"
+            "expected one or more tasks, for example --env Hopper-v5; 'r2r2 list envs' "
+            "lists them, and --quick selects one",
+            "env",
         )
     typed = {path: parse_value(x, x.value) for path, x in flatten_config(config).items()}
     config = replace_fields(config, typed)
@@ -127,10 +160,6 @@ def _check_fields(config: RunConfig) -> RunConfig:
         limit = f"at most {MAX_INT // config.steps} with {config.steps} steps"
         raise invalid_value("utd", limit, config.utd)
     config.agent.check()
-    probe = config.diagnostics
-    if probe.probe_rows < probe.probe_batch:
-        least = f"at least diagnostics.probe_batch ({probe.probe_batch})"
-        raise invalid_value("diagnostics.probe_rows", least, probe.probe_rows)
     if config.eval_every % config.eval_average:
         divisor = f"a divisor of eval_every ({config.eval_every})"
         raise invalid_value("eval_average", divisor, config.eval_average)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from r2r2.config.agent_configs import TD7Config
+from r2r2.config.agents import DEFAULT_AGENT, agent_config
 from r2r2.config.common import AgentConfig
 from r2r2.config.fields import (
     EPISODES,
@@ -14,7 +14,6 @@ from r2r2.config.fields import (
     integer_between,
     one_of,
     option,
-    size,
 )
 
 
@@ -39,29 +38,19 @@ class ComputeConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class DiagnosticsConfig:
-    """The observations whose latents are diagnosed; training does not depend on them."""
-
-    probe_batch: int = option(
-        4096, "observations per diagnosis of an encoder", integer_between(2, 65_536)
-    )
-    # By default past TD7's warm-up of random actions, and reached after 5 of 50 evaluations.
-    probe_rows: int = option(40_960, "first replay rows that they are sampled from", size(2))
-
-
-@dataclasses.dataclass(frozen=True)
 class RunConfig:
     """Every setting that a run's result depends on, except versions and hardware.
 
-    `env` has no default. `action_repeat` and some fields of agents are 0 by default,
-    which means automatic: `train` sets them by the task.
+    `env` has no default. `action_repeat`, `replay_size` and some fields of agents are 0
+    by default, which means automatic: `train` sets them by the agent and the task.
 
     Example:
-        >>> RunConfig(env=("Hopper-v5",), seeds=(0, 1)).steps
-        500000
+        >>> config = RunConfig(env=("Hopper-v5",), seeds=(0, 1))
+        >>> config.agent.name, config.steps
+        ('td7+r2r2', 500000)
     """
 
-    agent: AgentConfig = dataclasses.field(default_factory=TD7Config)
+    agent: AgentConfig = dataclasses.field(default_factory=lambda: agent_config(DEFAULT_AGENT))
     env: tuple[str, ...] = option(
         (), "Gymnasium ids, DMC domain-task, module:Id or module:Class", TASKS
     )
@@ -73,7 +62,12 @@ class RunConfig:
         "decision steps of random actions before training; TD7 then also finishes the episode",
         at_least(0),
     )
-    replay_size: int = option(1_000_000, "replay rows per member", at_least(4))
+    random_only: bool = option(False, "take random actions to the end and make no updates")
+    replay_size: int = option(
+        0,
+        "replay rows per member; 0: 1,000,000, or 100,000 for Minimalist phi",
+        Range("0 (automatic) or an integer >= 4", lambda x: x == 0 or 4 <= x <= MAX_INT),
+    )
     action_repeat: int = option(
         0, "environment steps per decision; 0: 1 on Gymnasium, 2 on DMC", at_least(0)
     )
@@ -92,4 +86,3 @@ class RunConfig:
         PRECISIONS,
     )
     compute: ComputeConfig = ComputeConfig()
-    diagnostics: DiagnosticsConfig = DiagnosticsConfig()

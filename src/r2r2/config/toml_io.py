@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from itertools import chain
@@ -18,16 +19,8 @@ MAX_DOTS = 100  # per line
 # Fields that change a result only if an environment fails.
 NON_RESULT_FIELDS = ("env_timeout", "env_faults")
 
-# Fields that change what is logged, but not what is trained.
-LOG_FIELDS = ("log_every", "diagnostics.probe_batch", "diagnostics.probe_rows")
-
 # Fields that older runs lack; with these values they do not change a run's name.
-ADDED_FIELDS = {
-    "precision": "tf32",
-    "compute.fast": True,
-    "diagnostics.probe_batch": 4096,
-    "diagnostics.probe_rows": 40_960,
-}
+ADDED_FIELDS = {"precision": "tf32", "compute.fast": True, "random_only": False}
 # Precision of runs from before the field existed, by JAX's setting in `versions.json`.
 _PRECISIONS = {"float32": "float32", "highest": "float32", "tensorfloat32": "tf32"}
 
@@ -42,32 +35,52 @@ def safe_name(name: str) -> str:
     return name.replace(":", ".").replace("/", ".").replace("\\", ".")
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+class TomlValues(dict[str, Any]):
+    """Values of TOML text by dotted name, and where they are in it."""
+
+    def __init__(self, text: str, file: str = ""):
+        super().__init__(flatten_tables(tomllib.loads(text)))
+        self._text, self._file = text, file
+
+    def place(self, name: str) -> str:
+        """Return the file and the line of a value, as far as known, to put before a sentence."""
+        place, table = f"{self._file}: " if self._file else "", ""
+        for number, line in enumerate(self._text.split("\n"), start=1):
+            line = re.sub(r"[\s\"']", "", line)
+            if header := re.match(r"\[([^\[\]]+)\]", line):
+                table = f"{header[1]}."
+            elif f"{name}.".startswith(f"{table}{line.partition('=')[0]}."):
+                return f"{place}line {number}: "
+        return place
+
+
+def read_toml(path: Path) -> TomlValues:
     """Return the values of a TOML file by dotted name."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_TOML_BYTES + 1)
         if len(content) > MAX_TOML_BYTES:
             raise ValueError(f"longer than {MAX_TOML_BYTES} bytes")
-        return parse_toml(content.decode())
+        return parse_toml(content.decode(), str(path))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path}: cannot read: {reason}") from None
 
 
-def parse_toml(text: str) -> dict[str, Any]:
-    """Return the values of TOML text by dotted name."""
+def parse_toml(text: str, file: str = "") -> TomlValues:
+    """Return the values of TOML text by dotted name; errors in them name `file`, if given."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.count(".") > MAX_DOTS:
             raise ValueError(f"more than {MAX_DOTS} dots in line {number}")
-    return _flatten(tomllib.loads(text))
+    return TomlValues(text, file)
 
 
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten_tables(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by dotted name."""
     values: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            values |= _flatten(cast(dict[str, Any], value), f"{prefix}{key}.")
+            values |= flatten_tables(cast(dict[str, Any], value), f"{prefix}{key}.")
         else:
             values[prefix + key] = value
     return values
@@ -110,7 +123,8 @@ def digest(config: Any) -> str:
 
 def experiment_name(config: Any, default: Any) -> str:
     """Return the name of a curve in a CSV, such as `td7_warmup=5_utd20`."""
-    ignored = ["env", "seeds", "steps", "utd", "agent.name", *LOG_FIELDS, *NON_RESULT_FIELDS]
+    ignored = ["env", "seeds", "steps", "utd", "agent.name", "log_every"]
+    ignored += NON_RESULT_FIELDS
     changed = [
         f"_{path.rpartition('.')[2]}={value}"
         for path, value in changed_fields(config, default).items()

@@ -1,7 +1,6 @@
 """Each command creates one run folder: its layout, manifest and lock."""
 
 import contextlib
-import datetime
 import fcntl
 import json
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from r2r2.config.errors import UserError
-from r2r2.config.toml_io import MAX_TOML_BYTES, parse_toml
+from r2r2.config.toml_io import ADDED_FIELDS, MAX_TOML_BYTES, parse_toml
 from r2r2.storage.files import (
     atomic_write,
     cannot_read,
@@ -26,7 +25,6 @@ from r2r2.storage.files import (
 CONFIG_FILE = "config.toml"
 EVENTS_FILE, EVALUATIONS_FILE = "events.jsonl", "evaluations.csv"
 MANIFEST_FILE, LOCK_FILE = "manifest.json", "lock"
-WEIGHTS_FILE, BEST_WEIGHTS_FILE = "weights.npz", "best_weights.npz"
 RUN_KIND = "r2r2 run"
 RUN_FORMAT = 1
 # Processes that only check whether a run is locked hold the lock for a moment, too.
@@ -68,11 +66,7 @@ class RunFolder(NamedTuple):
 
     def weights(self, member: str) -> Path:
         """Return the weights file of a member."""
-        return self._member_dir(member) / WEIGHTS_FILE
-
-    def best_weights(self, member: str) -> Path:
-        """Return the file with the policy of a member's best evaluation."""
-        return self._member_dir(member) / BEST_WEIGHTS_FILE
+        return self._member_dir(member) / "weights.npz"
 
     def report(self, member: str) -> Path:
         """Return the file that says why a member was stopped."""
@@ -103,17 +97,6 @@ class RunFolder(NamedTuple):
         resumed = record.get("resumed")
         earlier = cast("list[object]", resumed) if isinstance(resumed, list) else []
         self.write_versions({**record, "resumed": [*earlier, {"step": step, **versions}]})
-
-    def save_eval(self, results: Mapping[str, object]) -> Path:
-        """Write results of `r2r2 eval` to a new file, named by the time, and return its path."""
-        now = datetime.datetime.now(datetime.UTC)
-        path = self.path / "evals" / f"{now:%Y-%m-%d_%H-%M-%S_%f}.json"
-        try:
-            path.parent.mkdir(exist_ok=True)
-            atomic_write(path, json.dumps(results, indent=2, allow_nan=False) + "\n")
-        except OSError as error:
-            raise cannot_write(path, error) from error
-        return path
 
     def finish(self) -> None:
         """Mark the run as finished."""
@@ -171,13 +154,6 @@ def open_run(path: Path) -> RunFolder:
             f"{manifest.format}"
         )
     return RunFolder(path, manifest.members)
-
-
-def run_status(run: Path) -> str:
-    """Return the status in the manifest, but 'interrupted' if no process trains a 'running' run."""
-    manifest = read_manifest(run)
-    status = str(manifest.status) if manifest else "unknown"
-    return "interrupted" if status == "running" and not is_locked(run) else status
 
 
 def is_finished(path: Path, config_text: str) -> bool:
@@ -242,7 +218,7 @@ def _has_config(run: Path, config_text: str) -> bool:
 def _other_config(path: Path, config_text: str) -> str:
     """Describe a config by the first fields in which it differs from another."""
     try:
-        old, new = parse_toml(_read_config(path)), parse_toml(config_text)
+        old, new = ADDED_FIELDS | parse_toml(_read_config(path)), parse_toml(config_text)
     except (OSError, ValueError, RecursionError):
         return "another config"
     names = [name for name in new if new[name] != old.get(name)]

@@ -1,6 +1,6 @@
-"""Evaluations at fixed steps, run beside training: the points of the learning curve."""
+"""Evaluations at fixed steps and at the end: the points of the learning curve."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from r2r2.diagnostics.value_bias import ValueBiasTracker
 from r2r2.envs.spec import Fault, Member
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import StepRequest, StepResult
-from r2r2.training.evaluation import EvalEpisodes, EvalPolicies, Evaluator, SavedPolicy, play_to_end
+from r2r2.training.evaluation import EvalEpisodes, EvalPolicies, Evaluator, play_to_end
 from r2r2.training.run_log import Counts, RunLog
 
 
@@ -30,14 +30,15 @@ class SavedEvals(NamedTuple):
     policies: list[EvalPolicies]  # of the running ones, if any, and of each deferred
     obs: NDArray[np.float64]  # [running slots, obs]
     notes: dict[str, Any]  # JSON values
-    best: dict[int, SavedPolicy]  # by member
 
 
 class EvalScheduler:
-    """Evaluates members when they reach an evaluation step.
+    """Evaluates members when they reach an evaluation step, and at their last step.
 
     Training does not depend on evaluations, so it continues beside them; it waits only
-    if a member is due again before its last evaluation has finished.
+    if a member is due again before its last evaluation has finished. The episodes of an
+    evaluation are a function of its step, so that those of a run that gets more steps
+    later do not depend on the evaluation at its earlier end.
 
     With `shared_env`, one environment serves both: an evaluation waits for the end of
     the training episode, and training waits for the evaluation.
@@ -53,15 +54,13 @@ class EvalScheduler:
         shared_env: bool,
     ):
         self._interval = config.eval_every // config.eval_average
-        self._episodes = config.eval_episodes
+        self._steps, self._episodes = config.steps, config.eval_episodes
         self._pool, self._log, self.shared_env = pool, log, shared_env
         slots = range(len(members), len(pool.slots))
         episodes = EvalEpisodes(members, slots, self._episodes, "evaluate")
         self._evaluator = Evaluator(agent, episodes, len(members))
         self._deferred: list[DeferredEval] = []
         self._counts: dict[int, Counts] = {}  # by member under evaluation
-        self._started = np.zeros(len(members), dtype=int)  # evaluations so far, [S]
-        self._best: dict[int, SavedPolicy] = {}  # by member
         # Members whose policy must still be copied, with their counts at that step.
         self.due: dict[int, Counts] = {}
         self.value_bias = ValueBiasTracker(config.agent.discount)
@@ -89,7 +88,7 @@ class EvalScheduler:
 
     def record_step(self, member: int, counts: Counts) -> None:
         """Record a member's progress, with all updates up to that step."""
-        if counts[0] % self._interval == 0:
+        if counts[0] % self._interval == 0 or counts[0] == self._steps:
             self.due[member] = counts
 
     def start(self, policies: EvalPolicies) -> tuple[Fault, ...]:
@@ -103,8 +102,7 @@ class EvalScheduler:
             copy = jax.device_put(policies.policies, may_alias=False)
             self._deferred.append(DeferredEval(counts[0], policies._replace(policies=copy)))
             return ()
-        self._counts |= counts
-        return self._begin(list(counts), policies)
+        return self._begin(counts, policies)
 
     def first_obs(self, member: int) -> NDArray[np.float64]:
         """Return the first observations of an evaluation that just began, [E, obs]."""
@@ -121,7 +119,7 @@ class EvalScheduler:
             self.value_bias.record(episode.member, episode.number, float(reward))
         for member, returns in self._evaluator.episodes.record(step):
             counts = self._counts.pop(member)
-            self._finish(member, counts, returns)
+            self._log.evaluation(member, counts, returns)
             if summary := self.value_bias.finish(member):
                 self._log.event("value", member, counts, summary)
 
@@ -129,20 +127,11 @@ class EvalScheduler:
         """Run the deferred evaluations in the shared environment, to their end."""
         while self._deferred:  # emptied by `cancel` if the member is stopped
             (counts, policies), *_ = self._deferred
-            for fault in self._begin([0], policies):
+            for fault in self._begin({0: counts}, policies):
                 recover(fault)
             for returns in play_to_end(self._evaluator, self._pool, recover).values():
-                self._finish(0, counts, returns)
+                self._log.evaluation(0, self._counts.pop(0), returns)
             self._deferred = self._deferred[1:]
-
-    def _finish(self, member: int, counts: Counts, returns: NDArray[np.float64]) -> None:
-        """Log an evaluation, and save its policy if it is the member's best so far."""
-        self._log.evaluation(member, counts, returns)
-        if self._log.is_best(member):
-            policy = self._evaluator.member_policy(member)
-            best = SavedPolicy(*policy, np.asarray(counts[0]), np.asarray(returns.mean()))
-            self._best[member] = best
-            self._log.save_best_weights(member, best)
 
     def retry(self, slot: int) -> tuple[int, int] | None:
         """Return the member of a failed slot's episode and the seed to restart it."""
@@ -176,7 +165,6 @@ class EvalScheduler:
         """Return everything that a checkpoint must hold."""
         episodes = self._evaluator.episodes
         notes = episodes.notes() | {
-            "begun": self._started.tolist(),
             "due": [[member, *counts] for member, counts in self.due.items()],
             "counts": [[member, *counts] for member, counts in self._counts.items()],
             "held": [list(deferred.counts) for deferred in self._deferred],
@@ -185,15 +173,11 @@ class EvalScheduler:
         policies = [self._evaluator.policies()] if self.busy else []
         policies += [jax.device_get(deferred.policies) for deferred in self._deferred]
         obs = np.array([episodes.obs[episode.slot] for episode in episodes.running])
-        obs = obs.reshape(-1, self._pool.spec.obs_dim)
-        return SavedEvals(policies, obs, notes, dict(self._best))
+        return SavedEvals(policies, obs.reshape(-1, self._pool.spec.obs_dim), notes)
 
     def restore(self, saved: SavedEvals) -> tuple[Fault, ...]:
         """Continue saved evaluations, or repeat them if the width differs; return the faults."""
         notes, faults = saved.notes, tuple[Fault, ...]()
-        self._best = dict(saved.best)
-        self._log.restore_best_weights(self._best)
-        self._started[:] = notes["begun"]
         self.due = {member: (d, u) for member, d, u in notes["due"]}
         self._counts = {member: (d, u) for member, d, u in notes["counts"]}
         running, policies = bool(notes["playing"]), list(saved.policies)
@@ -201,8 +185,7 @@ class EvalScheduler:
         self.value_bias.restore(notes.get("biases", []), again)
         if again:
             members = sorted({member for member, *_ in notes["playing"]})
-            self._started[members] -= 1
-            faults = self._begin(members, policies.pop(0))
+            faults = self._begin({m: self._counts[m] for m in members}, policies.pop(0))
         elif running:
             self._evaluator.episodes.restore(notes, saved.obs)
             self._evaluator.restore(policies.pop(0))
@@ -210,7 +193,9 @@ class EvalScheduler:
         self._deferred = [DeferredEval((d, u), policy) for (d, u), policy in deferred]
         return faults
 
-    def _begin(self, members: Sequence[int], policies: EvalPolicies) -> tuple[Fault, ...]:
-        first = [int(self._started[member]) * self._episodes for member in members]
-        self._started[list(members)] += 1
-        return self._evaluator.begin(self._pool, members, policies, first)
+    def _begin(self, counts: Mapping[int, Counts], policies: EvalPolicies) -> tuple[Fault, ...]:
+        """Start evaluations of members with these counts; return the slots that failed."""
+        self._counts |= counts
+        # An end between two evaluation steps uses the episodes of the next one.
+        first = [(step - 1) // self._interval * self._episodes for step, _ in counts.values()]
+        return self._evaluator.begin(self._pool, list(counts), policies, first)

@@ -93,6 +93,7 @@ class Training:
             self._log_losses()
             self._report(on_progress)
             self._checkpoint_if_due()
+        self._report_idle_members()
         skip = state.fleet.nonfinite_members()
         state.log.save_all_weights(state.fleet.states, state.normalizer.scales(), skip)
         self._checkpoint_and_wait()
@@ -118,7 +119,7 @@ class Training:
         if state.in_flight or not schedule.pending.any():
             return
         shared = max(UPDATES_PER_SHARED_CALL, state.config.utd)
-        limit = UPDATES_PER_CALL if alone or fleet.async_updates else shared
+        limit = UPDATES_PER_CALL if alone or fleet.async_updates else min(shared, UPDATES_PER_CALL)
         call = next_update_call(schedule.done, schedule.pending, fleet.update_period, limit)
         fleet.train(call, schedule.done, state.normalizer.scales())
         schedule.record_updates(call.members, call.updates)
@@ -184,6 +185,16 @@ class Training:
             self._finish_updates(wait=True)
             self._checkpoint_and_wait()
             raise
+
+    def _report_idle_members(self) -> None:
+        """Name the members that reached their last step without an update."""
+        state, idle = self.state, self.state.schedule.done == 0
+        names = [x.name for m, x in enumerate(state.members) if idle[m] and m not in state.stopped]
+        why = "none came due between the end of warm-up and the last step"
+        if state.config.random_only:
+            why = "the run is one of random actions only"
+        if names:
+            state.on_message(f"no updates of {', '.join(names)} were made: {why}")
 
     def _checkpoint_if_due(self) -> None:
         """Start writing a checkpoint if one is due and no updates are in flight."""

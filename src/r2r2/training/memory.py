@@ -1,13 +1,18 @@
 """Memory of a fleet: how much it needs, and whether the device has it."""
 
+import dataclasses
+import functools
 import os
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from r2r2.agents.base import Agent
+from r2r2.agents.base import Agent, Array, Batch
 from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.compute.compiled import inner_jaxprs
+from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Spec
@@ -44,44 +49,78 @@ def agent_bytes(agent: Agent) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state_shapes(agent)))
 
 
-def activation_bytes(config: RunConfig, agent: Agent, spec: Spec) -> int:
-    """Estimate the bytes of one member's activations for a batch.
+@functools.lru_cache(maxsize=64)
+def update_bytes(config: AgentConfig, spec: Spec, utd: int) -> int:
+    """Estimate the bytes that one member's update needs besides its state: activations.
 
-    Every matrix gives as many numbers per transition as it has columns; two thirds of
-    a state's matrices are moments, which give none.
+    They are the most that are in use at once if every operation of the update's program
+    writes its result to memory. XLA fuses operations and needs somewhat less.
     """
-    matrices = [leaf for leaf in jax.tree.leaves(state_shapes(agent)) if leaf.ndim > 1]
-    columns = sum(leaf.size // leaf.shape[-2] for leaf in matrices) / 3
-    numbers = columns + 2 * (spec.obs_dim + spec.action_dim)
-    return int(config.agent.batch_size * numbers * jnp.zeros(()).dtype.itemsize)
+    agent = make_agent(config, spec, utd)
+
+    def update(state: Any, key: Array) -> Any:
+        obs, action = (jnp.zeros((agent.batch_size, size)) for size in spec)
+        reward = jnp.zeros(agent.batch_size)
+        batch = Batch(obs, action, reward, next_obs=obs, terminated=reward > 0)
+        return agent.update(state, batch, agent.update_noise(key), jnp.ones((), dtype=int))
+
+    return _peak_bytes(jax.make_jaxpr(update)(state_shapes(agent), jax.random.key(0)).jaxpr)
+
+
+def _peak_bytes(jaxpr: Any) -> int:
+    """Return the most bytes of a program's intermediate values that are in use at once."""
+    outputs = {id(x) for x in jaxpr.outvars}  # they replace inputs, or count outside
+    last_use = {id(x): n for n, equation in enumerate(jaxpr.eqns) for x in equation.invars}
+    live, peak = dict[int, int](), 0
+    for number, equation in enumerate(jaxpr.eqns):
+        new = {id(x): x.aval.size * x.aval.dtype.itemsize for x in equation.outvars}
+        live |= {x: size for x, size in new.items() if x not in outputs}
+        inside = max(map(_peak_bytes, inner_jaxprs(equation)), default=0)
+        peak = max(peak, sum(live.values()) + inside)
+        live = {x: size for x, size in live.items() if last_use.get(x, 0) > number}
+    return peak
 
 
 def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
     """Check that a fleet fits into the memory of the device, or into `free` bytes."""
     agent = make_agent(config.agent, spec, config.utd)
     members, device = len(config.env) * len(config.seeds), jax.devices()[0].device_kind
-    available = SHARE * (device_bytes() if free is None else free)
+    total = device_bytes() if free is None else free
+    available = SHARE * total
     rows, row, state = replay_rows(config), row_bytes(spec), agent_bytes(agent)
+    if members * state >= available:
+        raise UserError(
+            f"networks need {members * state / 1e9:.1f} GB ({members} members), but {device} has "
+            f"{available / 1e9:.1f} GB for them; expected smaller networks or fewer members",
+            "agent",
+        )
     needed = members * (rows * row + state)
     if needed > available:
         options = [f"--replay-size {int((available / members - state) / row)}"]
         if fewer := int(available / (rows * row + state)):
             options.append(f"{fewer} instead of {members} members")
-        if members * state >= available:
-            options = ["smaller networks or fewer members"]
         raise UserError(
-            f"replay_size: the fleet needs {needed / 1e9:.1f} GB ({members} members, each with "
-            f"{rows} rows of {row:.0f} bytes and networks of {state / 1e6:.1f} MB), but {device} "
-            f"has {available / 1e9:.1f} GB for it; try {' or '.join(options)}"
+            f"the fleet needs {needed / 1e9:.1f} GB ({members} members, each with {rows} rows of "
+            f"{row:.0f} bytes and networks of {state / 1e6:.1f} MB), but {device} has "
+            f"{available / 1e9:.1f} GB for it; try {' or '.join(options)}",
+            "replay_size",
         )
-    activations = members * activation_bytes(config, agent, spec)
-    if activations > available:
-        size = config.agent.batch_size
-        raise UserError(
-            f"agent.batch_size: activations need about {activations / 1e9:.1f} GB ({members} "
-            f"members, batches of {size}), but {device} has {available / 1e9:.1f} GB for them; "
-            f"expected at most {int(size * available / activations)}"
-        )
+    _check_activations(config, spec, int((total - needed) / members), device)
+
+
+def _check_activations(config: RunConfig, spec: Spec, room: int, device: str) -> None:
+    """Check that one member's update fits into `room` bytes."""
+    agent, size = config.agent, config.agent.batch_size
+    if (needed := update_bytes(agent, spec, config.utd)) <= room:
+        return
+    problem = f"an update needs about {needed / 1e9:.1f} GB per member, but {device} has "
+    problem += f"{room / 1e9:.1f} GB for it; expected "
+    smallest: Any = {x.name: 2 for x in dataclasses.fields(agent) if x.name == "batch_size"}
+    least = update_bytes(dataclasses.replace(agent, **smallest), spec, config.utd)
+    if least > room:
+        raise UserError(problem + "smaller networks or a smaller latent", "agent")
+    most = 2 + int((size - 2) * (room - least) / (needed - least))
+    raise UserError(problem + f"a batch of at most {most}", "agent.batch_size")
 
 
 def device_bytes() -> int:

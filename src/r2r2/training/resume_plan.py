@@ -23,12 +23,9 @@ Test = Callable[[object], bool]
 Form = Test | Mapping[str, "Form"]
 
 # Notes that the first runs did not write, with their value then.
-DEFAULT_NOTES: Mapping[str, Any] = {"collapsed": [], "best": []}
+DEFAULT_NOTES: Mapping[str, Any] = {"collapsed": []}
 
-# Works after the same command and after --resume, with which --overwrite is not allowed.
-START_AGAIN = (
-    "to start again from step 0, use r2r2 train --config RUN/config.toml --out RUN --overwrite"
-)
+START_AGAIN = "the same command with --overwrite starts again from step 0"
 
 
 class ResumePlan(NamedTuple):
@@ -64,7 +61,7 @@ def _without_checkpoint(
     if damaged:
         raise UserError(f"{damaged[0]}; {START_AGAIN}")
     if finished:
-        raise UserError(f"{path}: finished, and has no checkpoint to continue from; {START_AGAIN}")
+        raise UserError(f"{path}: finished without a checkpoint; {START_AGAIN}")
     on_message(f"{path}: stopped before its first checkpoint; starting from step 0")
     return ResumePlan(restart=True)
 
@@ -85,7 +82,7 @@ def _check_steps(path: Path, config: RunConfig, before: int) -> None:
 def check_notes(run: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
     """Check that a checkpoint's notes and the run's logs fit together."""
     invalid = _first_invalid({**DEFAULT_NOTES, **checkpoint.metadata}, _form(config))
-    invalid = invalid or _contradiction(checkpoint.metadata["points"], config.eval_episodes)
+    invalid = invalid or _contradiction(checkpoint.metadata["points"], config)
     if invalid:
         path = checkpoint.arrays.with_suffix(".json")
         raise UserError(f"{path}: '{invalid}' in its notes is missing or invalid; {START_AGAIN}")
@@ -107,7 +104,6 @@ def _form(config: RunConfig) -> Mapping[str, Form]:
     rows = _each(_row(member, count, count))
     points: Mapping[str, Form] = {
         "width": lambda x: count(x) and x != 0,
-        "begun": _each(count, size),
         "due": rows,
         "counts": rows,
         "held": _each(_row(count, count)),
@@ -129,7 +125,6 @@ def _form(config: RunConfig) -> Mapping[str, Form]:
         "faults": _each(_row(member, count)),
         "stopped": _each(_row(member, lambda x: isinstance(x, str))),
         "collapsed": _each(member),
-        "best": _each(member),
         "rows": _below(replay_rows(config) + 1),
     }
 
@@ -148,9 +143,9 @@ def _first_invalid(notes: Mapping[str, Any], form: Mapping[str, Form]) -> str | 
     return None
 
 
-def _contradiction(points: Mapping[str, Any], episodes: int) -> str | None:
+def _contradiction(points: Mapping[str, Any], config: RunConfig) -> str | None:
     """Return the name of a note about evaluations that the others contradict."""
-    width, started = points["width"], points["begun"]
+    size, episodes = len(config.env) * len(config.seeds), config.eval_episodes
     running: list[list[int]] = points["playing"]
     busy = sorted({member for member, _, _ in running})
     episode: list[Test] = [lambda m: m in busy, _below(episodes)]
@@ -165,10 +160,9 @@ def _contradiction(points: Mapping[str, Any], episodes: int) -> str | None:
         if sorted(row[0] for row in points[name]) != busy:
             return f"points.{name}"
     # In the order of `eval_slots`: each member's slots, after those of training.
-    ordered = all((slot - len(started)) // width == m for m, slot, _ in running)
-    if not ordered or len({slot for _, slot, _ in running}) < len(running):
-        return "points.playing"
-    return None if all(started[member] > 0 for member in busy) else "points.begun"
+    ordered = all((slot - size) // points["width"] == m for m, slot, _ in running)
+    distinct = len({slot for _, slot, _ in running}) == len(running)
+    return None if ordered and distinct else "points.playing"
 
 
 def _is_list(value: object) -> TypeGuard[list[object]]:

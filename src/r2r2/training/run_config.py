@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 from r2r2.config.common import TaskInfo
-from r2r2.config.errors import UserError, did_you_mean
+from r2r2.config.errors import UserError, did_you_mean, invalid_value
 from r2r2.config.resolve import resolve_toml, run_defaults, validate
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields, parse_toml, unstated_precision
@@ -43,14 +43,15 @@ def _apply_task_defaults(config: RunConfig, builder: EnvBuilder | None) -> RunCo
             return None if limit is None else math.ceil(limit / repeat)
 
         agent = config.agent.for_task(TaskInfo(task, suite, episode_length))
-        return dataclasses.replace(config, agent=agent, action_repeat=repeat)
+        size = config.replay_size or agent.default_replay_size(task)
+        return dataclasses.replace(config, agent=agent, action_repeat=repeat, replay_size=size)
 
     first, *others = (for_task(task, suite) for task, suite in suites.items())
     for other in others:
         for path in changed_fields(other, first):
             raise UserError(
-                f"{path}: 0 (automatic) differs between {', '.join(config.env)}; set "
-                "one value for all"
+                f"0 (automatic) differs between {', '.join(config.env)}; set one value for all",
+                path,
             )
     return first
 
@@ -68,7 +69,7 @@ def select_members(members: tuple[Member, ...], name: str | None) -> tuple[Membe
     if not selected:
         names = [f"{m.task}:{m.seed}" for m in members]
         near = did_you_mean(name, names, most=1)
-        raise UserError(f"member: expected one of {', '.join(names)}, got {name!r}{near}")
+        raise invalid_value("member", f"one of {', '.join(names)}", name, near)
     return selected
 
 

@@ -1,9 +1,9 @@
 """What training writes to the run folder: events, curve points and weights."""
 
 import json
-import math
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import jax
 import numpy as np
@@ -13,15 +13,22 @@ from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Member
 from r2r2.replay.normalizer import Scales
 from r2r2.storage.arrays import save_weights
-from r2r2.storage.evaluations import Row, append_evaluations, truncate_evaluations
+from r2r2.storage.evaluations import Row, append_evaluations, read_evaluations, truncate_evaluations
 from r2r2.storage.events import EventLog, FieldValue, LogPosition, StepCounts, read_events
 from r2r2.storage.files import atomic_write, fsync_file, storage_errors
 from r2r2.storage.run_folder import RunFolder
 from r2r2.storage.tensorboard import TensorBoardWriter
-from r2r2.training.evaluation import MemberWeights, SavedPolicy, deviation, member_of
+from r2r2.training.evaluation import MemberWeights, deviation
 from r2r2.training.rollout import Episode
 
 Counts = tuple[int, int]  # decision steps, updates
+Tree = TypeVar("Tree")
+
+
+def member_of(tree: Tree, member: int) -> Tree:
+    """Return one member's part of a tree of arrays [S, ...]."""
+    part: Tree = jax.tree.map(operator.itemgetter(member), tree)
+    return part
 
 
 class RunLog:
@@ -39,11 +46,17 @@ class RunLog:
         self._members, self._name = tuple(members), name
         self._events = EventLog(folder.events)
         self._board = TensorBoardWriter(folder.tensorboard) if tensorboard else None
-        self._means: list[list[float]] = [[] for _ in members]  # of all evaluations
+        # By member: means of the evaluations at multiples of the interval, and the points.
+        self._means: list[list[float]] = [[] for _ in members]
+        self._points: list[dict[int, float]] = [{} for _ in members]  # by decision step
         self._random: dict[str, list[float]] = {}
         self._logged = 0
         self._stopped: set[int] = set()
-        self.latest = np.full(len(members), np.nan)  # [S], newest points of the curves
+
+    @property
+    def latest(self) -> NDArray[np.float64]:
+        """The newest points of the curves, [S]; NaN before the first."""
+        return np.array([next(reversed(x.values()), np.nan) for x in self._points])
 
     def event(
         self,
@@ -72,43 +85,47 @@ class RunLog:
         return {task: float(np.mean(totals)) for task, totals in self._random.items()}
 
     def evaluation(self, member: int, counts: Counts, returns: NDArray[np.float64]) -> None:
-        """Write an evaluation and, after every `eval_average` of them, a point."""
-        mean, std = returns.mean(), deviation(returns)
+        """Write an evaluation and, after every `eval_average` of them or at the end, a point."""
+        mean, std = float(returns.mean()), deviation(returns)
         fields: dict[str, FieldValue] = {"mean": mean, "std": std, "episodes": len(returns)}
         self.event("evaluation", member, counts, fields)
-        means, average = self._means[member], self._config.eval_average
-        means.append(float(mean))
-        if len(means) % average:
+        config, means, step = self._config, self._means[member], counts[0]
+        since = [*means[len(means) // config.eval_average * config.eval_average :], mean]
+        # Where the run ends between two steps of the interval, it may get more steps later:
+        # then the next point must not contain the evaluation at this end.
+        if step % (config.eval_every // config.eval_average) == 0:
+            means.append(mean)
+        if len(since) < config.eval_average and step != config.steps:
             return
-        self.latest[member] = np.mean(means[-average:])
+        self._points[member][step] = value = float(np.mean(since))
         task, seed = self._members[member]
-        step = self._steps(counts).env_step
-        row = Row(self._name, task, seed, "return", step, self.latest[member])
+        row = Row(self._name, task, seed, "return", self._steps(counts).env_step, value)
         append_evaluations(self._folder.evaluations, [row])
-
-    def is_best(self, member: int) -> bool:
-        """Return whether the last evaluation of a member has its highest return so far."""
-        *earlier, last = self._means[member]
-        return last > max([mean for mean in earlier if mean == mean], default=-math.inf)
 
     def common_point(self) -> tuple[int, NDArray[np.float64]]:
         """Return step and returns [S] of the last point that all members have; 0, NaN for none."""
-        average, returns = self._config.eval_average, np.full(len(self._means), np.nan)
-        active = [m for m in range(len(self._means)) if m not in self._stopped]
-        number = min([len(self._means[m]) for m in active], default=0) // average
-        if not number:
-            return 0, returns
-        last = slice((number - 1) * average, number * average)
-        returns[active] = [np.mean(self._means[m][last]) for m in active]
-        return number * self._config.eval_every, returns
+        returns = np.full(len(self._points), np.nan)
+        step = min((next(reversed(self._points[m]), 0) for m in self._active), default=0)
+        for member in self._active:
+            returns[member] = self._points[member].get(step, np.nan)
+        return step, returns
+
+    @property
+    def _active(self) -> list[int]:
+        return [m for m in range(len(self._members)) if m not in self._stopped]
 
     def losses_due(self, decisions: NDArray[np.int_]) -> bool:
         """Return whether `log_every` steps have passed since losses were written."""
-        return int(decisions.mean()) - self._logged >= self._config.log_every
+        # The mean falls if a member that was stopped is trained again.
+        return abs(self._mean_step(decisions) - self._logged) >= self._config.log_every
+
+    def _mean_step(self, decisions: Sequence[int] | NDArray[np.int_]) -> int:
+        """Return the mean step of the members that are not stopped."""
+        return int(np.mean(np.asarray(decisions)[self._active or slice(None)]))
 
     def losses(self, means: Mapping[str, NDArray[np.floating]], counts: Sequence[Counts]) -> None:
         """Write the mean losses of every member that made updates."""
-        self._logged = int(np.mean([decisions for decisions, _ in counts]))
+        self._logged = self._mean_step([decisions for decisions, _ in counts])
         for member, count in enumerate(counts):
             fields = {name: mean[member] for name, mean in means.items()}
             if not all(np.isnan(value) for value in fields.values()):
@@ -131,23 +148,6 @@ class RunLog:
         path = self._folder.weights(self._members[member].name)
         with storage_errors(path):
             save_weights(path, weights)
-
-    def save_best_weights(self, member: int, weights: SavedPolicy) -> None:
-        """Write the policy of a member's best evaluation."""
-        path = self._folder.best_weights(self._members[member].name)
-        with storage_errors(path):
-            save_weights(path, weights)
-
-    def restore_best_weights(self, weights: Mapping[int, SavedPolicy]) -> None:
-        """Write the best weights of a checkpoint, and delete those of other members."""
-        for index, member in enumerate(self._members):
-            path = self._folder.best_weights(member.name)
-            for leftover in path.parent.glob(f".{path.name}.*"):  # of a killed process
-                leftover.unlink(missing_ok=True)
-            if index in weights:
-                self.save_best_weights(index, weights[index])
-            else:
-                path.unlink(missing_ok=True)
 
     def save_all_weights(
         self, states: Any, scales: Scales | None, skip: Sequence[int] = ()
@@ -179,10 +179,12 @@ class RunLog:
         self._means = [list(means) for means in notes["points"]]
         self._random = {task: list(totals) for task, totals in notes["random"].items()}
         self._logged, self._stopped = notes["logged"], set(stopped)
-        average = self._config.eval_average
-        for index, means in enumerate(self._means):
-            if end := len(means) // average * average:
-                self.latest[index] = np.mean(means[end - average : end])
+        table, repeat = self._folder.evaluations, self._config.action_repeat
+        points = dict(zip(self._members, self._points, strict=True))
+        for row in read_evaluations(table) if table.exists() else []:
+            if (curve := points.get(Member(row.env_name, row.seed))) is not None:
+                curve[row.env_step // repeat] = row.value
+            self._name = row.exp_name  # defaults may have changed since the run began
         if self._board is not None:
             self._board.rewrite(read_events(self._folder.events))
         for index, member in enumerate(self._members):

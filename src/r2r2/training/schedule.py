@@ -5,6 +5,7 @@ whole episodes, and updates only in between. A policy that passes its assessment
 becomes the policy checkpoint, which is the one evaluated.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -74,7 +75,7 @@ class Schedule:
     """Warm-up, done and pending updates of every member, on the host.
 
     Warm-up ends after `warmup` steps or, where the agent config says so, with the first
-    episode that ends at or after them. Its steps cause no updates.
+    episode that ends at or after them; with `random_only`, never. Its steps cause no updates.
     """
 
     def __init__(self, config: RunConfig, size: int):
@@ -84,7 +85,8 @@ class Schedule:
         episodes = self._assessment.early_episodes if self._assessment else 0
         self._states = [AssessmentState(episodes)] * size
         self._whole_episodes = agent.warmup_ends_with_episode
-        self.warm = np.full(size, not self._whole_episodes and not config.warmup)
+        self._warmup = math.inf if config.random_only else config.warmup
+        self.warm = np.full(size, not self._whole_episodes and not self._warmup)
         self.done = np.zeros(size, dtype=int)
         self.pending = np.zeros(size, dtype=int)
         self.skipped = np.zeros(size, dtype=int)  # pending at the end of the run
@@ -101,7 +103,7 @@ class Schedule:
             self.pending[[member for member in members if self.warm[member]]] += self._config.utd
         ended = [episode.member for episode in episodes]
         for member in ended if self._whole_episodes else members:
-            self.warm[member] |= steps[member] >= self._config.warmup
+            self.warm[member] |= steps[member] >= self._warmup
         return checkpointed
 
     def record_updates(self, members: Sequence[int], count: int) -> None:
