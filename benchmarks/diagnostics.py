@@ -20,13 +20,14 @@ from full_fleets import make_fleet
 
 from r2r2.bench.updates import BenchFleet
 from r2r2.config.agents import agent_config
-from r2r2.config.run import RunConfig
-from r2r2.diagnostics.latent_probe import BATCH, LatentProbe
+from r2r2.config.run import DiagnosticsConfig, RunConfig
+from r2r2.diagnostics.latent_probe import LatentProbe
 from r2r2.diagnostics.representation import diagnose
 from r2r2.storage.versions import versions
 
 AGENTS = ["td7+r2r2", "minphi+r2r2", "simbav2-spl+r2r2"]
 INTERVAL = RunConfig.eval_every  # updates between two evaluations at UTD 1
+PROBE = DiagnosticsConfig()
 
 
 def time_diagnosis(fleet: BenchFleet, probe: LatentProbe) -> float:
@@ -42,7 +43,7 @@ def time_diagnosis(fleet: BenchFleet, probe: LatentProbe) -> float:
 
 def time_host_part(latent: int) -> float:
     """Return the seconds that the host spends on one diagnosis."""
-    z = np.random.default_rng(0).normal(size=(BATCH, latent)).astype(np.float32)
+    z = np.random.default_rng(0).normal(size=(PROBE.probe_batch, latent)).astype(np.float32)
     start = time.perf_counter()
     diagnose(z, inputs=latent)
     return time.perf_counter() - start
@@ -52,7 +53,7 @@ def measure(name: str, members: int, args: argparse.Namespace) -> dict[str, obje
     """Return one row of the table."""
     fleet = make_fleet(name, members, args)
     agent, weights = fleet.agent, agent_config(name).representation
-    probe = LatentProbe(agent, weights, list(range(members)))
+    probe = LatentProbe(agent, weights, list(range(members)), PROBE)
     first = time_diagnosis(fleet, probe)
     updates = fleet.round_up(args.updates)
     fleet.seconds(updates)

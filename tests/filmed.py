@@ -1,5 +1,7 @@
 """Tasks that draw themselves without any graphics; `filmed:Dot-v0` and others."""
 
+import os
+
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
@@ -48,6 +50,15 @@ class Silent(Dot):
     """Does not say how fast it is."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+
+class Loud(Dot):
+    """Prints to standard output, from Python and from below."""
+
+    def reset(self, *, seed=None, options=None):
+        print("hello from Python")
+        os.write(1, b"hello from below\n")
+        return super().reset(seed=seed)
 
 
 TASKS = {

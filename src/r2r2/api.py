@@ -1,4 +1,4 @@
-"""The Python interface: train a run, and evaluate its final policies."""
+"""The Python interface: train a run, and evaluate its policies."""
 
 import contextlib
 from pathlib import Path
@@ -8,7 +8,6 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.agents.registry import make_agent
 from r2r2.config.errors import invalid_value
 from r2r2.config.fields import EPISODES, parse_interval
 from r2r2.config.resolve import default_config
@@ -32,7 +31,14 @@ from r2r2.storage.run_folder import (
 from r2r2.storage.tensorboard import require_tensorboard
 from r2r2.storage.versions import versions
 from r2r2.training.checkpointing import CheckpointWriter
-from r2r2.training.evaluation import EvalEpisodes, Evaluator, eval_slots, load_policies, play_to_end
+from r2r2.training.evaluation import (
+    EvalEpisodes,
+    Evaluator,
+    RunPolicies,
+    eval_slots,
+    load_policies,
+    play_to_end,
+)
 from r2r2.training.loop import OnProgress, Progress, Training
 from r2r2.training.memory import check_fits
 from r2r2.training.resume_plan import ResumePlan, plan_resume
@@ -221,6 +227,7 @@ class Evaluation(NamedTuple):
 
     members: tuple[Member, ...]
     returns: NDArray[np.float64]  # [K, episodes]
+    policies: RunPolicies  # that were evaluated
 
 
 def evaluate_run(
@@ -230,10 +237,12 @@ def evaluate_run(
     *,
     env: EnvBuilder | Env | None = None,
     workers: int | None = None,
+    weights: str = "last",
 ) -> Evaluation:
-    """Evaluate the final policies of a run without exploration.
+    """Evaluate policies of a run without exploration, on other episodes than during training.
 
-    The episodes differ from those that were evaluated during training.
+    The last policies of an unfinished run are those of its latest checkpoint; another process may
+    be training it.
 
     Args:
         path: the run folder.
@@ -241,9 +250,10 @@ def evaluate_run(
         member: `task:seed` for one member alone.
         env: as in `train`, for a run on a user's environment.
         workers: environment processes, by default one per core; 0 for none.
+        weights: 'last', or 'best' for the policy of each member's best evaluation.
 
     Raises:
-        UserError: The folder is not a finished run, or has no such member.
+        UserError: The folder is not a run, or has no such member or weights.
         EnvFailure: An environment raised, or its worker process died.
 
     Example:
@@ -266,12 +276,12 @@ def evaluate_run(
     shared_env = isinstance(env, gymnasium.Env)
     slots = eval_slots(members, factories, 1 if shared_env else episodes)
     with EnvPool(slots, 0 if shared_env else worker_count(workers)) as pool:
-        agent = make_agent(config.agent, pool.spec, config.utd)
-        policies = load_policies(folder, agent, pool.spec, members)
+        loaded = load_policies(folder, config, pool.spec, members, weights)
         size = len(members)
         plan = EvalEpisodes(members, range(len(slots)), episodes, "eval-command")
-        evaluator = Evaluator(agent, plan, size)
-        for fault in evaluator.begin(pool, range(size), policies, first=[0] * size):
+        evaluator = Evaluator(loaded.agent, plan, size)
+        for fault in evaluator.begin(pool, range(size), loaded.policies, first=[0] * size):
             raise pool.to_error(fault)
         returns = play_to_end(evaluator, pool)
-    return Evaluation(members, np.stack([returns[index] for index in range(size)]))
+    stacked = np.stack([returns[index] for index in range(size)])
+    return Evaluation(members, stacked, loaded)

@@ -46,7 +46,8 @@ def fast_compilation():
     trio.cache_clear()
 
 
-@every_agent
+@pytest.mark.slow  # some of the quick golden tests run the fast path
+@pytest.mark.parametrize("name", AGENTS)
 def test_plain_and_fast_path_agree_in_float64(name, monkeypatch):
     """The fast one in a fleet, packed as on a GPU, the plain one alone."""
     monkeypatch.setattr(update_loop, "packs", lambda: True)

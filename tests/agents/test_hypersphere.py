@@ -76,6 +76,12 @@ def test_sphere_weights_have_unit_columns_and_unchanged_gains():
     np.testing.assert_allclose(block.alpha(jnp.ones(8)), np.full(8, 1 / 3), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("expansion", "gain"), [(1, 0.5), (4, 0.25), (9, 0.5 / 3)])
+def test_scale_in_a_block_is_divided_by_the_root_of_the_expansion(expansion, gain):
+    scale = LerpBlock(8, expansion, blocks=2).scale
+    np.testing.assert_allclose(scale.gains(), np.full(8 * expansion, gain), rtol=1e-6)
+
+
 def test_scaler():
     # 0.5 at first, used as 2: the gain counts four times.
     scaler = Scaler(1, init=2.0, scale=0.5)

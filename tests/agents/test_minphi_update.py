@@ -88,6 +88,7 @@ def reached() -> dict[str, set[str]]:
     }
 
 
+@pytest.mark.slow
 def test_networks_to_which_each_loss_has_a_gradient():
     expected = {
         "representation/spl": {"encoder", "model"},

@@ -70,6 +70,7 @@ def unit_layers(tree) -> list[UnitLinear]:
     return list(filter(is_unit, jax.tree.leaves(tree, is_leaf=is_unit)))
 
 
+@pytest.mark.slow
 def test_columns_have_length_1_after_20_updates():
     init, update = compiled("simbav2-spl+r2r2")
     state = init(jax.random.key(0), jnp.asarray(HORIZON))

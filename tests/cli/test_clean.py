@@ -1,4 +1,5 @@
 import os
+import re
 import shutil
 import sys
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ def made(path, finish, checkpoints=3):
     """Make a run whose last checkpoint needs a replay segment of the one before."""
     run = create_run(path, "", ["a_s0"], overwrite=False)
     run.weights("a_s0").write_bytes(bytes(2000))
+    run.best_weights("a_s0").write_bytes(bytes(1000))
     run.events.write_bytes(bytes(500))
     needs = ()
     for step in range(checkpoints):
@@ -75,18 +77,15 @@ def test_runs_are_shown_with_their_sizes(cli, runs):
     (runs / "done" / "out.mp4").write_bytes(bytes(7_000_000))
     code, out, err = cli("clean")
     assert (code, err) == (0, "")
-    rows = {
-        cells[0].strip(): [cell.strip() for cell in cells[1:]]
-        for cells in (line.strip("│┃ ").split("│") for line in out.splitlines())
-    }
+    cells = [re.split(" {2,}", line.strip()) for line in out.splitlines()]
+    rows = {row[-1]: row[:-1] for row in cells}
     checkpoints = sum(p.stat().st_size for p in (runs / "done/checkpoints").iterdir())
-    assert rows["runs/done"][:5] == [
-        *("finished", rows["runs/done"][1], f"{checkpoints / 1000:.1f} kB", "2.0 kB"),
-        "7.0 MB",
-    ]
+    assert rows["run"] == ["status", "total", "checkpoints", "weights", "others", "changed"]
+    assert rows["runs/done"][0] == "finished"
+    assert rows["runs/done"][2:5] == [f"{checkpoints / 1000:.1f} kB", "3.0 kB", "7.0 MB"]
     assert rows["runs/deep/half"][0] == "unfinished"
-    assert rows["runs/deep/half"][3] == "2.0 kB"
-    assert rows["all"][3] == "4.0 kB"
+    assert rows["runs/deep/half"][3] == "3.0 kB"
+    assert rows["all"][2] == "6.0 kB"
     assert "thesis" not in out
     assert "r2r2 clean --checkpoints   frees " in out
     assert "r2r2 clean --unfinished    frees " in out
@@ -111,7 +110,8 @@ def test_unfinished_runs_keep_their_newest_checkpoint(cli, runs):
     assert "runs/deep/half, all but the newest checkpoint: " in out
     assert out.splitlines()[-1].startswith("freed ")
     assert tree(runs / "done") == [
-        *("a_s0", "a_s0/weights.npz", "config.toml", "events.jsonl", "manifest.json")
+        *("a_s0", "a_s0/best_weights.npz", "a_s0/weights.npz"),
+        *("config.toml", "events.jsonl", "manifest.json"),
     ]
     assert latest_valid(runs / "deep/half/checkpoints") == (newest, [])
     assert len(newest.segments) == 2
@@ -315,3 +315,11 @@ def test_bad_arguments_are_rejected(rejected, workdir, runs, argv, sentence):
 def test_names_with_markup_are_shown_literally(cli, workdir):
     made(workdir / "runs" / "[bold]x[/bold]", finish=True, checkpoints=0)
     assert "runs/[bold]x[/bold]" in cli("clean").out
+
+
+def test_long_paths_are_not_broken(cli, workdir, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    path = "runs/" + "a-long-name/" * 12 + "run [with] blanks"
+    made(workdir / path, finish=True, checkpoints=1)
+    (line,) = [line for line in cli("clean").out.splitlines() if line.startswith("finished")]
+    assert line.endswith(f"  {path}")

@@ -1,7 +1,9 @@
 """`r2r2 report`: from run folders and files to tables, figures and a page."""
 
 import csv
+import html
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from rich.console import Console
 
 from r2r2.cli.report import find_sources, load_study, progress_bar
 from r2r2.report import figures
+from r2r2.storage.run_folder import lock_run
 from synthetic_runs import flat, make_csv, make_run
 
 SMALL = {"steps": 1000, "eval_every": 200}
@@ -157,10 +160,55 @@ def test_unfinished_runs_and_stopped_members_are_marked(cli, workdir):
     make_run("a", flat(1.0), finished=False, stopped=1, **SMALL)
     assert cli("report", "a").code == 0
     (run,) = table(workdir / "report", "runs")
-    assert run["status"] == "unfinished"
+    assert run["status"] == "interrupted"
     assert "Hopper-v5_s1 stopped at environment step 400" in run["remarks"]
     (row,) = table(workdir / "report", "lacks")
     assert "seed 1 has 400 environment steps instead of 500,000" in row["lacks"]
+    stop = "seed 1 has a run that was interrupted and a stop at environment step 400"
+    marked = f"td7+r2r2, UTD 1 (seed 0 has a run that was interrupted; {stop}"
+    assert f"Not trained as planned: {marked}" in page_text(workdir / "report")
+    with lock_run(Path("a")):
+        assert cli("report", "a").code == 0
+    assert table(workdir / "report", "runs")[0]["status"] == "running"
+
+
+def page_text(folder):
+    """Return the text of the banner of a page."""
+    page = (folder / "index.html").read_text()
+    return html.unescape(page.partition('<div class="banner"')[2].partition("</div>")[0])
+
+
+def test_a_run_of_random_actions_alone_is_marked(cli, workdir):
+    events = make_run("random", flat(1.0), **SMALL) / "events.jsonl"
+    events.write_text(re.sub(r'"update_step": ?\d+', '"update_step":0', events.read_text()))
+    make_run("trained", flat(2.0), utd=2, **SMALL)
+    assert cli("report", "random", "trained").code == 0
+    remarks = {row["run"]: row["remarks"] for row in table(workdir / "report", "runs")}
+    assert remarks["trained"] == "none"
+    assert remarks["random"].count("has no updates (untrained)") == 2
+    banner = page_text(workdir / "report")
+    assert "Not trained as planned: td7+r2r2, UTD 1 (seeds 0, 1 have no updates" in banner
+    assert "UTD 2" not in banner
+
+
+def test_scores_stand_beside_last_evaluations(cli, workdir):
+    make_run("a", lambda task, seed, part: 100 * part + seed, points=4, **SMALL)
+    assert cli("report", "a").code == 0
+    (row,) = table(workdir / "report", "last_evaluations")
+    # 25, 50, 75 and 100, and one more each.
+    assert float(row["mean of the last 10 evaluations: mean"]) == 63.0
+    assert float(row["last evaluation: mean"]) == 100.5
+    assert row["mean of the last 10 evaluations: note"].startswith("mean of all 4 evaluations")
+
+
+def test_effective_ranks_stand_beside_the_published_ones(cli, workdir):
+    make_run("a", agent="td7", env="humanoid-stand", probe_batch=64, **SMALL)
+    assert cli("report", "a").code == 0
+    (row,) = table(workdir / "report", "diagnostics")
+    assert float(row["effective rank (paper): value"]) == 76.5
+    note = "on 64 of the first 40,960 replay rows. The paper has 76.5 for td7"
+    assert note in (workdir / "report" / "tables" / "diagnostics.md").read_text()
+    assert note in (workdir / "report" / "index.html").read_text()
 
 
 def test_a_run_without_evaluations_has_no_scores(cli, workdir, runs):

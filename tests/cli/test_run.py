@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.config.toml_io import parse_toml, to_toml
 from r2r2.storage.evaluations import read_evaluations
+from r2r2.storage.run_folder import lock_run
 from r2r2.training.run_config import finalize_config
 from tensorboard_reader import scalars
 
@@ -48,7 +50,7 @@ def content(path):
 
 
 def test_files_of_a_run_folder(finished_run):
-    weights = [f"{name}/weights.npz" for name in MEMBERS]
+    weights = [f"{name}/{kind}.npz" for name in MEMBERS for kind in ("weights", "best_weights")]
     parts = ("json", "npz", "replay.npz", "worlds.npz")
     assert sorted(content(finished_run)) == sorted(
         [
@@ -201,8 +203,8 @@ def test_the_opening_is_printed_before_anything_is_compiled(cli, workdir, monkey
     assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == MEMBERS
 
 
-def test_eval_prints_every_member(cli, finished_run):
-    code, out, err = cli("eval", finished_run, "--episodes", "3")
+def test_eval_prints_every_member(cli, run):
+    code, out, err = cli("eval", run, "--episodes", "3")
     assert (code, err) == (0, "")
     rows = [line for line in out.splitlines() if "Pendulum-v1" in line]
     assert [re.search(r"\S+:\d", row).group() for row in rows] == [
@@ -217,21 +219,113 @@ def test_eval_prints_every_member(cli, finished_run):
     assert len({x for row in rows for x in numbers(row)[2:]}) == 6
 
 
-def test_eval_of_one_member(cli, finished_run):
-    code, out, err = cli("eval", finished_run, "--member", "Pendulum-v1_s3", "--episodes", "2")
+def test_eval_of_one_member(cli, run):
+    code, out, err = cli("eval", run, "--member", "Pendulum-v1_s3", "--episodes", "2")
     assert (code, err) == (0, "")
     (row,) = [line for line in out.splitlines() if "Pendulum-v1" in line]
-    together = evaluate_run(finished_run, episodes=2)
+    together = evaluate_run(run, episodes=2)
     assert [member.seed for member in together.members] == [0, 3]
     assert numbers(row)[2:] == pytest.approx(together.returns[1], abs=0.1)
     assert numbers(row)[2:] != pytest.approx(together.returns[0], abs=0.1)
 
 
-def test_eval_does_not_change_the_run(cli, run, workdir):
+def test_eval_prints_one_json_document_and_saves_the_same(cli, run, workdir):
     before = content(run)
-    assert cli("eval", run, "--episodes", "1").code == 0
-    assert content(run) == before
+    code, out, err = cli("eval", run, "--episodes", "1", "--json", "--workers", "0")
+    assert (code, err) == (0, "")
+    results = json.loads(out)
+    saved = Path(results.pop("file"))
+    assert json.loads(saved.read_text()) == results
+    assert (results["run"], results["status"]) == (str(run), "finished")
+    assert (results["weights"], results["episodes"], results["video"]) == ("last", 1, None)
+    assert results["description"] == "final weights"
+    returns = evaluate_run(run, episodes=1, workers=0).returns
+    assert results["members"] == [
+        {
+            "member": member,
+            "step": 450,
+            "mean": mean,
+            "std": None,  # NaN for one episode
+            "returns": [mean],
+            "best_mean_in_training": None,
+        }
+        for member, mean in zip(("Pendulum-v1:0", "Pendulum-v1:3"), returns[:, 0], strict=True)
+    ]
+    # Nothing else has changed, and the next results get their own file.
+    code, out, err = cli("eval", run, "--episodes", "1", "--workers", "0")
+    assert (code, err) == (0, "")
+    (again,) = [line for line in out.splitlines() if line.startswith("saved: ")]
+    new = {str(saved.relative_to(run)), str(Path(again[7:]).relative_to(run))}
+    assert len(new) == 2
+    after = content(run)
+    assert {name: after.pop(name) for name in new}
+    assert after == before
     assert list(workdir.iterdir()) == []
+
+
+def test_results_that_cannot_be_saved_are_still_printed(cli, run):
+    (run / "evals").write_text("")
+    code, out, err = cli("eval", run, "--episodes", "1", "--workers", "0")
+    assert code == 0
+    assert "Pendulum-v1:3" in out
+    assert out.endswith("not saved\n")
+    assert re.fullmatch(r"r2r2: warning: .*evals.*: cannot write: .*\n", err)
+
+
+def unfinish(run):
+    """Let a finished run be one that was interrupted after its last checkpoint."""
+    text = (run / "manifest.json").read_text()
+    (run / "manifest.json").write_text(text.replace('"finished"', '"running"'))
+    for name in MEMBERS:
+        (run / name / "weights.npz").unlink()
+
+
+def test_unfinished_run_is_evaluated_from_its_checkpoint(cli, run):
+    """The last checkpoint of a finished run has its final weights."""
+    final = evaluate_run(run, episodes=1, workers=0).returns
+    unfinish(run)
+    argv = ("eval", run, "--episodes", "1", "--workers", "0")
+    line = "checkpoint at step 450 of 450; the run is interrupted"
+    assert cli(*argv).out.splitlines()[0] == line
+    with lock_run(run):
+        results = json.loads(cli(*argv, "--json").out)
+    assert results["description"] == line.replace("interrupted", "running")
+    assert [member["step"] for member in results["members"]] == [450, 450]
+    assert [member["returns"] for member in results["members"]] == final.tolist()
+
+
+def test_run_without_a_checkpoint_cannot_be_evaluated(rejected, run):
+    unfinish(run)
+    shutil.rmtree(run / "checkpoints")
+    sentence = rejected("eval", run)
+    assert sentence == f"{run}: no weights yet; not finished, and has no checkpoint"
+
+
+def test_best_weights_are_evaluated(cli, run):
+    argv = ("eval", run, "--episodes", "1", "--weights", "best", "--workers", "0", "--json")
+    results = json.loads(cli(*argv).out)
+    assert results["description"] == "weights of the best evaluation of each member"
+    rows = read_evaluations(run / "evaluations.csv")
+    for seed, member in zip((0, 3), results["members"], strict=True):
+        best = max((row for row in rows if row.seed == seed), key=lambda row: row.value)
+        assert member["step"] == best.env_step
+        assert member["best_mean_in_training"] == best.value
+
+
+def test_run_without_best_weights_says_so(rejected, run):
+    (run / MEMBERS[1] / "best_weights.npz").unlink()
+    assert f"no best weights of {MEMBERS[1]}" in rejected("eval", run, "--weights", "best")
+    assert "expected one of last, best, got 'first'" in rejected("eval", run, "--weights=first")
+
+
+def test_advice_without_checkpoints_can_be_followed(cli, rejected, run):
+    assert cli("clean", run, "--checkpoints", "--yes").code == 0
+    for argv in (["train", "--resume", run, "--steps", "460"], train_tiny(run, steps=460)):
+        sentence = rejected(*argv)
+        advice = sentence.partition("use r2r2 train ")[2].replace("RUN", str(run))
+        command = parse_train(advice.split())
+        assert (command.out, command.options.overwrite) == (run, True)
+        assert to_toml(finalize_config(command.config)) == (run / "config.toml").read_text()
 
 
 def test_a_report_of_the_run_is_complete(cli, workdir, finished_run):

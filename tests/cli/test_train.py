@@ -19,6 +19,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config
 from r2r2.config.resolve import default_config, quick_config, resolve
 from r2r2.config.toml_io import to_toml
+from r2r2.storage.evaluations import Row, append_evaluations
 from r2r2.storage.files import StorageError
 from r2r2.storage.run_folder import create_run
 from r2r2.training.loop import Progress
@@ -320,8 +321,28 @@ def test_stopped_members_are_reported_separately(cli, workdir, training):
     training(lambda on_progress, _: on_progress(at(0, 0)) or {NAMES[0]: reason})
     code, out, err = cli(*train_tiny("run"))
     assert (code, err) == (1, f"r2r2: {NAMES[0]} was stopped: {reason}\n")
-    assert "Pendulum-v1: return 3.0\n" in out
+    assert "Pendulum-v1: last evaluation 3.0\n" in out
     assert out.endswith("  evaluate: r2r2 eval run\n")
+
+
+def test_the_result_has_the_last_evaluation_and_the_score_of_a_report(cli, workdir, training):
+    def happens(on_progress, on_message):
+        on_progress(at(0, 0))
+        rows = [
+            Row("x", "Pendulum-v1", seed, "return", step, value)
+            for seed, last in ((0, 1.0), (3, 3.0))
+            for step, value in ((10, -80.0), (20, -20.0), (30, last))
+        ]
+        append_evaluations(Path("run/evaluations.csv"), rows)
+
+    training(happens)
+    code, out, err = cli(*train_tiny("run"))
+    assert (code, err) == (0, "")
+    # (-80 - 20 + 1) / 3 and (-80 - 20 + 3) / 3.
+    assert (
+        "Pendulum-v1: last evaluation 2.0 (1.0 to 3.0, 2 seeds); "
+        "mean of all 3 evaluations -32.7 (-33.0 to -32.3, 2 seeds)\n"
+    ) in out
 
 
 def test_without_finished_members_nothing_is_suggested(cli, workdir, training):
@@ -329,7 +350,7 @@ def test_without_finished_members_nothing_is_suggested(cli, workdir, training):
     training(lambda on_progress, _: on_progress(at(0, 0)) or stopped)
     code, out, err = cli(*train_tiny("run"))
     assert (code, err.count("was stopped: a loss was not finite\n")) == (1, 2)
-    assert out.endswith("Pendulum-v1: return -\n")
+    assert out.endswith("Pendulum-v1: last evaluation -\n")
 
 
 def test_a_full_disk_is_one_sentence(cli, workdir, training):

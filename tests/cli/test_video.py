@@ -3,7 +3,9 @@
 `filmed` renders by itself; MuJoCo rendering is tested in tests/envs/test_render.py.
 """
 
+import json
 import re
+import shutil
 from functools import partial
 
 import gymnasium
@@ -12,10 +14,11 @@ from tiny import TINY
 
 import filmed
 from r2r2.api import RunOptions, train
+from r2r2.cli.main import main
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.envs.spec import EnvFailure
-from r2r2.training.video import record_video
+from r2r2.training.video import VideoOptions, record_video
 from video_reader import read_video
 
 
@@ -44,13 +47,40 @@ def test_eval_records_the_first_member_and_evaluates_all(cli, workdir, runs):
     code, out, err = cli("eval", runs("Dot-v0"), "--episodes", "1", *argv)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == ("out.mp4: filmed:Dot-v0:0 (14 frames, 0.7 s), return 6.0, 6.0")
+    assert lines[0] == (
+        "out.mp4: filmed:Dot-v0:0 (14 frames, 0.7 s), return 6.0, 6.0; final weights"
+    )
     assert re.findall(r"Dot-v0:\d", "\n".join(lines[1:])) == ["Dot-v0:0", "Dot-v0:3"]
     _, fps, frames = read_video(workdir / "out.mp4")
     assert (fps, frames.shape) == (20, (14, 32, 40, 3))
     assert steps(frames) == [*range(7)] * 2
     assert frames.std() > 20
     assert [path.name for path in workdir.iterdir()] == ["out.mp4"]
+
+
+def test_json_is_alone_on_standard_output(workdir, runs, capfd, monkeypatch):
+    argv = ("--json", "--episodes=1", "--video=out.mp4", "--workers=0")
+    run = str(runs("Dot-v0"))
+    monkeypatch.setattr(gymnasium.spec("Dot-v0"), "entry_point", filmed.Loud)
+    capfd.readouterr()
+    assert main(["eval", run, *argv]) == 0
+    out, err = capfd.readouterr()
+    results = json.loads(out)
+    assert results["video"] == "out.mp4"
+    assert [member["returns"] for member in results["members"]] == [[6.0], [6.0]]
+    assert "hello from Python" in err
+    assert "hello from below" in err
+
+
+def test_unfinished_run_is_recorded_from_its_checkpoint(cli, workdir, runs):
+    run = shutil.copytree(runs("Dot-v0"), workdir / "run")
+    manifest = (run / "manifest.json").read_text()
+    (run / "manifest.json").write_text(manifest.replace('"finished"', '"running"'))
+    argv = ("--video", "out.mp4", "--episodes", "1", "--workers", "0")
+    code, out, _ = cli("eval", run, *argv)
+    assert code == 0
+    end = "checkpoint at step 10 of 10; the run is interrupted"
+    assert out.splitlines()[0] == f"out.mp4: filmed:Dot-v0:0 (7 frames, 0.3 s), return 6.0; {end}"
 
 
 def test_eval_records_the_given_member(cli, workdir, runs):
@@ -82,9 +112,8 @@ def test_a_failed_video_keeps_the_old_file(workdir, runs, when):
 
 def test_progress_counts_the_frames(workdir, runs):
     seen = []
-    video = record_video(
-        runs("Dot-v0"), workdir / "a.mp4", episodes=2, on_progress=lambda *x: seen.append(x)
-    )
+    options = VideoOptions(on_progress=lambda *x: seen.append(x))
+    video = record_video(runs("Dot-v0"), workdir / "a.mp4", episodes=2, options=options)
     assert seen == [(n, 14) for n in range(1, 15)]
     assert (video.frames, video.fps, video.returns) == (14, 20, (6.0, 6.0))
     assert video.member == ("filmed:Dot-v0", 0)
@@ -100,8 +129,9 @@ def test_a_user_environment_is_recorded(workdir, runs, built):
         if count == 9:
             raise KeyboardInterrupt  # it has no time limit
 
+    options = VideoOptions(on_progress=watch)
     with pytest.raises(KeyboardInterrupt):
-        record_video(runs("Dot-v0"), workdir / "a.mp4", env=env, on_progress=watch)
+        record_video(runs("Dot-v0"), workdir / "a.mp4", env=env, options=options)
     assert seen == [(n, None) for n in range(1, 10)]
     assert list(workdir.iterdir()) == []
 

@@ -363,6 +363,30 @@ def test_terminal_can_be_resized_and_sigterm_restores_it(growing, at_terminal):
     assert "Traceback" not in terminal.output
 
 
+def test_watch_waits_for_runs_that_begin_later(workdir, at_terminal):
+    """A folder may be missing, and get another run when all others have finished."""
+    terminal = at_terminal(workdir / "runs", "--every", "0.1")
+    terminal.wait_for("waiting for a run to begin")
+    run = GrowingRun(workdir / "runs" / "walker")
+    run.step(10, 200)
+    run.folder.finish()
+    terminal.wait_for("1 run: 1 finished")
+    assert terminal.process.poll() is None
+    assert terminal.end(signal.SIGINT) == 0
+    assert "Traceback" not in terminal.output
+
+
+def test_watch_ends_with_runs_and_not_with_folders(growing, workdir):
+    run, folder = RunWatcher([growing.path]), RunWatcher([growing.path, growing.path.parent])
+    for watcher in (run, folder):
+        watcher.refresh()
+        assert not watcher.finished
+    growing.folder.finish()
+    for watcher in (run, folder):
+        watcher.refresh()
+    assert (run.finished, folder.finished) == (True, False)
+
+
 def test_watch_ends_with_the_last_run(growing, at_terminal):
     with growing.training():
         terminal = at_terminal(growing.path, "--every", "0.1", PYTHONIOENCODING="ascii")

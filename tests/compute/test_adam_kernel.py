@@ -105,7 +105,8 @@ def opt_state(grads):
     return (AdamState(jnp.asarray(3), moments, jax.tree.map(jnp.square, moments)),)
 
 
-@pytest.mark.parametrize("by_kernel", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("by_kernel", [True, False])
 def test_fast_step_equals_the_plain_one(kernels, monkeypatch, by_kernel):
     monkeypatch.setattr(adam_kernel, "available", lambda: by_kernel)
     params, target, grads = networks()

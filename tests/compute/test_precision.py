@@ -187,6 +187,7 @@ def test_programs_multiply_16_bit_operands_and_return_none(fp16_on_cpu, name):
     assert jax.tree.structure(traced.out_info) == jax.tree.structure(fleet.learners)
 
 
+@pytest.mark.slow
 def test_clipped_operands_are_logged_and_infinite_ones_raise_the_flag(fp16_on_cpu, monkeypatch):
     fleet = fleet_of(small("simbav2"), [0, 1], options=MIXED)
     call, made, scales = (UpdateCall((0, 1), 2), np.zeros(2, int), scales_of(fleet.agent, [0, 1]))

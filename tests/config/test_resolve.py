@@ -100,6 +100,10 @@ def test_agent_must_be_a_name(agent):
             "utd: expected at most 1 with 2000000000 steps, got 2",
         ),
         (
+            {"probe_rows": 100},
+            "diagnostics.probe_rows: expected at least diagnostics.probe_batch (4096), got 100",
+        ),
+        (
             {"agent": "simbav2", "lowest_value": 7},
             "agent.lowest_value: expected less than agent.highest_value (5.0), got 7.0",
         ),

@@ -55,6 +55,7 @@ def configs(draw):
         )
     config = replace_fields(default_config(agent), values)
     assume(config.steps * config.utd < 2**31)
+    assume(config.diagnostics.probe_batch <= config.diagnostics.probe_rows)
     assume(config.steps > config.warmup or config.random_only)
     try:
         config.agent.check()
@@ -214,6 +215,8 @@ def test_experiment_name_lists_changed_fields():
             "steps": 90_000,
             "utd": 20,
             "log_every": 3,
+            "probe_batch": 64,
+            "probe_rows": 128,
             "width": 64,
             "lambda_rr": 0,
             "policy_checkpoints": False,

@@ -11,7 +11,8 @@ from r2r2.agents.registry import make_agent, state_shapes
 from r2r2.compute.update import Data
 from r2r2.config.agents import agent_config
 from r2r2.config.common import Representation
-from r2r2.diagnostics.latent_probe import SPAN, LatentProbe, existing_rows, fixed_rows
+from r2r2.config.run import DiagnosticsConfig
+from r2r2.diagnostics.latent_probe import LatentProbe, existing_rows, fixed_rows
 from r2r2.envs.spec import Spec
 from r2r2.replay.buffer import Rows
 from r2r2.replay.normalizer import Scales
@@ -20,6 +21,7 @@ SPEC, MEMBERS, RING = Spec(obs_dim=5, action_dim=2), 2, 90
 SIZES = {"width": 12, "model_width": 12, "latent": 8, "actor_width": 8}
 SIZES |= {"critic_width": 8, "bins": 11, "critics": 2, "discount": 0.97}
 ENCODERS = ["td7", "minphi", "simbav2-spl"]
+MANY = DiagnosticsConfig(probe_batch=500)
 
 
 def small(name: str):
@@ -57,7 +59,7 @@ def one(tree, member: int):
 
 
 def make_probe(name: str, weights: Representation, count: int = 64) -> LatentProbe:
-    return LatentProbe(fleet(name)[0], weights, [4, 7], count)
+    return LatentProbe(fleet(name)[0], weights, [4, 7], DiagnosticsConfig(probe_batch=count))
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -65,7 +67,7 @@ def test_member_is_diagnosed_on_its_own_rows(name):
     agent, states, data = fleet(name)
     weights = Representation(zero_centred=True, variance_threshold=0.4)
     diagnosis, numbers = make_probe(name, weights).diagnose(1, data, states, opened=RING - 1)
-    obs = data.rows.obs[1, existing_rows(fixed_rows(7, 64), RING)]
+    obs = data.rows.obs[1, existing_rows(fixed_rows(7, DiagnosticsConfig(probe_batch=64)), RING)]
     if data.scales is not None:
         mean, deviation = (jnp.broadcast_to(x[1], obs.shape) for x in data.scales[:2])
         obs = (obs - mean) / deviation
@@ -88,17 +90,28 @@ def test_one_program_serves_all_members_and_replay_lengths():
 
 
 def test_rows_stay_the_same_once_they_exist():
-    rows = fixed_rows(seed=4, count=500)
+    rows = fixed_rows(4, MANY)
     assert len(set(rows.tolist())) == 500
-    assert 0 <= rows.min() < rows.max() < SPAN
-    np.testing.assert_array_equal(rows, fixed_rows(seed=4, count=500))
-    assert (rows != fixed_rows(seed=5, count=500)).any()
-    for count in (SPAN, 10**6):
+    assert 0 <= rows.min() < rows.max() < MANY.probe_rows
+    np.testing.assert_array_equal(rows, fixed_rows(4, MANY))
+    assert (rows != fixed_rows(5, MANY)).any()
+    for count in (MANY.probe_rows, 10**6):
         np.testing.assert_array_equal(existing_rows(rows, count), rows)
 
 
+def test_rows_of_earlier_versions_stay_the_same():
+    rows = fixed_rows(4, DiagnosticsConfig())
+    expected = np.random.default_rng([4, 4096]).permutation(40_960)[:4096]
+    np.testing.assert_array_equal(rows, expected)
+
+
+def test_all_rows_are_used_if_there_are_as_many_as_observations():
+    rows = fixed_rows(4, DiagnosticsConfig(probe_batch=30, probe_rows=30))
+    assert sorted(rows.tolist()) == list(range(30))
+
+
 def test_earlier_rows_replace_missing_ones():
-    rows = fixed_rows(seed=4, count=500)
+    rows = fixed_rows(4, MANY)
     early = existing_rows(rows, count=100)
     assert early.max() == 99
     assert len(set(early.tolist())) > 90
@@ -122,7 +135,7 @@ def test_agent_without_encoder_is_refused():
     agent = make_agent(small("simbav2"), SPEC, 1)
     assert agent.encode is None
     with pytest.raises(ValueError, match="no encoder"):
-        LatentProbe(agent, Representation(), [0])
+        LatentProbe(agent, Representation(), [0], MANY)
 
 
 def changed(state, path: str):

@@ -6,9 +6,13 @@ import pytest
 from r2r2.compute.compiled import tracing
 from r2r2.compute.precision import ComputeOptions
 
-# One recording per family of agents runs with every test; the others, single precision and the
-# fast path are slow tests, or run with R2R2_GOLDEN.
-QUICK = {"td7_r2r2_wide", "minimalist_phi_phantom", "simbav2_spl_r2r2_cdq0_strong"}
+# One recording per family of agents runs with every test, on one of the two paths; everything else
+# is a slow test, or runs with R2R2_GOLDEN.
+QUICK = {
+    "td7_r2r2_wide": "fast",
+    "minimalist_phi_phantom": "plain",
+    "simbav2_spl_r2r2_cdq0_strong": "fast",
+}
 
 
 @pytest.fixture(params=["float64", "float32"])
@@ -30,11 +34,8 @@ def is_repeated(params):
 
 
 def is_quick(params):
-    return (
-        params.get("name", "td7_r2r2_wide") in QUICK
-        and params.get("precision") != "float32"
-        and params.get("path") != "fast"
-    )
+    path = QUICK.get(params.get("name", "td7_r2r2_wide"))
+    return params.get("precision") != "float32" and params.get("path", path) == path is not None
 
 
 @pytest.hookimpl(tryfirst=True)

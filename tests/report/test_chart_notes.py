@@ -19,6 +19,10 @@ TD7, BASE = Method("td7", 20), Method("td7", 1)
 LESS = TD7._replace(overrides=(Override("warmup", "5", "25000"),))
 
 
+def mean_curves(study):
+    return aggregate_curves(study)[0]
+
+
 def curves(*seeds, method=BASE):
     """Return the chart of a run with these values by seed at steps 1000, 2000, ..."""
     rows = [
@@ -78,7 +82,7 @@ def test_an_ablation_with_a_nonfinite_score_keeps_its_row_with_the_reason():
     assert "1 of 2 seeds; seed 1 is not finite" in draw_panel(chart, chart.panels[0])
 
 
-@pytest.mark.parametrize("make", [aggregate_curves, profiles, suites_by_utd])
+@pytest.mark.parametrize("make", [mean_curves, profiles, suites_by_utd])
 def test_methods_without_a_task_of_the_suite_are_noted(make):
     tasks = paper.tasks("gym-mujoco")
     scores = {task: [1.0, 2.0] for task in tasks}
@@ -90,7 +94,7 @@ def test_methods_without_a_task_of_the_suite_are_noted(make):
     ]
 
 
-@pytest.mark.parametrize("make", [aggregate_curves, profiles, suites_by_utd])
+@pytest.mark.parametrize("make", [mean_curves, profiles, suites_by_utd])
 def test_methods_that_diverged_on_a_task_of_the_suite_are_noted(make):
     scores = {"a": [1.0, 2.0], "b": [1.0, 2.0]}
     runs = [run(BASE, scores), run(TD7, scores)]
@@ -107,7 +111,7 @@ def test_aggregates_stop_where_a_seed_is_not_finite():
         for n in range(1, 15)
     ]
     made = RunData("x", "x", "finished", Results(BASE, rows))
-    chart = aggregate_curves(make_study([made]))
+    chart = mean_curves(make_study([made]))
     (line,) = chart.panels[0].lines
     assert line.x.tolist() == [1000, 2000]
     assert chart.notes[0].items == ("td7, UTD 1 on a (seed 1 at step 3,000)",)
@@ -135,6 +139,6 @@ def test_only_the_incomplete_utd_is_partial():
 def test_scores_normalised_by_a_partial_base_are_partial():
     charts = {c.name: c for c in make_charts(study(gym(BASE, 3), gym(TD7, 5))).charts}
     assert charts["curves-utd-20"].notes == ()
-    for name in ("aggregate", "profiles", "score-by-utd"):
+    for name in ("aggregate-mean", "aggregate-iqm", "profiles", "score-by-utd"):
         partial = Note(NoteKind.PARTIAL, ("td7, UTD 1", "td7, UTD 20"))
         assert charts[name].notes == (partial,)

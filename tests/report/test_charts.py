@@ -5,7 +5,7 @@ import io
 
 import numpy as np
 import pytest
-from example_study import example_run, example_study
+from example_study import AGENTS, example_run, example_study
 from study_helpers import column
 
 from r2r2.report.charts import Note, NoteKind, chart_csv
@@ -46,6 +46,10 @@ def lines_of(chart):
     return {(panel.title, line.name): line for panel in chart.panels for line in panel.lines}
 
 
+def mean_curves(study):
+    return aggregate_curves(study)[0]
+
+
 @pytest.fixture(scope="module")
 def study():
     return example_study(seeds=3, points=6)
@@ -76,20 +80,28 @@ def test_results_with_unknown_utd_are_in_the_curves_of_every_utd():
     assert [len(chart.panels[0].lines) for chart in charts] == [2, 2]
 
 
-def test_the_aggregate_is_the_iqm_relative_to_the_base():
-    # Base scores are 2 and 10. Relative to them: 0.5, 1, 1.5, 2 and at last 1, 2, 3, 4,
-    # of which the middle half are 1, 1.5 and 2, 3.
+def test_aggregates_are_the_mean_and_the_iqm_relative_to_the_base():
+    # Base scores are 2 and 10. Relative to them: 0.5, 1, 1.5, 4 and at last 1, 2, 3, 8,
+    # with means 1.75 and 3.5; the middle half are 1, 1.5 and 2, 3.
     base = run_of("td7", 1, {"a": [[2.0], [2.0]], "b": [[10.0], [10.0]]})
-    ours = {"a": [[1.0, 2.0], [2.0, 4.0]], "b": [[15.0, 30.0], [20.0, 40.0]]}
-    chart = aggregate_curves(make_study([base, run_of("td7", 20, ours)]))
-    line = lines_of(chart)["UTD 20, relative to td7, UTD 1", "td7"]
-    np.testing.assert_allclose(line.y, [1.25, 2.5])
-    assert line.detail == "4 runs on 2 tasks"
+    ours = {"a": [[1.0, 2.0], [2.0, 4.0]], "b": [[15.0, 30.0], [40.0, 80.0]]}
+    charts = aggregate_curves(make_study([base, run_of("td7", 20, ours)]))
+    assert [chart.name for chart in charts] == ["aggregate-mean", "aggregate-iqm"]
+    assert [chart.y.label for chart in charts] == [
+        "normalised score, mean",
+        "normalised score, IQM",
+    ]
+    for chart, expected in zip(charts, ([1.75, 3.5], [1.25, 2.5]), strict=True):
+        line = lines_of(chart)["UTD 20, relative to td7, UTD 1", "td7"]
+        np.testing.assert_allclose(line.y, expected)
+        assert line.detail == "4 runs on 2 tasks"
+        assert (line.low <= line.y).all()
+        assert (line.y <= line.high).all()
 
 
 def test_aggregates_are_plotted_against_decision_steps():
     run = run_of("td7", 1, {"Hopper-v5": [[1.0, 1.0]], "dog-run": [[1.0, 1.0]]})
-    (panel,) = aggregate_curves(make_study([run])).panels
+    (panel,) = mean_curves(make_study([run])).panels
     # dog-run repeats actions: its 1000 and 2000 steps are 500 and 1000 decisions.
     assert panel.lines[0].x.tolist() == [1000]
 
@@ -97,13 +109,13 @@ def test_aggregates_are_plotted_against_decision_steps():
 def test_decision_steps_use_the_action_repeat_of_the_run():
     run = run_of("td7", 1, {"cartpole-swingup": [[1.0, 1.0]]})
     swing = run._replace(repeats={"cartpole-swingup": 2})
-    chart = aggregate_curves(make_study([swing]))
+    chart = mean_curves(make_study([swing]))
     assert chart.panels[0].lines[0].x.tolist() == [500, 1000]
     assert chart.notes == ()
     dog = run_of("td7", 1, {"dog-run": [[1.0, 1.0]]})._replace(repeats={"dog-run": 4})
-    chart = aggregate_curves(make_study([dog]))
+    chart = mean_curves(make_study([dog]))
     assert chart.panels[0].lines[0].x.tolist() == [250, 500]
-    unknown = aggregate_curves(make_study([run]))
+    unknown = mean_curves(make_study([run]))
     assert unknown.panels[0].lines[0].x.tolist() == [1000, 2000]
     repeat = Note(NoteKind.UNKNOWN_REPEAT, ("cartpole-swingup",))
     assert unknown.notes == (repeat,)
@@ -112,13 +124,13 @@ def test_decision_steps_use_the_action_repeat_of_the_run():
 def test_a_method_without_a_task_has_no_aggregate():
     full = run_of("td7", 1, {"a": [[1.0]], "b": [[1.0]]})
     study = make_study([full, run_of("td7", 20, {"a": [[1.0]]})])
-    assert [p.title for p in aggregate_curves(study).panels] == [RELATIVE]
+    assert [p.title for p in mean_curves(study).panels] == [RELATIVE]
 
 
 def test_an_extra_task_does_not_prevent_the_aggregate_of_a_suite():
     tasks = {task: [[1.0]] for task in paper.tasks("gym-mujoco")}
     study = make_study([run_of("td7", 1, tasks), run_of("mine", 1, {"own": [[1.0]]})])
-    chart = aggregate_curves(study)
+    chart = mean_curves(study)
     assert [panel.title for panel in chart.panels] == [RELATIVE]
     assert "Gymnasium MuJoCo" in chart.caption
 
@@ -127,7 +139,7 @@ def test_methods_with_another_base_are_in_another_panel():
     small = run_of("td7", 1, {"a": [[9.0]]}, (Override("steps", "9", "500000"),))
     runs = [run_of(agent, 1, {"a": [[1.0]]}) for agent in ("td7", "td7+r2r2")]
     study = make_study([*runs, small])
-    for chart in (aggregate_curves(study), profiles(study)):
+    for chart in (mean_curves(study), profiles(study)):
         names = {p.title: [line.name for line in p.lines] for p in chart.panels}
         assert names == {RELATIVE: ["td7", "td7+r2r2"], f"{RELATIVE}, steps=9": ["td7, steps=9"]}
 
@@ -308,6 +320,19 @@ def test_effective_ranks_are_drawn_over_training(study):
     assert line.y[0] > line.y[-1]
 
 
+def test_published_effective_ranks_are_drawn_beside_ours():
+    stand = [example_run(Method(agent, 1), ("humanoid-stand",), 2, 3) for agent in AGENTS[:2]]
+    (chart,) = rank_charts(make_study([*stand, example_run(Method("mine", 1), ("a",), 1, 3)]))
+    lines = lines_of(chart)
+    for agent, rank in (("td7", 76.5), ("td7+r2r2", 65.0)):
+        theirs = lines["humanoid-stand", f"{agent} (paper)"]
+        assert theirs.y.tolist() == [rank, rank]
+        assert theirs.x.tolist() == lines["humanoid-stand", agent].x[[0, -1]].tolist()
+        assert theirs.marker == "hollow"
+    assert [line.name for line in chart.panels[1].lines] == ["mine"]
+    assert "76.5 for td7 on humanoid-stand at UTD 1" in chart.caption
+
+
 def test_times_per_step_include_published_ones_of_the_same_task():
     runs = [
         example_run(Method("td7", utd), tasks, 2, 1, f"{utd}{tasks}")
@@ -354,7 +379,8 @@ def test_a_complete_study_has_every_chart(study):
     assert [chart.name for chart in make_charts(study).charts] == [
         "score-by-utd",
         "score-by-utd-tasks",
-        "aggregate",
+        "aggregate-mean",
+        "aggregate-iqm",
         *(f"curves-utd-{utd}" for utd in (1, 10, 20)),
         "profiles",
         "ablations-td7-utd-20",

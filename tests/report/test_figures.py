@@ -42,7 +42,7 @@ def draw(chart):
 def test_only_figures_with_data_are_written(written):
     folder, chart_set = written
     charts = [chart.name for chart in chart_set.charts]
-    assert charts == ["aggregate", "curves-utd-1", "profiles", "timing"]
+    assert charts == ["aggregate-mean", "aggregate-iqm", "curves-utd-1", "profiles", "timing"]
     names = {f"{name}.{end}" for name in charts for end in ("csv", "svg", *MAGIC)}
     assert {path.name for path in folder.iterdir()} == names
     assert [title for title, _ in chart_set.missing] == [

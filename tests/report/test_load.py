@@ -15,6 +15,7 @@ from r2r2.report.load import (
     load_events,
     load_results_file,
     load_versions,
+    member_marks,
     read_members,
     read_results,
     truncated_logs,
@@ -210,6 +211,26 @@ def test_log_of_a_stopped_member_must_reach_its_own_evaluations():
     rows = [Row("x", "a", 3, "return", 400, 1.0)]
     assert truncated_logs(CONFIG, rows, [data(400, STOPPED)]) == {}
     assert truncated_logs(CONFIG, rows, [data(300, STOPPED)])
+
+
+@pytest.mark.parametrize(
+    ("status", "member", "texts"),
+    [
+        ("finished", data(900)._replace(updates=5), []),
+        ("finished", data(0), []),
+        ("finished", data(900), ["no updates (untrained)"]),
+        ("interrupted", data(900)._replace(updates=5), ["a run that was interrupted"]),
+        (
+            "failed",
+            data(900, STOPPED)._replace(updates=5),
+            ["a run that failed", "a stop at environment step 900 (a loss was not finite)"],
+        ),
+    ],
+)
+def test_members_that_were_not_trained_as_planned_are_marked(status, member, texts):
+    marks = member_marks(status, [member], {})
+    assert [str(mark) for mark in marks.get(("a", 3), ())] == texts
+    assert all(mark.seed == 3 for mark in marks.get(("a", 3), ()))
 
 
 def test_evaluations_of_another_seed_do_not_count():

@@ -5,11 +5,13 @@ import math
 import pytest
 from study_helpers import Method, Override, column, full_run, run, study, texts
 
+from r2r2.config.run import DiagnosticsConfig
 from r2r2.report.comparison_tables import all_tables
 from r2r2.report.score_tables import (
     ablation_table,
     aggregates_table,
     diagnostics_table,
+    last_evaluations_table,
     main_table,
     runs_table,
     score_tables,
@@ -17,6 +19,7 @@ from r2r2.report.score_tables import (
 )
 from r2r2.report.study import MemberData, make_series
 from r2r2.stats import paper
+from r2r2.storage.evaluations import Row
 
 TD7, OURS = Method("td7", 1), Method("td7+r2r2", 20)
 FIVE = [90.0, 95.0, 100.0, 105.0, 110.0]  # mean 100, variance 250 / 4
@@ -249,9 +252,47 @@ def test_missing_base_is_not_a_different_base():
 )
 def test_scores_are_defined_in_a_note(points, end):
     result = study(run(TD7, {"Ant-v5": [1.0]}, points=points))
-    note = f"A score is the mean of a seed's last 10 evaluations{end}."
+    note = (
+        f"A score is the mean of a seed's last 10 evaluations{end}. The table of raw returns "
+        "also has the last evaluation, as the terminal does."
+    )
     for table in (main_table(result), by_name(score_tables(result))["raw_utd1"]):
         assert note in table.notes
+
+
+def rising(method, points):
+    """Return a run of two seeds whose returns are the number of the point, and ten times it."""
+    rows = [
+        Row("x", "Ant-v5", seed, "return", 1000 * n, n * 10.0**seed)
+        for seed in range(2)
+        for n in range(1, points + 1)
+    ]
+    one = run(method, {})
+    return one._replace(results=one.results._replace(rows=rows))
+
+
+@pytest.mark.parametrize(
+    ("points", "score", "last", "name"),
+    [
+        # 5 to 14, and ten times as much.
+        (14, "52.25 ± 60.46", "77.00 ± 89.10", ""),
+        (3, "11.00 ± 12.73", "16.50 ± 19.09", "mean of all 3 evaluations"),
+        (1, "5.50 ± 6.36", "5.50 ± 6.36", "mean of all 1 evaluation"),
+    ],
+)
+def test_scores_stand_beside_last_evaluations(points, score, last, name):
+    table = last_evaluations_table(study(rising(TD7, points)))
+    assert table.header == (
+        "task",
+        "method",
+        "UTD",
+        "mean of the last 10 evaluations",
+        "last evaluation",
+    )
+    (row,) = table.rows
+    assert [entry.text for entry in row] == ["Ant-v5", "td7", "1", score, last]
+    assert row[3].note.startswith(name)
+    assert bool(name) == ("mean of" in row[3].note)
 
 
 TD7_20 = Method("td7", 20)
@@ -295,3 +336,29 @@ def test_diagnostics_are_means_of_each_seeds_last():
     assert rank.numbers["std"] == pytest.approx(2**0.5)
     assert column(table, "value bias")[0].text == "-"
     assert not diagnostics_table(study(run(TD7_20, {"Ant-v5": [1.0]}))).rows
+
+
+def stand(agent, utd=1, **fields):
+    one = member(0, 5.0)._replace(task="humanoid-stand")
+    return run(Method(agent, utd), {"humanoid-stand": [1.0]}, members=(one,), **fields)
+
+
+def test_published_effective_ranks_stand_beside_ours():
+    table = diagnostics_table(study(stand("td7"), stand("td7+r2r2"), stand("td7", 20)))
+    assert table.header[3:5] == ("effective rank", "effective rank (paper)")
+    shown = {tuple(e.text for e in row[1:5]) for row in table.rows}
+    assert shown == {
+        ("td7", "1", "5.00", "76.5"),
+        ("td7+r2r2", "1", "5.00", "65.0"),
+        ("td7", "20", "5.00", "-"),
+    }
+    note = table.notes[-1]
+    assert "76.5 for td7 on humanoid-stand at UTD 1 and 65.0 for td7+r2r2" in note
+    assert "without a formula, batch or step" in note
+
+
+def test_the_probe_of_the_runs_is_named():
+    probes = DiagnosticsConfig(), DiagnosticsConfig(64, 128)
+    runs = [stand(a, probe=p) for a, p in zip(("td7", "td7+r2r2"), probes, strict=True)]
+    note = diagnostics_table(study(*runs)).notes[-1]
+    assert "on 4,096 of the first 40,960 replay rows or 64 of the first 128 replay rows" in note

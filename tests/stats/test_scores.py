@@ -8,8 +8,17 @@ import pytest
 
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import default_config, resolve
+from r2r2.config.run import DiagnosticsConfig
 from r2r2.report.study import describe
-from r2r2.stats.scores import Method, Override, Results, make_cells, run_results
+from r2r2.stats.scores import (
+    Method,
+    Override,
+    Results,
+    Shortfall,
+    ShortfallKind,
+    make_cells,
+    run_results,
+)
 from r2r2.storage.evaluations import Row
 
 TD7 = Method("td7", 20)
@@ -34,6 +43,36 @@ def test_score_is_the_mean_of_the_last_ten_points():
     rows = curve(points=50)
     # 41 to 50, in any order of rows.
     assert cell(rows[::-1]).scores == pytest.approx([45.5])
+
+
+def test_last_evaluation_is_the_last_point():
+    result = cell(curve(points=12)[::-1] + curve(seed=1, points=3))
+    assert result.last_returns.tolist() == [12, 3]
+
+
+@pytest.mark.parametrize(
+    ("points", "name"),
+    [
+        ((10, 50), "mean of the last 10 evaluations"),
+        ((0, 10), "mean of the last 10 evaluations"),
+        ((9, 10), "mean of the last 9 to 10 evaluations"),
+        ((3, 3), "mean of all 3 evaluations"),
+        ((1, 4), "mean of all 1 to 4 evaluations"),
+        ((1, 1), "mean of all 1 evaluation"),
+    ],
+)
+def test_name_of_a_score_says_what_it_is_the_mean_of(points, name):
+    rows = [row for seed, count in enumerate(points) for row in curve(seed=seed, points=count)]
+    assert cell(rows).score_name == name
+
+
+def test_marks_of_a_seed_in_two_folders_are_those_of_the_better_one():
+    mark, members = Shortfall(ShortfallKind.STATUS, "interrupted", seed=0), (("Hopper-v5", 0),)
+    marked = Results(TD7, curve(points=3), members, {members[0]: (mark,)})
+    whole = Results(TD7, curve(), members)
+    for results in ([marked, whole], [whole, marked]):
+        assert mark not in make_cells(results)[0].shortfalls
+    assert mark in make_cells([marked])[0].shortfalls
 
 
 def test_other_metrics_are_ignored():
@@ -144,5 +183,7 @@ def test_overrides_are_settings_that_differ_from_the_default():
 
 def test_fields_without_influence_are_not_overrides():
     plain = default_config("td7")
-    config = dataclasses.replace(plain, env=("Ant-v5",), log_every=7, precision="tf32")
+    probe = DiagnosticsConfig(probe_batch=64)
+    changes = {"log_every": 7, "precision": "tf32", "diagnostics": probe}
+    config = dataclasses.replace(plain, env=("Ant-v5",), **changes)
     assert run_results(config, plain, [], "tf32").method == Method("td7", 1, precision="tf32")

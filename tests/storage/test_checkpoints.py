@@ -13,7 +13,7 @@ from checkpoint_samples import assert_intact, content
 
 from r2r2.config.errors import UserError
 from r2r2.storage import checkpoints as subject
-from r2r2.storage.checkpoints import latest_valid, removable_files, write_checkpoint
+from r2r2.storage.checkpoints import latest_valid, read_latest, removable_files, write_checkpoint
 from r2r2.storage.files import StorageError
 
 NOTHING = (None, [])
@@ -417,3 +417,33 @@ def test_kill_9_leaves_a_valid_checkpoint(folder):
     assert names(folder)[-8:] == parts(latest.number, final.number)
     assert len(names(folder)) <= 8 + 2
     assert torn, "no kill happened during a write"
+
+
+def test_arrays_of_the_latest_readable_checkpoint_are_read(folder):
+    assert read_latest(folder, Path.read_bytes) is None
+    first, second = write(folder, 1), write(folder, 2)
+    assert read_latest(folder, Path.read_bytes) == (second, second.arrays.read_bytes())
+    second.arrays.write_bytes(second.arrays.read_bytes()[:-1])
+    assert read_latest(folder, Path.read_bytes) == (first, first.arrays.read_bytes())
+    first.arrays.unlink()
+    with pytest.raises(UserError) as error:
+        read_latest(folder, Path.read_bytes)
+    problem = "no checkpoint can be read: 00000002.npz has a wrong checksum"
+    assert str(error.value) == f"{folder}: {problem}"
+
+
+def test_checkpoints_that_are_replaced_while_they_are_read_are_read_again(folder):
+    write(folder, 1)
+    asked = []
+
+    def read(path):
+        asked.append(path.name)
+        if len(asked) < 3:  # meanwhile the run writes the next one and deletes this one
+            write(folder, 1 + len(asked), keep=1)
+        if not path.exists():
+            raise UserError(f"{path}: does not exist")
+        return path.name
+
+    checkpoint, name = read_latest(folder, read)
+    assert asked == ["00000001.npz", "00000002.npz", "00000003.npz"]
+    assert (checkpoint.step, name) == (3, "00000003.npz")

@@ -47,6 +47,7 @@ def test_paths_are_inside_the_run(path):
     assert run.evaluations == path / "evaluations.csv"
     assert run.curve == path / "curve.png"
     assert run.weights("Hopper-v5_s1") == path / "Hopper-v5_s1" / "weights.npz"
+    assert run.best_weights("Hopper-v5_s1") == path / "Hopper-v5_s1" / "best_weights.npz"
     with pytest.raises(ValueError, match="not a member"):
         run.weights("../../Hopper-v5_s1")
 

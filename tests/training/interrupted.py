@@ -112,8 +112,12 @@ def logged(run: Path, without=("resumed",)) -> list[dict]:
 
 
 def assert_same_weights(ours: Result, theirs: Result) -> None:
-    """Check that all weights are equal to the bit."""
+    """Check that all weights, the last and the best, are equal to the bit."""
     assert ours.members == theirs.members
+    for name in theirs.folder.members:
+        a, b = (run.folder.best_weights(name) for run in (ours, theirs))
+        assert a.exists() == b.exists()
+        assert not b.exists() or a.read_bytes() == b.read_bytes()
     for name in theirs.folder.members:
         a, b = (read_arrays(run.folder.weights(name)) for run in (ours, theirs))
         assert a.keys() == b.keys()

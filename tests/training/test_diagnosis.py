@@ -13,6 +13,7 @@ from r2r2 import resolve, train
 from r2r2.agents.registry import make_agent
 from r2r2.api import RunOptions
 from r2r2.config.agents import AGENTS, agent_config
+from r2r2.config.run import DiagnosticsConfig
 from r2r2.diagnostics.latent_probe import LatentProbe
 from r2r2.diagnostics.representation import diagnose
 from r2r2.diagnostics.value_bias import ValueBiasTracker
@@ -22,6 +23,7 @@ from r2r2.storage.events import read_events
 from r2r2.training.diagnosis import Diagnoser, make_diagnoser
 
 TWO = {"seeds": 2, "steps": 40}
+BATCH = 32
 KINDS = "diagnostics", "spectrum"
 LEAST_RANK = "r2r2.diagnostics.representation.LEAST_RANK"
 
@@ -42,7 +44,7 @@ def positions(events):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("runs") / "plain")
+    return run(tmp_path_factory.mktemp("runs") / "plain", probe_batch=BATCH, probe_rows=BATCH)
 
 
 def test_every_evaluation_has_a_diagnosis(plain):
@@ -65,6 +67,9 @@ def test_diagnosis_agrees_with_its_spectrum(plain):
         rank = np.exp(-(shares * np.log(shares)).sum())
         assert numbers["effective_rank"] == pytest.approx(rank, rel=1e-4)
         assert numbers["variance_hinge"] > 0
+        # The sum of squares is that of the norms of as many latents as the probe has.
+        low, high = (BATCH * numbers[name] ** 2 for name in ("least_norm", "most_norm"))
+        assert low * 0.999 <= (values**2).sum() <= high * 1.001
 
 
 def test_value_bias_uses_the_discounted_returns_of_the_same_episodes(plain):
@@ -106,7 +111,7 @@ def test_only_agents_with_an_encoder_are_diagnosed(name):
     if name.startswith("simbav2"):
         config = dataclasses.replace(config, critics=1, discount=0.97)
     agent = make_agent(config, Spec(2, 1), 1)
-    config = types.SimpleNamespace(agent=config)
+    config = types.SimpleNamespace(agent=config, diagnostics=DiagnosticsConfig())
     diagnoser = make_diagnoser(state_of_two(config=config, agent=agent))
     assert (diagnoser is None) is (name == "simbav2")
 

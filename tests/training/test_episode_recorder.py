@@ -1,5 +1,7 @@
 """Recorded episodes: frames, speed, and environments that cannot be rendered."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -75,7 +77,7 @@ FRAME = "invalid frame; expected an array [height, width, 3] of uint8"
     ],
 )
 def test_task_that_cannot_be_rendered_is_refused(task, why, monkeypatch):
-    monkeypatch.setattr("r2r2.training.video.rendering_hint", lambda: "")
+    monkeypatch.setenv("MUJOCO_GL", "egl")  # which has nothing to do with it
     played = []
     with recorder(task) as made, pytest.raises(UserError) as error:
         next(made.frames(played.append, seeds=[0]))
@@ -89,3 +91,26 @@ def test_later_error_is_an_env_failure():
     text = str(failure.value)
     assert text.startswith("filmed:Breaks-v0: failed at step 3 of its video: Traceback")
     assert text.endswith("OSError: the lens\n cap is on")
+
+
+def problem_of(task):
+    """Return why a task cannot be rendered."""
+    env = make_env(task, 1, render=True)
+    with EpisodeRecorder(task, env, 1) as made, pytest.raises(UserError) as error:
+        next(made.frames(still, seeds=[0]))
+    return str(error.value)
+
+
+def test_missing_package_is_named_once(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)  # its import fails
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    assert problem_of("Pendulum-v1") == (
+        "Pendulum-v1: cannot be rendered here: pygame is not installed; "
+        "install it with 'pip install pygame'"
+    )
+
+
+def test_back_end_is_mentioned_where_mujoco_renders(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "disable")
+    hint = "; unset MUJOCO_GL (now 'disable') to use a back end that works"
+    assert problem_of("cartpole-swingup").endswith(hint)

@@ -21,7 +21,11 @@ from runs import select
 
 from r2r2 import UserError, train
 from r2r2.config.toml_io import to_toml
+from r2r2.envs.vector.pool import EnvPool
+from r2r2.envs.vector.step_types import EnvFactory
+from r2r2.storage.arrays import read_arrays
 from r2r2.storage.run_folder import create_run
+from r2r2.training.evaluation import EvalEpisodes, Evaluator, eval_slots, load_policies, play_to_end
 from r2r2.training.run_config import finalize_config, find_config, fleet_members
 from tensorboard_reader import scalars
 
@@ -84,7 +88,9 @@ def test_checkpoints_change_nothing(whole, tmp_path):
     assert_same(result, whole)
 
 
-@pytest.mark.parametrize("number", [1, 3], ids=["warm-up", "busy"])
+@pytest.mark.parametrize(
+    "number", [pytest.param(1, marks=pytest.mark.slow), 3], ids=["warm-up", "busy"]
+)
 def test_resume_is_bit_exact_after_kill(whole, tmp_path, number):
     path, messages = killed_after(whole, tmp_path / "run", number), []
     options = NEVER._replace(tensorboard=True)
@@ -114,6 +120,40 @@ def test_resume_with_other_workers_is_bit_exact_after_interrupt(whole, tmp_path)
     assert_same(train(FLEET, path, options=OFTEN), whole)
 
 
+@pytest.mark.parametrize("number", [1, 3], ids=["warm-up", "busy"])
+def test_best_weights_after_a_resume_are_those_of_the_checkpoint(whole, tmp_path, number):
+    """Evaluations after the checkpoint are repeated, perhaps with other returns."""
+    path = killed_after(whole, tmp_path / "run", number)
+    _, notes = checkpoint(path, number)
+    interrupt(FLEET, path, lambda progress: True)
+    for means, name in zip(notes["journal"]["points"], whole.folder.members, strict=True):
+        file = path / name / "best_weights.npz"
+        assert file.exists() == bool(means)
+        if means:
+            best = read_arrays(file)
+            assert (best["mean"], best["step"]) == (max(means), 15 * (1 + np.argmax(means)))
+
+
+def test_best_weights_are_the_policy_of_the_best_evaluation(whole):
+    """Their episodes can be repeated with the same returns."""
+    config, members = finalize_config(FLEET), fleet_members(FLEET)
+    factories = [EnvFactory(member.task, 1) for member in members]
+    slots, rows = eval_slots(members, factories, 2), range(len(members))
+    with EnvPool(slots, 0) as pool:
+        loaded = load_policies(whole.folder, config, pool.spec, members, "best")
+        plan = EvalEpisodes(members, range(len(slots)), 2, "evaluate")
+        evaluator = Evaluator(loaded.agent, plan, len(members))
+        first = [2 * (step // 15 - 1) for step in loaded.steps]
+        evaluator.begin(pool, rows, loaded.policies, first)
+        returns = play_to_end(evaluator, pool)
+    assert [returns[member].mean() for member in rows] == list(loaded.means)
+    events = logged(whole.folder.path)
+    for name, step, mean in zip(whole.folder.members, loaded.steps, loaded.means, strict=True):
+        means = {e["decision_step"]: e["mean"] for e in select(events, "evaluation", name)}
+        assert (len(means), mean) == (4, max(means.values()))
+        assert means[step] == mean
+
+
 def test_damaged_checkpoint_is_skipped_with_a_message(whole, tmp_path):
     """Resuming from the one before it, which precedes a policy checkpoint, is exact."""
     path, messages = killed_after(whole, tmp_path / "run", 3), []
@@ -141,7 +181,7 @@ def test_run_with_only_damaged_checkpoints_does_not_start_again(whole, tmp_path)
         train(FLEET, path, options=OFTEN)
     text = str(error.value)
     assert text.startswith(f"{path}: checkpoint 3 is damaged (00000003.npz has ")
-    assert "--overwrite starts again from step 0" in text
+    assert "to start again from step 0, use r2r2 train --config RUN/config.toml" in text
     assert before == {file: file.read_bytes() for file in before}
 
 
@@ -243,7 +283,7 @@ def make_folder(path, config, finished=False):
 
 SMALLER = "steps: expected 60 or more, as in '{}', got 59"
 FALLING = "steps: expected 60, as in '{}', got 61; the learning rate of {} depends"
-NOTHING = "{}: finished without a checkpoint"
+NOTHING = "{}: finished, and has no checkpoint to continue from"
 
 
 @pytest.mark.parametrize(

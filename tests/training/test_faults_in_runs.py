@@ -152,6 +152,7 @@ def test_failed_environment_costs_its_member_one_episode(tmp_path, monkeypatch):
     assert failing.history("Calm", *kinds) == nobody.history("Calm", *kinds)
 
 
+@pytest.mark.slow
 def test_dead_or_hanging_worker_loses_only_its_own_episodes(tmp_path, monkeypatch):
     monkeypatch.setattr("r2r2.envs.vector.pool.available_cores", lambda: 3)
     tasks = ["Calm", "Dies", "Hangs"]  # one worker each
@@ -277,7 +278,8 @@ def test_nonfinite_loss_stops_only_its_member(tmp_path):
     assert report["why"] == "a loss was not finite"
     assert report["batch"]["reward"]["max"] == pytest.approx(3e38)
     assert set(report["batch"]) == {"obs", "action", "reward", "next_obs", "terminated"}
-    assert 0 < report["weights_of_step"] < stopped["decision_step"]
+    # Equal if the checkpoint lies between the last step and its updates.
+    assert 0 < report["weights_of_step"] <= stopped["decision_step"]
     learnt = rich.weights("Rich")
     assert all(np.isfinite(x).all() for x in learnt.values())
     trained_on = max(0, report["weights_of_step"] - SMALL["warmup"])

@@ -9,6 +9,7 @@ import pytest
 
 from r2r2 import evaluate_run
 from r2r2.api import is_finished
+from r2r2.config.run import DiagnosticsConfig
 from r2r2.storage.checkpoints import latest_valid
 from r2r2.storage.evaluations import Row, read_evaluations
 from r2r2.storage.events import read_events
@@ -44,6 +45,7 @@ def test_finished_run_is_read():
 def test_finished_run_is_recognized():
     config = find_config(FINISHED)
     assert (config.env, config.steps) == (("Pendulum-v1",), 440)
+    assert config.diagnostics == DiagnosticsConfig()  # a field that it does not have
     assert is_finished(config, FINISHED)
 
 

@@ -80,3 +80,12 @@ def test_notes_are_copies(folder):
         log.episode(Episode(0, 1, 500, 13.5), (1_000, 0), random=True)
         log.stop(1, (1_000, 0), "why")
     assert notes == before
+
+
+def test_best_evaluation_has_the_highest_return_so_far(folder):
+    best = []
+    with RunLog(CONFIG, folder, fleet_members(CONFIG), "name") as log:
+        for mean in (np.nan, -3.0, -5.0, -3.0, -2.0, np.nan, 7.0):
+            best.append(mean > log.best_mean(0))
+            log.evaluation(0, (10_000, 0), np.array([mean]))
+    assert best == [False, True, False, False, True, False, True]

@@ -148,7 +148,7 @@ def test_a_run_without_updates_says_so(tmp_path, changes, reason):
     assert any(updates) == (reason is None)
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("checkpoints", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_results_depend_on_neither_workers_nor_repetition(tmp_path, checkpoints):
     changes = {"env": "toys:OwnPace-v0", "seeds": 3, "utd": 2, "steps": 120}
     changes["agent.policy_checkpoints"] = checkpoints

@@ -73,7 +73,7 @@ def test_one_environment_serves_training_and_evaluation(on_one_robot):
     check_story(fleet, 0)
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("checkpoints", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_one_environment_gives_the_same_as_several(tmp_path, checkpoints):
     """The starts of episodes depend on their seeds alone."""
     changes = {"env": "pace", "utd": 3, "agent.policy_checkpoints": checkpoints}

@@ -29,6 +29,7 @@ from r2r2.storage.disk_usage import (
 from r2r2.storage.run_folder import check_unlocked, lock_owner, open_run
 
 DEFAULT = Path("runs")
+MAX_WIDTH = 100_000  # columns of the table
 
 PARSER = ArgumentParser(
     "clean",
@@ -72,7 +73,8 @@ def run(argv: list[str]) -> int:
     if not usages:
         print(f"no runs in '{DEFAULT}'")
     elif not deleting:
-        Console().print(_table(usages))
+        # As wide as it is: a path must not be broken, in a narrow terminal or a pipe.
+        Console(width=MAX_WIDTH).print(_table(usages))
         _print_next_steps(usages, names)
     else:
         _clean(usages, given)
@@ -97,20 +99,20 @@ def _find_runs(names: Sequence[str], deleting: bool) -> list[RunUsage]:
 
 
 def _table(usages: Sequence[RunUsage]) -> Table:
-    table = Table(show_footer=len(usages) > 1)
-    table.add_column("run", "all", overflow="fold")
-    table.add_column("status")
+    table = Table(show_footer=len(usages) > 1, box=None, pad_edge=False)
+    table.add_column("status", no_wrap=True)
     sizes = ("total", "checkpoints", "weights", "others")
     for name in sizes:
         total = format_bytes(sum(getattr(usage, name) for usage in usages))
         table.add_column(name, total, justify="right", no_wrap=True)
     table.add_column("changed", no_wrap=True)
+    table.add_column("run", "all", no_wrap=True)  # last, since paths may be long
     for usage in usages:
         table.add_row(
-            escape(str(usage.run)),
             "in training" if usage.locked else STATUS[usage.manifest.status],
             *(format_bytes(getattr(usage, name)) for name in sizes),
             time.strftime("%Y-%m-%d", time.localtime(usage.modified)),
+            escape(str(usage.run)),
         )
     return table
 

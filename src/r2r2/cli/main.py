@@ -19,7 +19,7 @@ from r2r2.storage.files import StorageError
 COMMANDS = {
     "train": "train agents on tasks, or resume a run",
     "watch": "show running training in the terminal",
-    "eval": "evaluate the final policies of a run, or record a video",
+    "eval": "evaluate the policies of a run, or record a video",
     "report": "compare runs with each other and with the paper",
     "bench": "measure how fast this machine trains",
     "clean": "show the disk space of runs, and free it",

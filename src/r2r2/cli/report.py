@@ -28,17 +28,18 @@ from r2r2.report.load import (
     load_events,
     load_results_file,
     load_versions,
+    member_marks,
     read_members,
     truncated_logs,
 )
 from r2r2.report.page import write_page
-from r2r2.report.study import RunData, Study, make_study
+from r2r2.report.study import RunData, Status, Study, make_study
 from r2r2.report.tables import write_tables
 from r2r2.stats.scores import run_results
 from r2r2.stats.suites import SAMPLES, SEED
 from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.files import atomic_dir, check_report_dir
-from r2r2.storage.run_folder import MANIFEST_FILE, open_run, read_manifest
+from r2r2.storage.run_folder import MANIFEST_FILE, is_locked, open_run, read_manifest
 from r2r2.training.run_config import load_config, task_default_config
 
 DEFAULT = Path("report")
@@ -166,20 +167,28 @@ def _load_run(source: Source) -> RunData:
     if not {(row.env_name, row.seed) for row in results.rows} <= {*results.members}:
         raise UserError(f"{source.path}: evaluations.csv and manifest.json have different members")
     events = load_events(folder.events)
-    manifest = read_manifest(source.path)
-    finished = manifest is not None and manifest.status == "finished"
-    members = read_members(folder.members, results.members, events)
+    members, status = read_members(folder.members, results.members, events), _status(source.path)
+    finished = status == "finished"
     truncated = truncated_logs(config, results.rows, members) if finished else {}
     return RunData(
         source.name,
         str(source.path),
-        "finished" if finished else "unfinished",
-        results._replace(truncated_logs=truncated),
+        status,
+        results._replace(marks=member_marks(status, members, truncated)),
         members,
         compute_timing(events),
         versions,
         dict.fromkeys(config.env, config.action_repeat),
+        config.diagnostics,
     )
+
+
+def _status(run: Path) -> Status:
+    manifest = read_manifest(run)
+    status = "unknown" if manifest is None else str(manifest.status)
+    if status in ("finished", "failed"):
+        return "finished" if status == "finished" else "failed"
+    return "running" if is_locked(run) else "interrupted"
 
 
 def _with_action_repeats(run: RunData) -> RunData:

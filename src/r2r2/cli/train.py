@@ -38,6 +38,8 @@ from r2r2.config.resolve import (
 )
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, read_toml
+from r2r2.stats.scores import LAST_NAME, Method, Results, make_cells
+from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.run_folder import open_run
 from r2r2.training.loop import Progress
 from r2r2.training.run_config import (
@@ -266,10 +268,12 @@ def _opening(config: RunConfig, path: Path) -> str:
 
 
 def _print_result(result: Result, quick: bool) -> None:
-    """Print the return of every task over its finished members, then the others."""
+    """Print the returns of every task over its finished members, then the others."""
+    scores = _mean_returns(result)
     for task in dict.fromkeys(member.task for member in result.members):
         finished = [x.task == task and x.name not in result.stopped for x in result.members]
-        line = f"{task}: return {format_returns(result.returns[finished])}"
+        line = f"{task}: {LAST_NAME} {format_returns(result.returns[finished])}"
+        line += f"; {scores[task]}" if task in scores else ""
         if task in result.random:
             line += f"; random policy {result.random[task]:.1f}"
         if quick and task == QUICK_TASK["env"]:
@@ -278,6 +282,19 @@ def _print_result(result: Result, quick: bool) -> None:
     _print_stopped(result.stopped)
     if len(result.stopped) < len(result.members):
         _print_next_steps(result.folder.path)
+
+
+def _mean_returns(result: Result) -> dict[str, str]:
+    """Return the scores of tasks with several evaluations, as a report names and computes them."""
+    path = result.folder.evaluations
+    finished = [(m.task, m.seed) for m in result.members if m.name not in result.stopped]
+    rows = read_evaluations(path) if path.exists() else []
+    rows = [row for row in rows if (row.env_name, row.seed) in finished]
+    return {
+        cell.task: f"{cell.score_name} {format_returns(cell.scores)}"
+        for cell in make_cells([Results(Method(""), rows)])
+        if any(seed.points > 1 for seed in cell.seeds)
+    }
 
 
 def _print_next_steps(path: Path) -> None:

@@ -25,11 +25,12 @@ PARSER = ArgumentParser(
     """\
 Show running training in the terminal, by default all runs in 'runs': progress,
 time left, speed, latest returns, problems and learning curves. Folders are
-searched for runs, including runs that start later. Run folders are only read,
-never written or locked.
+searched for runs, including runs that start later; a folder may be empty or not
+exist yet. Run folders are only read, never written or locked.
 
-Ctrl-C ends the display, and so does the end of the last run. Without a terminal
-the state is printed once, as with --once.
+Ctrl-C ends the display. It also ends when the last run has finished, if every
+path is a run; a folder of runs may get another one. Without a terminal the
+state is printed once, as with --once.
 """,
     """\
   r2r2 watch
@@ -74,10 +75,17 @@ class RunWatcher:
         """The runs, in the order of the paths."""
         return list(self._monitors.values())
 
+    @property
+    def finished(self) -> bool:
+        """Whether every path is a run that has ended; other runs may begin in a folder."""
+        monitors = [self._monitors.get(path.absolute()) for path in self._paths]
+        return all(run is not None and run.state == "finished" for run in monitors)
+
     def refresh(self) -> None:
         """Read what is new, and search the folders from time to time."""
         now = time.monotonic()
-        if now - self._scanned >= self._rescan_seconds:
+        waiting = not any(run.seen for run in self.runs)
+        if waiting or now - self._scanned >= self._rescan_seconds:
             self._scan()
             self._scanned = now
         for run in self.runs:
@@ -101,7 +109,7 @@ def _render(console: Console, watcher: RunWatcher, height: int = 0) -> Text:
 
 
 def _follow(console: Console, watcher: RunWatcher, interval: float) -> None:
-    """Show the runs until they have finished or the user interrupts."""
+    """Show the runs until the last has finished or the user interrupts."""
     try:
         with (
             interruptible(saves=False),  # SIGTERM, too, must restore the terminal
@@ -112,7 +120,7 @@ def _follow(console: Console, watcher: RunWatcher, interval: float) -> None:
                 if console.size != drawn:
                     drawn = console.size
                     live.update(_render(console, watcher, drawn.height), refresh=True)
-                if all(run.state == "finished" for run in watcher.runs):
+                if watcher.finished:
                     break
                 time.sleep(min(max(due - time.monotonic(), 0), RESIZE_SECONDS))
                 if time.monotonic() >= due:

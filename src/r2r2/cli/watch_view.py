@@ -48,7 +48,9 @@ def render_runs(runs: Sequence[RunMonitor], now: float, size: Size) -> list[Text
     """Return rows that show all runs; those in training get more. A height of 0 is unlimited."""
     counts = Counter(run.state for run in runs)
     states = ", ".join(f"{count} {state}" for state, count in counts.items())
-    title = f"{len(runs)} run{'s' * (len(runs) > 1)}: {states}" if runs else "no runs"
+    title = f"{len(runs)} run{'s' * (len(runs) > 1)}: {states}"
+    if not any(run.seen for run in runs):
+        title = "waiting for a run to begin; Ctrl-C ends the display"
     rows = [Text(fit_row(title, size), "dim")]
     ranks = [(run.state not in ACTIVE_STATES) + (run.state == "finished") for run in runs]
     order = sorted(range(len(runs)), key=ranks.__getitem__)

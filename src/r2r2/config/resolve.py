@@ -160,6 +160,10 @@ def _check_fields(config: RunConfig) -> RunConfig:
         limit = f"at most {MAX_INT // config.steps} with {config.steps} steps"
         raise invalid_value("utd", limit, config.utd)
     config.agent.check()
+    probe = config.diagnostics
+    if probe.probe_rows < probe.probe_batch:
+        least = f"at least diagnostics.probe_batch ({probe.probe_batch})"
+        raise invalid_value("diagnostics.probe_rows", least, probe.probe_rows)
     if config.eval_every % config.eval_average:
         divisor = f"a divisor of eval_every ({config.eval_every})"
         raise invalid_value("eval_average", divisor, config.eval_average)

@@ -14,6 +14,7 @@ from r2r2.config.fields import (
     integer_between,
     one_of,
     option,
+    size,
 )
 
 
@@ -35,6 +36,17 @@ class ComputeConfig:
     """How updates are compiled; results change by rounding errors only."""
 
     fast: bool = option(True, "use the optimized update; off: plain JAX")
+
+
+@dataclasses.dataclass(frozen=True)
+class DiagnosticsConfig:
+    """The observations whose latents are diagnosed; training does not depend on them."""
+
+    probe_batch: int = option(
+        4096, "observations per diagnosis of an encoder", integer_between(2, 65_536)
+    )
+    # By default past TD7's warm-up of random actions, and reached after 5 of 50 evaluations.
+    probe_rows: int = option(40_960, "first replay rows that they are sampled from", size(2))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,3 +98,4 @@ class RunConfig:
         PRECISIONS,
     )
     compute: ComputeConfig = ComputeConfig()
+    diagnostics: DiagnosticsConfig = DiagnosticsConfig()

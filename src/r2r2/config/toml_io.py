@@ -19,8 +19,17 @@ MAX_DOTS = 100  # per line
 # Fields that change a result only if an environment fails.
 NON_RESULT_FIELDS = ("env_timeout", "env_faults")
 
+# Fields that change what is logged, but not what is trained.
+LOG_FIELDS = ("log_every", "diagnostics.probe_batch", "diagnostics.probe_rows")
+
 # Fields that older runs lack; with these values they do not change a run's name.
-ADDED_FIELDS = {"precision": "tf32", "compute.fast": True, "random_only": False}
+ADDED_FIELDS = {
+    "precision": "tf32",
+    "compute.fast": True,
+    "random_only": False,
+    "diagnostics.probe_batch": 4096,
+    "diagnostics.probe_rows": 40_960,
+}
 # Precision of runs from before the field existed, by JAX's setting in `versions.json`.
 _PRECISIONS = {"float32": "float32", "highest": "float32", "tensorfloat32": "tf32"}
 
@@ -123,8 +132,7 @@ def digest(config: Any) -> str:
 
 def experiment_name(config: Any, default: Any) -> str:
     """Return the name of a curve in a CSV, such as `td7_warmup=5_utd20`."""
-    ignored = ["env", "seeds", "steps", "utd", "agent.name", "log_every"]
-    ignored += NON_RESULT_FIELDS
+    ignored = ["env", "seeds", "steps", "utd", "agent.name", *LOG_FIELDS, *NON_RESULT_FIELDS]
     changed = [
         f"_{path.rpartition('.')[2]}={value}"
         for path, value in changed_fields(config, default).items()

@@ -13,25 +13,22 @@ from r2r2.agents.base import Agent, Array
 from r2r2.agents.losses.representation import redundancy, variance_hinge
 from r2r2.compute.update import Data
 from r2r2.config.common import Representation
+from r2r2.config.run import DiagnosticsConfig
 from r2r2.diagnostics.representation import Diagnosis, diagnose
 from r2r2.replay.buffer import fetch
 from r2r2.replay.normalizer import normalize_batch
 
-BATCH = 4096  # latents per diagnosis
-# Rows that they are chosen from, the run's first: enough to reach past TD7's warm-up of
-# random actions, and complete after 5 of 50 evaluations.
-SPAN = 40_960
-
 Number = float | int | bool
 
 
-def fixed_rows(seed: int, count: int) -> NDArray[np.int_]:
-    """Return a member's diagnosis rows: `count` different ones of its first `SPAN`.
+def fixed_rows(seed: int, probe: DiagnosticsConfig) -> NDArray[np.int_]:
+    """Return a member's diagnosis rows: `probe_batch` different ones of its first `probe_rows`.
 
     They stay the same, so that only the encoder changes between evaluations, and depend
     on the seed alone, so that a longer run continues with the same rows.
     """
-    return np.random.default_rng([seed, count]).permutation(SPAN)[:count]
+    count = probe.probe_batch
+    return np.random.default_rng([seed, count]).permutation(probe.probe_rows)[:count]
 
 
 def existing_rows(rows: NDArray[np.int_], count: int) -> NDArray[np.int_]:
@@ -47,8 +44,10 @@ class LatentProbe:
     would have to be compiled and would hold all their batches at once.
     """
 
-    def __init__(self, agent: Agent, weights: Representation, seeds: list[int], count: int = BATCH):
-        self._rows = [fixed_rows(seed, count) for seed in seeds]
+    def __init__(
+        self, agent: Agent, weights: Representation, seeds: list[int], probe: DiagnosticsConfig
+    ):
+        self._rows = [fixed_rows(seed, probe) for seed in seeds]
         if agent.encode is None:
             raise ValueError("the agent has no encoder to diagnose")
         self._latents = jax.jit(partial(latents_and_terms, agent.encode, weights))

@@ -1,4 +1,4 @@
-"""Rendering of MuJoCo tasks, with or without a display."""
+"""Rendering of MuJoCo tasks with or without a display, and what may help where rendering fails."""
 
 import contextlib
 import functools
@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Generator
 from typing import Any
 
@@ -15,6 +16,11 @@ from numpy.typing import NDArray
 GL_VARIABLE = "MUJOCO_GL"
 BACKENDS = ("glfw", "egl", "osmesa")
 SIZE = (480, 640)  # rows, columns
+
+# Modules of which one is in the traceback of an error in MuJoCo's rendering.
+RENDERERS = ("mujoco", "glfw", "OpenGL", "dm_control", "gymnasium.envs.mujoco", __name__)
+# Packages whose name for pip differs from that of their module.
+PACKAGES = {"cv2": "opencv-python", "OpenGL": "PyOpenGL", "PIL": "pillow"}
 
 Frame = NDArray[np.uint8]  # [rows, columns, 3]
 
@@ -67,8 +73,25 @@ def backend_works(name: str) -> bool:
     return process.returncode == 0
 
 
+def rendering_problem(error: BaseException) -> str:
+    """Return clauses on why rendering failed and on what may help."""
+    causes = [error]
+    while cause := causes[-1].__cause__:
+        causes.append(cause)
+    missing = [x.name for x in causes if isinstance(x, ModuleNotFoundError) and x.name]
+    if missing:
+        module = missing[0].partition(".")[0]
+        package = PACKAGES.get(module, module)
+        return f": {module} is not installed; install it with 'pip install {package}'"
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    frames = [frame for x in causes for frame, _ in traceback.walk_tb(x.__traceback__)]
+    modules = " ".join(f" {frame.f_globals.get('__name__')}." for frame in frames)
+    uses_mujoco = any(f" {name}." in modules for name in RENDERERS)
+    return f" ({text}){rendering_hint() if uses_mujoco else ''}"
+
+
 def rendering_hint() -> str:
-    """Return a clause on what may help when rendering failed; may be empty."""
+    """Return a clause on what may help where MuJoCo cannot render; may be empty."""
     if name := os.environ.get(GL_VARIABLE):
         return f"; unset {GL_VARIABLE} (now {name!r}) to use a back end that works"
     if find_backend() is None:

@@ -17,8 +17,10 @@ from r2r2.report.score_tables import (
     aggregates_table,
     cell_entry,
     diagnostics_table,
+    last_evaluations_table,
     main_table,
     method_columns,
+    paper_key,
     runs_table,
     score_tables,
     shortfalls_table,
@@ -30,10 +32,10 @@ from r2r2.report.tables import (
     Entry,
     Table,
     TableRow,
-    format_number,
     interval_ends,
     interval_entry,
     make_table,
+    number_entry,
     summarize,
     summary_entry,
 )
@@ -54,9 +56,9 @@ PAIRS = (
     "a single seed of either method there is none. They do not account for different settings."
 )
 PAPER_INTERVALS = (
-    "The paper gives mean and deviation over five seeds. Its intervals are approximated here from "
-    "five synthetic seeds, evenly spaced with this mean and deviation, by the same bootstrap as "
-    f"ours ({SAMPLES:,} resamples, generator seed {SEED})."
+    "Means over seeds. The paper gives mean and deviation over five seeds. Its intervals are "
+    "approximated here from five synthetic seeds, evenly spaced with this mean and deviation, by "
+    f"the same bootstrap as ours ({SAMPLES:,} resamples, generator seed {SEED})."
 )
 POOLED = (
     "Intervals are pooled over tasks and seeds, as the paper's appear to be, with "
@@ -75,6 +77,7 @@ def all_tables(study: Study) -> list[Table]:
         main_table(study),
         aggregates_table(study),
         *score_tables(study),
+        last_evaluations_table(study),
         ablation_table(study),
         pair_table(study),
         paper_aggregates_table(study),
@@ -189,20 +192,15 @@ def timing_table(study: Study) -> Table:
         ]
         rates = timing.updates_per_second, timing.microseconds_per_update
         entries = [
-            _number_entry(timing.seconds / 3600),
-            _number_entry(timing.updates, f"{timing.updates:,}"),
-            *map(_number_entry, (*rates, per_member * timing.members, per_member)),
+            number_entry(timing.seconds / 3600),
+            number_entry(timing.updates, f"{timing.updates:,}"),
+            *map(number_entry, (*rates, per_member * timing.members, per_member)),
         ]
         texts = [run.name, *method_columns(study, method), str(timing.members)]
         rows.append([*texts, *entries, "; ".join(published) or "-"])
     header = ["run", "agent", "UTD", "members", "hours", "updates", "updates/s", "µs per update"]
     header += ["s per step of the fleet", "s per step of a member", "paper: s per step"]
     return make_table("timing", "Speed of the runs", header, rows, [TIMES])
-
-
-def paper_key(cell: Cell) -> paper.CellKey:
-    """Return the key of the paper's cell that corresponds to a cell."""
-    return paper.CellKey(cell.task, cell.method.agent, cell.method.utd or 0)
 
 
 def _verdict(complete: bool, ours: tuple[float, float], theirs: tuple[float, float]) -> str:
@@ -288,8 +286,3 @@ def _paper_columns(ours: Cell | NormalizedCell, theirs: paper.MeanStd) -> TableR
         _verdict(ours.complete, *ends),
         describe(ours.shortfalls) or "nothing",
     ]
-
-
-def _number_entry(value: float, text: str = "") -> Entry:
-    shown = "-" if math.isnan(value) else text or format_number(value)
-    return Entry(shown, numbers={"value": value})

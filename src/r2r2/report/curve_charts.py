@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from r2r2.report.charts import (
+    AGENT_STYLES,
     Axis,
     Chart,
     Line,
@@ -18,13 +19,14 @@ from r2r2.report.charts import (
     make_notes,
     method_styles,
 )
-from r2r2.report.score_tables import suite_title
+from r2r2.report.score_tables import rank_note, suite_title
 from r2r2.report.study import Series, Study, describe_suite, format_seeds
-from r2r2.stats.aggregates import iqm, mean_score, performance_profile
+from r2r2.stats import paper
+from r2r2.stats.aggregates import mean_score, performance_profile
 from r2r2.stats.bootstrap import interval
 from r2r2.stats.samples import Floats, Sample, as_sample
 from r2r2.stats.scores import Method
-from r2r2.stats.suites import SEED, SuiteResult, normalise_scores
+from r2r2.stats.suites import SEED, STATISTICS, SuiteResult, normalise_scores
 
 CURVE_RESAMPLES = 1000  # per interval along a curve, which is read by eye
 PROFILE_RESAMPLES = 2000
@@ -36,8 +38,10 @@ CURVES_CAPTION = (
     "Bold lines: means over seeds with 95 % bootstrap intervals. Thin lines: single "
     "seeds. Means stop where any seed stops or is not finite."
 )
+CURVE_STATISTICS = {"mean": "mean", "iqm": "IQM"}  # of aggregates, the paper's first
 # The seeds of each method on each task.
 SeedSeries = Mapping[tuple[Method, str], Mapping[int, Series]]
+Published = Mapping[paper.CellKey, float]
 
 
 def method_line(study: Study, method: Method, tasks: Iterable[str], utd: bool = False) -> Line:
@@ -121,18 +125,24 @@ def _make_panels(lines: Mapping[str, Sequence[Line]]) -> tuple[Panel, ...]:
     return tuple(Panel(*item) for item in lines.items())
 
 
-def aggregate_curves(study: Study) -> Chart | None:
-    """Return IQMs of normalized scores over all tasks, against decision steps."""
+def aggregate_curves(study: Study) -> list[Chart]:
+    """Return normalized scores over all tasks against decision steps: the mean and the IQM."""
+    charts = (_aggregate_chart(study, *item) for item in CURVE_STATISTICS.items())
+    return [chart for chart in charts if chart is not None]
+
+
+def _aggregate_chart(study: Study, name: str, label: str) -> Chart | None:
     template = Chart(
-        "aggregate",
-        "Aggregate learning curves",
-        "Interquartile mean of normalised scores over {suite}, with 95 % bootstrap intervals "
-        f"(seeds resampled within tasks). {BASE_SCORE} Decision steps are environment steps "
-        "divided by the action repeat of the run (for files: of the suite).",
+        f"aggregate-{name}",
+        f"Aggregate learning curves, {label}",
+        f"Normalised scores over {{suite}}, {label} with 95 % bootstrap intervals (seeds resampled "
+        "within tasks). The paper shows the mean; the interquartile mean (IQM) leaves out the "
+        f"lowest and highest quarter of the scores. {BASE_SCORE} Decision steps are environment "
+        "steps divided by the action repeat of the run (for files: of the suite).",
         Axis("decision steps"),
-        Axis("normalised score, IQM"),
+        Axis(f"normalised score, {label}"),
     )
-    chart = _suite_chart(study, template, _fill_aggregate)
+    chart = _suite_chart(study, template, functools.partial(_fill_aggregate, STATISTICS[name]))
     curves = [
         curve
         for result in _widest_suite(study)
@@ -188,8 +198,10 @@ def _suite_chart(
     )
 
 
-def _fill_aggregate(study: Study, result: SuiteResult, line: Line) -> Line | None:
-    """Add the IQM over tasks, up to the last step that all seeds have reached."""
+def _fill_aggregate(
+    statistic: Callable[[Sample], Floats], study: Study, result: SuiteResult, line: Line
+) -> Line | None:
+    """Add a statistic over tasks, up to the last step that all seeds have reached."""
     counts: dict[str, int] = {}
     seeds: list[Series] = []  # normalized returns by decision step
     for score, curve in zip(study.normalized, study.curves, strict=True):
@@ -203,7 +215,7 @@ def _fill_aggregate(study: Study, result: SuiteResult, line: Line) -> Line | Non
     if not len(steps):
         return None
     sample = Sample(tuple(counts), tuple(counts.values()), np.ascontiguousarray(values.T))
-    return _with_statistic(line._replace(x=steps), sample, iqm)
+    return _with_statistic(line._replace(x=steps), sample, statistic)
 
 
 def _fill_profile(study: Study, result: SuiteResult, line: Line) -> Line:
@@ -223,7 +235,7 @@ def task_curves(study: Study) -> list[Chart]:
     series = {(curve.method, curve.task): curve.seeds for curve in study.curves}
     caption = f"Mean return of each evaluation. {CURVES_CAPTION}"
     axes = Axis("environment steps"), Axis("return")
-    return _charts_by_utd(study, series, Chart("curves", "Learning curves", caption, *axes))
+    return _charts_by_utd(study, series, Chart("curves", "Learning curves", caption, *axes), {})
 
 
 def rank_charts(study: Study) -> list[Chart]:
@@ -232,15 +244,14 @@ def rank_charts(study: Study) -> list[Chart]:
     for (method, task, seed), member in study.members_by_seed().items():
         if RANK in member.diagnostics:
             series.setdefault((method, task), {})[seed] = member.diagnostics[RANK]
-    caption = (
-        "Exponential of the entropy of Z's normalised singular values, on a fixed "
-        f"batch from replay. {CURVES_CAPTION}"
-    )
     axes = Axis("environment steps"), Axis("effective rank")
-    return _charts_by_utd(study, series, Chart("rank", "Effective rank", caption, *axes))
+    template = Chart("rank", "Effective rank", f"{rank_note(study)} {CURVES_CAPTION}", *axes)
+    return _charts_by_utd(study, series, template, paper.effective_ranks())
 
 
-def _charts_by_utd(study: Study, series: SeedSeries, template: Chart) -> list[Chart]:
+def _charts_by_utd(
+    study: Study, series: SeedSeries, template: Chart, published: Published
+) -> list[Chart]:
     """Return a chart for each UTD; results with unknown UTD are in all of them."""
     known = {method.utd for method, _ in series if method.utd is not None}
     utds: list[int | None] = [*sorted(known)] or [None]
@@ -250,7 +261,8 @@ def _charts_by_utd(study: Study, series: SeedSeries, template: Chart) -> list[Ch
         if not shown:
             continue
         notes = _nonfinite_notes(study, shown)
-        chart = template._replace(panels=_task_panels(study, shown), notes=notes)
+        panels = _task_panels(study, shown, published)
+        chart = template._replace(panels=panels, notes=notes)
         if utd is not None:
             name, title = f"{chart.name}-utd-{utd}", f"{chart.title}, UTD {utd}"
             chart = chart._replace(name=name, title=title)
@@ -258,10 +270,11 @@ def _charts_by_utd(study: Study, series: SeedSeries, template: Chart) -> list[Ch
     return charts
 
 
-def _task_panels(study: Study, series: SeedSeries) -> tuple[Panel, ...]:
-    """Return a panel for each task: means over seeds, and a thin line for each seed."""
+def _task_panels(study: Study, series: SeedSeries, published: Published) -> tuple[Panel, ...]:
+    """Return a panel for each task: means over seeds, thin lines for seeds, published levels."""
     panels: dict[str, list[Line]] = {}
     for task in study.tasks:
+        levels: dict[str, Line] = {}
         for method in study.methods:
             seeds = [*series.get((method, task), {}).values()]
             if not seeds:
@@ -271,7 +284,19 @@ def _task_panels(study: Study, series: SeedSeries) -> tuple[Panel, ...]:
                 finite = [np.stack(seed)[:, np.isfinite(seed.values)] for seed in seeds]
                 line = line._replace(seeds=tuple((x, y) for x, y in finite))
             panels.setdefault(task, []).append(line)
+            level = published.get(paper.CellKey(task, method.agent, method.utd or 0))
+            if level is not None and len(line.x):  # at which step is not stated
+                theirs = published_line(method.agent)._replace(detail="step not stated")
+                theirs = theirs._replace(x=line.x[[0, -1]], y=np.full(2, level), connected=True)
+                levels.setdefault(theirs.name, theirs)
+        panels.get(task, []).extend(levels.values())
     return _make_panels(panels)
+
+
+def published_line(agent: str, utd: str = "") -> Line:
+    """Return a line without points for the paper's numbers."""
+    line = Line(f"{agent}{utd} (paper)", AGENT_STYLES[agent])
+    return line._replace(marker="hollow", connected=False)
 
 
 # Share of the largest singular value; below are rounding errors, which need 12 decades of the axis.

@@ -106,6 +106,7 @@ def make_charts(study: Study) -> ChartSet:
     """Return all charts of a study."""
     charts: dict[str, Chart] = {}
     missing: list[tuple[str, str]] = []
+    abnormal = study.abnormal
     for make, title_and_reason in MAKERS.items():
         result = make(study)
         of_kind = result if isinstance(result, list) else [result] if result else []
@@ -116,8 +117,10 @@ def make_charts(study: Study) -> ChartSet:
             stem = re.sub(r"[^a-z0-9-]+", "-", chart.name.lower()).strip("-")[:80]
             numbered = (f"{stem}-{number}" for number in itertools.count(2))
             name = next(n for n in itertools.chain([stem], numbered) if n not in charts)
-            labels = (label for line in chart.lines for label in line.partial)
+            labels = [label for line in chart.lines for label in line.partial]
             notes = (*chart.notes, *make_notes(NoteKind.PARTIAL, labels))
+            marked = [f"{x} ({abnormal[x]})" for x in labels if x in abnormal]
+            notes += make_notes(NoteKind.ABNORMAL, marked)
             charts[name] = _printable(chart._replace(name=name, notes=notes))
     return ChartSet(tuple(charts.values()), tuple(missing))
 

@@ -30,6 +30,7 @@ from r2r2.storage.files import (
 PLOTTED_EVENTS = ("diagnostics", "value")  # their fields are numbers to plot
 # Single precision ends far below; larger numbers only come from damaged files.
 LARGEST_NUMBER = 1e100
+STATUS_WORDS = {"failed": "failed", "running": "is running", "interrupted": "was interrupted"}
 STEP_FIELDS = ("env_step", "decision_step", "update_step")
 RETURN_METRICS = (METRIC, "avg_return")
 LARGEST_FILE = 2**29  # bytes
@@ -147,6 +148,26 @@ def truncated_logs(
             extent = member.env_steps, config.steps * config.action_repeat
             shortfalls[key] = Shortfall(ShortfallKind.TRUNCATED_LOG, *extent, member.seed)
     return shortfalls
+
+
+def member_marks(
+    status: str, members: Sequence[MemberData], truncated: Mapping[MemberKey, Shortfall]
+) -> dict[MemberKey, tuple[Shortfall, ...]]:
+    """Return what a reader must know of how each member was run, where there is anything."""
+    marks: dict[MemberKey, tuple[Shortfall, ...]] = {}
+    for member in members:
+        key, seed = (member.task, member.seed), member.seed
+        shortfalls = [truncated[key]] if key in truncated else []
+        if status in STATUS_WORDS:
+            shortfalls.append(Shortfall(ShortfallKind.STATUS, STATUS_WORDS[status], seed=seed))
+        if member.stopped:
+            stop = ShortfallKind.STOPPED, member.stopped, member.env_steps
+            shortfalls.append(Shortfall(*stop, seed=seed))
+        if member.env_steps and not member.updates:
+            shortfalls.append(Shortfall(ShortfallKind.NO_UPDATES, seed=seed))
+        if shortfalls:
+            marks[key] = tuple(shortfalls)
+    return marks
 
 
 def load_results_file(path: Path, name: str) -> list[RunData]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from string import Template
 
 from r2r2.report.charts import COLORS, DARK_COLORS, Chart
-from r2r2.report.comparison_tables import paper_key
 from r2r2.report.figures import ChartSet
+from r2r2.report.score_tables import paper_key
 from r2r2.report.study import Study
 from r2r2.report.svg import draw_panel, hover_data, style_classes
 from r2r2.report.tables import Entry, Table, printable
@@ -116,6 +116,9 @@ def _banner(study: Study) -> str:
     reason = "Notes and the section “What is missing” say what each result lacks."
     if study.shared_overrides:
         reason = f"All runs: {'; '.join(map(str, study.shared_overrides))}. {reason}"
+    if study.abnormal:
+        marked = "; ".join(f"{label} ({why})" for label, why in study.abnormal.items())
+        reason = f"Not trained as planned: {marked}. {reason}"
     return (
         f'<div class="banner" role="note"><strong>{which} results are partial or '
         f"scaled down: not a reproduction of the paper.</strong><p>{escape(reason)}</p></div>"

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from r2r2.report.charts import (
-    AGENT_STYLES,
     Axis,
     Chart,
     Line,
@@ -17,7 +16,13 @@ from r2r2.report.charts import (
     gap_notes,
     make_notes,
 )
-from r2r2.report.curve_charts import BASE_SCORE, method_line, suite_line, suite_notes
+from r2r2.report.curve_charts import (
+    BASE_SCORE,
+    method_line,
+    published_line,
+    suite_line,
+    suite_notes,
+)
 from r2r2.report.score_tables import suite_title
 from r2r2.report.study import RunTiming, Study, format_seeds
 from r2r2.stats import paper
@@ -47,7 +52,7 @@ def suites_by_utd(study: Study) -> Chart | None:
         if published is not None:
             bounds = Interval(np.asarray(published.low), np.asarray(published.high))
             values = published.value, bounds, PUBLISHED_SEEDS
-            panel.append(_point(_published_line(agent), *values, utd))
+            panel.append(_point(published_line(agent), *values, utd))
     suites = dict.fromkeys(result.suite for result in study.suites if result.estimates)
     missing = [note for suite in suites for note in suite_notes(study, suite)]
     template = Chart(
@@ -56,7 +61,7 @@ def suites_by_utd(study: Study) -> Chart | None:
         "Mean of normalised scores, with 95 % bootstrap intervals over the pooled "
         f"scores, as the paper appears to compute them. {BASE_SCORE}",
         Axis("UTD"),
-        Axis("normalised score"),
+        Axis("normalised score, mean"),
         notes=(*missing, *_unknown_utd_notes(study)),
     )
     return _utd_chart(points, template)
@@ -75,7 +80,7 @@ def tasks_by_utd(study: Study) -> Chart | None:
         published = paper.raw_scores().get(paper.CellKey(cell.task, agent, utd))
         if published is not None:
             detail = f"{PUBLISHED_SEEDS}, standard deviation {published.std:,g}"
-            panel.append(_point(_published_line(agent), published.mean, None, detail, utd))
+            panel.append(_point(published_line(agent), published.mean, None, detail, utd))
     template = Chart(
         "score-by-utd-tasks",
         "Score against UTD, task by task",
@@ -121,11 +126,6 @@ def _score_point(study: Study, cell: Cell, utd: float = 0) -> Line:
     bounds = bootstrap_interval(mean_score, {cell.task: cell.scores})
     detail = count_text(len(cell.scores), "seed")
     return _point(line, float(cell.scores.mean()), bounds, detail, utd)
-
-
-def _published_line(agent: str, utd: str = "") -> Line:
-    line = Line(f"{agent}{utd} (paper)", AGENT_STYLES[agent])
-    return line._replace(marker="hollow", connected=False)
 
 
 def _point(line: Line, value: float, bounds: Interval | None, detail: str, x: float = 0) -> Line:
@@ -232,7 +232,7 @@ def timing(study: Study) -> Chart | None:
         settings = {(method.agent, method.utd) for method in times}
         for time in paper.training_times():
             if time.task in tasks and (time.agent, time.utd) in settings:
-                line = _published_line(time.agent, f", UTD {time.utd}")
+                line = published_line(time.agent, f", UTD {time.utd}")
                 lines.append(_point(line, time.seconds, None, f"{time.task}, {time.hardware}"))
         panels.append(Panel(", ".join(tasks), lines))
     chart = Chart(

@@ -17,6 +17,7 @@ from r2r2.report.study import (
 )
 from r2r2.report.tables import (
     DEVIATIONS,
+    EMPTY,
     INTERVALS,
     Entry,
     Table,
@@ -24,10 +25,11 @@ from r2r2.report.tables import (
     interval_ends,
     interval_entry,
     make_table,
+    number_entry,
     score_entry,
 )
 from r2r2.stats import paper
-from r2r2.stats.scores import SCORE_POINTS, Method
+from r2r2.stats.scores import LAST_NAME, SCORE_NAME, SCORE_POINTS, Cell, Method, ShortfallKind
 from r2r2.stats.suites import STATISTICS, SuiteResult
 
 SUITE_TITLES = {"gym-mujoco": "Gymnasium MuJoCo", "dmc-hard": "DMC-Hard", paper.ALL: "all 11 tasks"}
@@ -81,13 +83,28 @@ def aggregates_table(study: Study) -> Table:
     ]
     header = ["suite", *_method_header(study), *STATISTICS]
     title = "Statistics of normalised scores per suite, with 95 % intervals"
-    return make_table("aggregates", title, header, rows, _normalized_notes(study))
+    notes = _normalized_notes(study, "The paper's tables have mean and IQM, its curves the mean.")
+    return make_table("aggregates", title, header, rows, notes)
 
 
 def score_tables(study: Study) -> list[Table]:
     """Return for each UTD the raw and the normalized scores, with tasks in rows."""
     utds = sorted({m.utd for m in study.methods}, key=lambda utd: utd or math.inf)
     return [_utd_table(study, utd, kind) for utd in utds for kind in (False, True)]
+
+
+def last_evaluations_table(study: Study) -> Table:
+    """Return the score of every cell beside its last evaluation, which the terminal shows."""
+    rows: list[TableRow] = []
+    for cell in study.cells:
+        score = cell_entry(study, cell.method, cell.task)
+        last = score_entry(cell.last_returns)
+        if cell.score_name != SCORE_NAME:
+            score = score._replace(note="; ".join(filter(None, (cell.score_name, score.note))))
+        rows.append([cell.task, *method_columns(study, cell.method), score, last])
+    header = ["task", "method", "UTD", SCORE_NAME, LAST_NAME]
+    title = f"Raw returns: {SCORE_NAME} (the score) and {LAST_NAME}"
+    return make_table("last_evaluations", title, header, rows, table_notes(study, DEVIATIONS))
 
 
 def ablation_table(study: Study) -> Table:
@@ -137,6 +154,7 @@ def shortfalls_table(study: Study) -> Table:
 
 def diagnostics_table(study: Study) -> Table:
     """Return the mean over seeds of the last diagnostics of each method and task."""
+    published = paper.effective_ranks()
     groups: dict[tuple[Method, str], list[MemberData]] = {}
     for (method, task, _), member in study.members_by_seed().items():
         if member.diagnostics:
@@ -147,10 +165,29 @@ def diagnostics_table(study: Study) -> Table:
             by_name = [m.diagnostics for m in members]
             last = [[d[x].values[-1] for d in by_name if x in d] for x in DIAGNOSTICS]
             entries = [score_entry(np.array(values, np.float64)) for values in last]
+            theirs = published.get(paper_key(cell))
+            entries.insert(1, EMPTY if theirs is None else number_entry(theirs, str(theirs)))
             rows.append([cell.task, *method_columns(study, cell.method), *entries])
-    header = ["task", "method", "UTD", *DIAGNOSTICS.values()]
+    rank, *others = DIAGNOSTICS.values()
+    header = ["task", "method", "UTD", rank, f"{rank} (paper)", *others]
     title = "Representations at the end"
-    return make_table("diagnostics", title, header, rows, [LAST_DIAGNOSTICS])
+    notes = [LAST_DIAGNOSTICS, rank_note(study)]
+    return make_table("diagnostics", title, header, rows, notes)
+
+
+def rank_note(study: Study) -> str:
+    """Return how effective ranks are measured, here and in the paper."""
+    probes = dict.fromkeys(run.probe for run in study.runs if run.probe is not None)
+    batches = [f"{p.probe_batch:,} of the first {p.probe_rows:,} replay rows" for p in probes]
+    published = [
+        f"{rank} for {key.agent} on {key.task} at UTD {key.utd}"
+        for key, rank in paper.effective_ranks().items()
+    ]
+    return (
+        "Effective rank: the exponential of the entropy of Z's normalised singular values, not "
+        f"centred, on {' or '.join(batches) or 'a fixed batch from replay'}. The paper has "
+        f"{' and '.join(published)}, without a formula, batch or step: its measure may differ."
+    )
 
 
 def suite_title(study: Study, suite: str) -> str:
@@ -178,6 +215,11 @@ def format_utd(method: Method) -> str:
     return "unknown" if method.utd is None else str(method.utd)
 
 
+def paper_key(cell: Cell) -> paper.CellKey:
+    """Return the key of the paper's cell that corresponds to a cell."""
+    return paper.CellKey(cell.task, cell.method.agent, cell.method.utd or 0)
+
+
 def method_columns(study: Study, method: Method) -> list[str]:
     """Return the columns "method" and "UTD"."""
     return [study.label(method, utd=False), format_utd(method)]
@@ -189,7 +231,7 @@ def score_note(study: Study) -> str:
     points = [seed.points for cell in study.cells for seed in cell.seeds]
     if any(0 < count < SCORE_POINTS for count in points):
         note += "; with fewer, the mean of all, including those before training"
-    return f"{note}."
+    return f"{note}. The table of raw returns also has the {LAST_NAME}, as the terminal does."
 
 
 def table_notes(study: Study, *notes: str) -> list[str]:
@@ -249,7 +291,7 @@ def _utd_table(study: Study, utd: int | None, normalized: bool) -> Table:
     title = "an unknown UTD" if utd is None else f"UTD {utd}"
     if normalized:
         name, title = f"normalised_{name}", f"Normalised scores at {title}"
-        notes = [*_bases_note(study, methods), NORMALIZED, INTERVALS]
+        notes = [*_bases_note(study, methods), "Means over seeds.", NORMALIZED, INTERVALS]
     else:
         name, title = f"raw_{name}", f"Raw scores at {title}"
         notes = [score_note(study), DEVIATIONS]
@@ -279,5 +321,6 @@ def _remarks(run: RunData) -> Iterable[str]:
             yield f"{member.name} stopped at {step}: {member.stopped}"
         if member.collapses:
             yield f"{member.name} first collapsed at environment step {member.collapses[0]:,}"
-        if shortfall := run.results.truncated_logs.get((member.task, member.seed)):
-            yield f"{member.name} has {shortfall}"
+        for mark in run.results.marks.get((member.task, member.seed), ()):
+            if mark.kind not in (ShortfallKind.STATUS, ShortfallKind.STOPPED):  # shown above
+                yield f"{member.name} has {mark}"

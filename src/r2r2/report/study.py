@@ -11,9 +11,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from r2r2.config.errors import UserError
+from r2r2.config.run import DiagnosticsConfig
 from r2r2.stats import paper
 from r2r2.stats.samples import Floats
 from r2r2.stats.scores import (
+    ABNORMAL,
     ACTION_REPEAT,
     METRIC,
     Cell,
@@ -44,7 +46,7 @@ PREVENTING = {
     ShortfallKind.NO_EVALUATION,
     ShortfallKind.NOT_FINITE,
 }
-Status = Literal["finished", "unfinished", "file"]
+Status = Literal["finished", "failed", "running", "interrupted", "file"]
 
 
 class Series(NamedTuple):
@@ -107,6 +109,7 @@ class RunData(NamedTuple):
     timing: RunTiming | None = None  # None: unknown
     versions: Mapping[str, str] = {}
     repeats: Mapping[str, int] = {}  # action repeat by task, where known
+    probe: DiagnosticsConfig | None = None  # None: unknown
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -155,6 +158,15 @@ class Study(NamedTuple):
         overrides = [run.results.method.overrides for run in runs]
         first = overrides[0] if overrides else ()
         return tuple(o for o in first if all(o in others for others in overrides))
+
+    @property
+    def abnormal(self) -> Mapping[str, str]:
+        """The labels of methods with runs that failed, did not end or trained nothing, and why."""
+        marks: dict[str, list[Shortfall]] = {}
+        for cell in self.cells:
+            of_cell = [shortfall for shortfall in cell.shortfalls if shortfall.kind in ABNORMAL]
+            marks.setdefault(self.label(cell.method), []).extend(of_cell)
+        return {label: describe(of_method) for label, of_method in marks.items() if of_method}
 
     def label(self, method: Method, utd: bool = True) -> str:
         """Return a short, unique name of one of `methods`, without shared overrides."""

@@ -27,8 +27,8 @@ INTERVALS = (
     f"seeds within tasks (generator seed {SEED}); a single seed has none."
 )
 DEVIATIONS = (
-    "± is the standard deviation over seeds (ddof 1). The CSV file also has 95 % "
-    "intervals of the mean."
+    "Means over seeds ± standard deviation (ddof 1). The CSV file also has 95 % intervals "
+    "of the mean."
 )
 LINE_LENGTH = 40  # characters; LaTeX breaks longer texts into lines
 TABLE_WIDTH = 85  # characters; wider LaTeX tables are scaled down
@@ -169,6 +169,12 @@ def summary_entry(summary: ScoreSummary, note: str = "", digits: int | None = No
         return Entry("-", note)
     text = format_interval(summary.mean, summary.low, summary.high, digits)
     return Entry(text, note, summary._asdict())
+
+
+def number_entry(value: float, text: str = "") -> Entry:
+    """Return the entry of a number without an interval; a dash for NaN."""
+    shown = "-" if math.isnan(value) else text or format_number(value)
+    return Entry(shown, numbers={"value": value})
 
 
 def write_tables(tables: Iterable[Table], folder: Path) -> list[Path]:

@@ -1,8 +1,8 @@
 """The paper's numbers, and how far its aggregates follow from its tables.
 
-`published/` holds every score and time printed in the paper: per task the mean and standard
-deviation over five seeds, raw and normalized, and aggregates with 95 % intervals. Scores of single
-seeds were not published. For the aggregates this means (tests check all of it):
+`published/` holds every score, time and effective rank printed in the paper: per task the mean and
+standard deviation over five seeds, raw and normalized, and aggregates with 95 % intervals. Scores
+of single seeds were not published. For the aggregates this means (tests check all of it):
 
 - **Means** follow from the normalized table: all 81 agree within 0.01, the rounding to two digits
   on both sides; the largest difference is 0.0075.
@@ -125,6 +125,15 @@ def training_times() -> tuple[TrainingTime, ...]:
         utd, seconds = int(row["utd"]), float(row["seconds_per_step"])
         times.append(TrainingTime(row["agent"], row["env"], utd, seconds, row["hardware"]))
     return tuple(times)
+
+
+@functools.cache
+def effective_ranks() -> dict[CellKey, float]:
+    """Return the paper's effective ranks of Z; it states no formula, batch or step for them."""
+    return {
+        CellKey(row["env"], row["agent"], int(row["utd"])): float(row["effective_rank"])
+        for row in _read_rows("effective_ranks.csv")
+    }
 
 
 @functools.cache

@@ -15,13 +15,15 @@ import numpy as np
 
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
-from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields
+from r2r2.config.toml_io import LOG_FIELDS, NON_RESULT_FIELDS, changed_fields
 from r2r2.stats import paper
 from r2r2.stats.samples import Floats
 from r2r2.storage.evaluations import Row
 
 METRIC = "return"
 SCORE_POINTS = 10  # points that a score is the mean of
+SCORE_NAME = f"mean of the last {SCORE_POINTS} evaluations"
+LAST_NAME = "last evaluation"
 POINTS = 50
 DECISION_STEPS = 500_000
 ACTION_REPEAT = {"gym-mujoco": 1, "dmc-hard": 2}
@@ -34,9 +36,9 @@ NEUTRAL_FIELDS = {
     "seeds",
     "utd",
     "eval_average",
-    "log_every",
     "precision",
     "compute.fast",
+    *LOG_FIELDS,
     *NON_RESULT_FIELDS,
 }
 MemberKey = tuple[str, int]  # task and seed
@@ -110,6 +112,13 @@ class ShortfallKind(enum.Enum):
     POINTS = "{0.got} points instead of {0.expected}"
     NOT_FINITE = "a score of {0.got}"
     TRUNCATED_LOG = "a log that ends at environment step {0.got:,} of {0.expected:,}"
+    STATUS = "a run that {0.got}"
+    STOPPED = "a stop at environment step {0.expected:,} ({0.got})"
+    NO_UPDATES = "no updates (untrained)"
+
+
+# Shortfalls of runs that did not end as planned, or trained nothing.
+ABNORMAL = {ShortfallKind.STATUS, ShortfallKind.STOPPED, ShortfallKind.NO_UPDATES}
 
 
 class Shortfall(NamedTuple):
@@ -131,7 +140,7 @@ class Results(NamedTuple):
     method: Method
     rows: Sequence[Row]
     members: tuple[MemberKey, ...] = ()  # all that should have evaluations
-    truncated_logs: Mapping[MemberKey, Shortfall] = {}
+    marks: Mapping[MemberKey, Sequence[Shortfall]] = {}  # of how members were run
 
 
 class SeedScore(NamedTuple):
@@ -141,6 +150,7 @@ class SeedScore(NamedTuple):
     score: float  # NaN without points
     points: int
     env_steps: int  # at the last point
+    last: float = math.nan  # return at the last point
 
 
 class Cell(NamedTuple):
@@ -161,6 +171,21 @@ class Cell(NamedTuple):
         """The scores of all seeds that have one, [seeds]."""
         return np.array([seed.score for seed in self.seeds if seed.points], dtype=np.float64)
 
+    @property
+    def last_returns(self) -> Floats:
+        """The last evaluations of all seeds that have one, [seeds]."""
+        return np.array([seed.last for seed in self.seeds if seed.points], dtype=np.float64)
+
+    @property
+    def score_name(self) -> str:
+        """The evaluations that its scores are means of, as shown to readers."""
+        counts = sorted({min(seed.points, SCORE_POINTS) for seed in self.seeds if seed.points})
+        if not counts or counts[0] == SCORE_POINTS:
+            return SCORE_NAME
+        number = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+        which = "all" if counts[-1] < SCORE_POINTS else "the last"
+        return f"mean of {which} {number} evaluation{'s' * (counts[-1] > 1)}"
+
 
 def run_results(
     config: RunConfig, default: RunConfig, rows: Sequence[Row], precision: str = ""
@@ -180,17 +205,19 @@ def run_results(
 def make_cells(results: Iterable[Results]) -> list[Cell]:
     """Return one cell per method and task, by first appearance, with the seeds of all its runs."""
     points: dict[tuple[Method, str], dict[int, dict[int, float]]] = {}
-    logs: dict[tuple[Method, str], dict[int, Shortfall]] = {}
+    marks: dict[tuple[Method, str], dict[int, Sequence[Shortfall]]] = {}
     for result in results:
-        for (task, seed), shortfall in result.truncated_logs.items():
-            logs.setdefault((result.method, task), {})[seed] = shortfall
         for task, seed in result.members:
             points.setdefault((result.method, task), {}).setdefault(seed, {})
+            # Of a seed in two folders, the better one counts.
+            of_cell, own = marks.setdefault((result.method, task), {}), result.marks
+            here = own.get((task, seed), ())
+            of_cell[seed] = min(of_cell.get(seed, here), here, key=len)
         for row in result.rows:
             if row.metric == METRIC:
                 by_seed = points.setdefault((result.method, row.env_name), {})
                 _add_point(by_seed.setdefault(row.seed, {}), row, result.method)
-    return [_make_cell(*key, by_seed, logs.get(key, {})) for key, by_seed in points.items()]
+    return [_make_cell(*key, by_seed, marks.get(key, {})) for key, by_seed in points.items()]
 
 
 def same_value(one: float, other: float) -> bool:
@@ -211,7 +238,7 @@ def _make_cell(
     method: Method,
     task: str,
     by_seed: Mapping[int, Mapping[int, float]],
-    logs: Mapping[int, Shortfall],
+    marks: Mapping[int, Sequence[Shortfall]],
 ) -> Cell:
     shortfalls = [*_method_shortfalls(method, task)]
     if len(by_seed) < paper.SEEDS:
@@ -219,10 +246,9 @@ def _make_cell(
     seeds: list[SeedScore] = []
     for seed, points in sorted(by_seed.items()):
         last = [points[step] for step in sorted(points)][-SCORE_POINTS:]
-        score = float(np.mean(last)) if last else math.nan
-        seeds.append(SeedScore(seed, score, len(points), max(points, default=0)))
-        shortfalls += _seed_shortfalls(seeds[-1], task)
-        shortfalls += [logs[seed]] if seed in logs else []
+        score, final = (float(np.mean(last)), last[-1]) if last else (math.nan, math.nan)
+        seeds.append(SeedScore(seed, score, len(points), max(points, default=0), final))
+        shortfalls += [*_seed_shortfalls(seeds[-1], task), *marks.get(seed, ())]
     return Cell(method, task, tuple(seeds), tuple(shortfalls))
 
 

@@ -60,14 +60,17 @@ def save_weights(path: Path, tree: object) -> None:
         write_arrays(file, zip(names, leaves, strict=True))
 
 
-def load_weights(path: Path, like: Tree) -> Tree:
-    """Return the tree that `save_weights` wrote; it must have the shapes and dtypes of `like`."""
+def load_weights(path: Path, like: Tree, subset: bool = False) -> Tree:
+    """Return the tree that `save_weights` wrote; it must have the shapes and dtypes of `like`.
+
+    With `subset`, the file may hold other arrays, which are not read.
+    """
     names, leaves = flatten_tree(like)
     with _open_npz(path) as archive:
         members = {info.filename.removesuffix(SUFFIX) for info in archive.infolist()}
         if missing := [name for name in names if name not in members]:
             raise UserError(f"missing array '{missing[0]}'")
-        if unknown := sorted(members - set(names)):
+        if (unknown := sorted(members - set(names))) and not subset:
             raise UserError(f"unexpected array '{unknown[0]}'")
         arrays = [
             _read_array(archive, archive.getinfo(name + SUFFIX), leaf)

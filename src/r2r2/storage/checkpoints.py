@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from r2r2.config.errors import UserError
 from r2r2.storage.arrays import NumPyArray, write_arrays
@@ -42,6 +42,7 @@ ARRAYS, ENV_STATES, REPLAY_SEGMENT = ".npz", ".worlds.npz", ".replay.npz"
 CHECKSUM_PREFIX = '{{"blake2b": "{}", '
 
 checksum = partial(hashlib.blake2b, digest_size=32)
+Content = TypeVar("Content")
 
 
 class DamagedCheckpointError(Exception):
@@ -122,6 +123,29 @@ def latest_valid(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     last = f"using the one of step {valid.step}" if valid else "there is no earlier one"
     ends = [*["the one before it is damaged, too"] * (len(damaged) - 1), last]
     return valid, [f"{start}; {end}" for start, end in zip(damaged, ends, strict=False)]
+
+
+def read_latest(folder: Path, read: Callable[[Path], Content]) -> tuple[Checkpoint, Content] | None:
+    """Return the latest checkpoint whose arrays can be read, and the content; None without any.
+
+    `read` gets the path of the arrays, whose checksum is correct; other files are not looked at.
+    Another process may write checkpoints meanwhile and delete those that are being read.
+    """
+    seen, problem = list[int](), ""
+    while (numbers := checkpoint_numbers(folder)) != seen:
+        seen, problem = numbers, ""
+        for number in numbers:
+            try:
+                checkpoint = read_checkpoint(folder, number)
+                name = checkpoint.arrays.name
+                if file_digest(checkpoint.arrays) != checkpoint.files[name].blake2b:
+                    raise DamagedCheckpointError(f"{name} has a wrong checksum")
+                return checkpoint, read(checkpoint.arrays)
+            except (DamagedCheckpointError, UserError) as error:
+                problem = problem or str(error)
+    if problem:
+        raise UserError(f"{folder}: no checkpoint can be read: {problem}")
+    return None
 
 
 def removable_files(folder: Path) -> list[Path]:

@@ -10,7 +10,9 @@ from r2r2.config.errors import UserError
 from r2r2.storage.checkpoints import CHECKPOINT_DIR, checkpoint_files, delete_files, removable_files
 from r2r2.storage.files import StorageError, reason
 from r2r2.storage.run_folder import (
+    BEST_WEIGHTS_FILE,
     MANIFEST_FILE,
+    WEIGHTS_FILE,
     RunManifest,
     delete_contents,
     is_locked,
@@ -57,7 +59,7 @@ def run_usage(run: Path) -> RunUsage:
         in_checkpoints = Path(folder).is_relative_to(run / CHECKPOINT_DIR)
         links = [name for name in subfolders if Path(folder, name).is_symlink()]
         for name in (*links, *files):
-            kind = "weights" if name == "weights.npz" else "others"
+            kind = "weights" if name in (WEIGHTS_FILE, BEST_WEIGHTS_FILE) else "others"
             with contextlib.suppress(OSError):  # deleted in the meantime
                 status = Path(folder, name).lstat()
                 sizes["checkpoints" if in_checkpoints else kind] += status.st_size

@@ -1,6 +1,7 @@
 """Each command creates one run folder: its layout, manifest and lock."""
 
 import contextlib
+import datetime
 import fcntl
 import json
 import os
@@ -25,6 +26,7 @@ from r2r2.storage.files import (
 CONFIG_FILE = "config.toml"
 EVENTS_FILE, EVALUATIONS_FILE = "events.jsonl", "evaluations.csv"
 MANIFEST_FILE, LOCK_FILE = "manifest.json", "lock"
+WEIGHTS_FILE, BEST_WEIGHTS_FILE = "weights.npz", "best_weights.npz"
 RUN_KIND = "r2r2 run"
 RUN_FORMAT = 1
 # Processes that only check whether a run is locked hold the lock for a moment, too.
@@ -66,7 +68,11 @@ class RunFolder(NamedTuple):
 
     def weights(self, member: str) -> Path:
         """Return the weights file of a member."""
-        return self._member_dir(member) / "weights.npz"
+        return self._member_dir(member) / WEIGHTS_FILE
+
+    def best_weights(self, member: str) -> Path:
+        """Return the file with the policy of a member's best evaluation."""
+        return self._member_dir(member) / BEST_WEIGHTS_FILE
 
     def report(self, member: str) -> Path:
         """Return the file that says why a member was stopped."""
@@ -97,6 +103,17 @@ class RunFolder(NamedTuple):
         resumed = record.get("resumed")
         earlier = cast("list[object]", resumed) if isinstance(resumed, list) else []
         self.write_versions({**record, "resumed": [*earlier, {"step": step, **versions}]})
+
+    def save_eval(self, results: Mapping[str, object]) -> Path:
+        """Write results of `r2r2 eval` to a new file, named by the time, and return its path."""
+        now = datetime.datetime.now(datetime.UTC)
+        path = self.path / "evals" / f"{now:%Y-%m-%d_%H-%M-%S_%f}.json"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            atomic_write(path, json.dumps(results, indent=2, allow_nan=False) + "\n")
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        return path
 
     def finish(self) -> None:
         """Mark the run as finished."""
@@ -154,6 +171,13 @@ def open_run(path: Path) -> RunFolder:
             f"{manifest.format}"
         )
     return RunFolder(path, manifest.members)
+
+
+def run_status(run: Path) -> str:
+    """Return the status in the manifest, but 'interrupted' if no process trains a 'running' run."""
+    manifest = read_manifest(run)
+    status = str(manifest.status) if manifest else "unknown"
+    return "interrupted" if status == "running" and not is_locked(run) else status
 
 
 def is_finished(path: Path, config_text: str) -> bool:

@@ -180,6 +180,7 @@ def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
         "faults": list(map(list, state.failures.items())),
         "stopped": list(map(list, state.stopped.items())),
         "collapsed": sorted(state.collapsed),
+        "best": sorted(evals.best),
         "rows": state.fleet.replay_rows,
     }
     segment = writer.segment(state.fleet)
@@ -208,7 +209,7 @@ def resume(state: TrainState, writer: CheckpointWriter, checkpoint: Checkpoint) 
     state.log.restore(notes["journal"], set(state.stopped))
     counts = checkpoint.step, int(state.schedule.done.min())
     state.log.event("resumed", None, counts, {"checkpoint": checkpoint.number})
-    saved = SavedEvals(snapshot.evaluated, snapshot.obs, notes["points"])
+    saved = SavedEvals(snapshot.evaluated, snapshot.obs, notes["points"], snapshot.best)
     faults = list(state.evals.restore(saved))
     return faults + _restore_envs(state, notes["points"]["width"], env_states)
 
@@ -238,7 +239,8 @@ def _read_snapshot(state: TrainState, checkpoint: Checkpoint) -> Snapshot:
         if (np.asarray(arrays.get("fleet/opened", 0)) >= rows).any():
             raise UserError("the replay buffer is full; the steps cannot be increased")
         arrays = grow_replay(arrays, rows, state.fleet.replay_rows)
-    snapshot = from_arrays(arrays, snapshot_like(state, bool(evals["playing"]), len(evals["held"])))
+    evaluations = bool(evals["playing"]) + len(evals["held"])
+    snapshot = from_arrays(arrays, snapshot_like(state, evaluations, notes.get("best", [])))
     if len(snapshot.obs) != (expected := len(evals["playing"])):
         raise UserError(f"array 'obs': expected {expected} rows, got {len(snapshot.obs)}")
     return snapshot

@@ -93,4 +93,5 @@ def make_diagnoser(state: TrainState) -> Diagnoser | None:
     if state.agent.encode is None or weights is None:
         return None
     seeds = [member.seed for member in state.members]
-    return Diagnoser(state, LatentProbe(state.agent, weights, seeds))
+    probe = LatentProbe(state.agent, weights, seeds, state.config.diagnostics)
+    return Diagnoser(state, probe)

@@ -13,7 +13,7 @@ from r2r2.diagnostics.value_bias import ValueBiasTracker
 from r2r2.envs.spec import Fault, Member
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import StepRequest, StepResult
-from r2r2.training.evaluation import EvalEpisodes, EvalPolicies, Evaluator, play_to_end
+from r2r2.training.evaluation import EvalEpisodes, EvalPolicies, Evaluator, SavedPolicy, play_to_end
 from r2r2.training.run_log import Counts, RunLog
 
 
@@ -30,6 +30,7 @@ class SavedEvals(NamedTuple):
     policies: list[EvalPolicies]  # of the running ones, if any, and of each deferred
     obs: NDArray[np.float64]  # [running slots, obs]
     notes: dict[str, Any]  # JSON values
+    best: dict[int, SavedPolicy]  # by member
 
 
 class EvalScheduler:
@@ -61,6 +62,7 @@ class EvalScheduler:
         self._evaluator = Evaluator(agent, episodes, len(members))
         self._deferred: list[DeferredEval] = []
         self._counts: dict[int, Counts] = {}  # by member under evaluation
+        self._best: dict[int, SavedPolicy] = {}  # by member
         # Members whose policy must still be copied, with their counts at that step.
         self.due: dict[int, Counts] = {}
         self.value_bias = ValueBiasTracker(config.agent.discount)
@@ -119,7 +121,7 @@ class EvalScheduler:
             self.value_bias.record(episode.member, episode.number, float(reward))
         for member, returns in self._evaluator.episodes.record(step):
             counts = self._counts.pop(member)
-            self._log.evaluation(member, counts, returns)
+            self._finish(member, counts, returns)
             if summary := self.value_bias.finish(member):
                 self._log.event("value", member, counts, summary)
 
@@ -130,8 +132,20 @@ class EvalScheduler:
             for fault in self._begin({0: counts}, policies):
                 recover(fault)
             for returns in play_to_end(self._evaluator, self._pool, recover).values():
-                self._log.evaluation(0, self._counts.pop(0), returns)
+                self._finish(0, self._counts.pop(0), returns)
             self._deferred = self._deferred[1:]
+
+    def _finish(self, member: int, counts: Counts, returns: NDArray[np.float64]) -> None:
+        """Log an evaluation, and save its policy if it is the member's best so far."""
+        mean, earlier = float(returns.mean()), self._log.best_mean(member)
+        if member in self._best:  # perhaps at the end of the run before it got more steps
+            earlier = max(earlier, float(self._best[member].mean))
+        self._log.evaluation(member, counts, returns)
+        if mean > earlier:
+            policy = self._evaluator.member_policy(member)
+            best = SavedPolicy(*policy, np.asarray(counts[0]), np.asarray(mean))
+            self._best[member] = best
+            self._log.save_best_weights(member, best)
 
     def retry(self, slot: int) -> tuple[int, int] | None:
         """Return the member of a failed slot's episode and the seed to restart it."""
@@ -173,11 +187,14 @@ class EvalScheduler:
         policies = [self._evaluator.policies()] if self.busy else []
         policies += [jax.device_get(deferred.policies) for deferred in self._deferred]
         obs = np.array([episodes.obs[episode.slot] for episode in episodes.running])
-        return SavedEvals(policies, obs.reshape(-1, self._pool.spec.obs_dim), notes)
+        obs = obs.reshape(-1, self._pool.spec.obs_dim)
+        return SavedEvals(policies, obs, notes, dict(self._best))
 
     def restore(self, saved: SavedEvals) -> tuple[Fault, ...]:
         """Continue saved evaluations, or repeat them if the width differs; return the faults."""
         notes, faults = saved.notes, tuple[Fault, ...]()
+        self._best = dict(saved.best)
+        self._log.restore_best_weights(self._best)
         self.due = {member: (d, u) for member, d, u in notes["due"]}
         self._counts = {member: (d, u) for member, d, u in notes["counts"]}
         running, policies = bool(notes["playing"]), list(saved.policies)

@@ -1,9 +1,10 @@
 """Evaluation of policies on whole episodes without exploration, many at once."""
 
 import collections
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,20 +12,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent, Array
-from r2r2.agents.registry import state_shapes
+from r2r2.agents.registry import make_agent, state_shapes
 from r2r2.compute.update import select
 from r2r2.compute.update_loop import group_size, pad_members
-from r2r2.config.errors import UserError
+from r2r2.config.errors import UserError, invalid_value
+from r2r2.config.fields import one_of
+from r2r2.config.run import RunConfig
 from r2r2.envs.make import episode_seed
 from r2r2.envs.spec import Fault, Member, Spec
 from r2r2.envs.vector.pool import EnvPool, available_cores
 from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, EnvSlot, StepRequest, StepResult
-from r2r2.replay.normalizer import Scales
+from r2r2.replay.normalizer import Scales, initial_statistics, make_normalizer
 from r2r2.storage.arrays import load_weights
-from r2r2.storage.run_folder import RunFolder
+from r2r2.storage.checkpoints import read_latest
+from r2r2.storage.files import is_count, read_json_object
+from r2r2.storage.run_folder import RunFolder, run_status
 
 # Evaluation environments per core, at most: more would not be faster, and a dog takes 85 MB.
 SLOTS_PER_CORE = 32
+OTHER_MEMBER = "evaluate another member with --member"
+
+Tree = TypeVar("Tree")
+
+
+def member_of(tree: Tree, member: int) -> Tree:
+    """Return one member's part of a tree of arrays [S, ...]."""
+    part: Tree = jax.tree.map(operator.itemgetter(member), tree)
+    return part
 
 
 class EvalEpisode(NamedTuple):
@@ -238,6 +252,11 @@ class Evaluator:
                 target[member] = source[member]
         return EvalPolicies(policies, Scales(*merged))
 
+    def member_policy(self, member: int) -> tuple[Any, Scales | None]:
+        """Return the policy and scales with which a member is evaluated, on the host."""
+        policy = jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[member]), self._policies)
+        return policy, member_of(self._scales[member], member)
+
     def restore(self, policies: EvalPolicies) -> None:
         """Set the policies of saved evaluations, after their episodes are restored."""
         self._set_policies(self.episodes.busy, policies)
@@ -273,6 +292,9 @@ def play_to_end(
     return returns
 
 
+WEIGHTS = one_of("last", "best")
+
+
 class MemberWeights(NamedTuple):
     """The content of a member's weights file."""
 
@@ -280,27 +302,109 @@ class MemberWeights(NamedTuple):
     scales: Scales | None  # where observations are normalized
 
 
+class SavedPolicy(NamedTuple):
+    """A member's policy; that of its best evaluation is the content of a file."""
+
+    policy: Any
+    scales: Scales | None  # where observations are normalized
+    step: Any = np.zeros((), dtype=int)  # decision step; None: unknown, of a stopped member
+    mean: Any = np.zeros(())  # return of its best evaluation; NaN: another policy
+
+
+class RunPolicies(NamedTuple):
+    """Policies of some members of a run, and which ones they are."""
+
+    agent: Agent
+    policies: EvalPolicies  # [K, ...]
+    steps: tuple[int | None, ...]  # as in `SavedPolicy`
+    means: tuple[float, ...]
+    weights: str  # last or best
+    status: str  # of the run: finished, failed, running or interrupted
+    description: str
+
+
 def load_policies(
-    folder: RunFolder, agent: Agent, spec: Spec, members: Sequence[Member]
-) -> EvalPolicies:
-    """Return the final policies of some members of a run, [S, ...]."""
-    zeros = np.zeros(spec.obs_dim)
+    folder: RunFolder, config: RunConfig, spec: Spec, members: Sequence[Member], weights: str
+) -> RunPolicies:
+    """Return policies of some members: the best ones, or the last of the run or its checkpoint."""
+    if not WEIGHTS.is_valid(weights):
+        raise invalid_value("weights", WEIGHTS.description, weights)
+    agent, status = make_agent(config.agent, spec, config.utd), run_status(folder.path)
+    zeros, names = np.zeros(spec.obs_dim), [member.name for member in members]
     scales = Scales(zeros, zeros, np.zeros(())) if agent.normalizes else None
-    like = MemberWeights(state_shapes(agent), scales)
-    loaded: list[Any] = []
-    for member in members:
-        path = folder.weights(member.name)
-        if not path.exists():
-            problem = f"no final weights of {member.name}; the run did not finish"
-            raise UserError(f"{folder.path}: {problem}")
-        weights = load_weights(path, like)
-        loaded.append((agent.eval_policy(weights.state), weights.scales))
-    policies, all_scales = zip(*loaded, strict=True)
-    return EvalPolicies(
+    form, text = MemberWeights(state_shapes(agent), scales), "final weights"
+    if weights == "best":
+        text = "weights of the best evaluation of each member"
+        saved = {name: _read_best(folder, agent, form, name) for name in names}
+    elif status == "finished":
+        saved = {name: _read_final(folder, agent, form, name, config.steps) for name in names}
+    else:
+        step, saved = _read_checkpoint(folder, config, agent, form)
+        state = "has failed" if status == "failed" else f"is {status}"
+        text = f"checkpoint at step {step:,} of {config.steps:,}; the run {state}"
+    policies, steps, means = _stack_policies(folder, {name: saved[name] for name in names})
+    return RunPolicies(agent, policies, steps, means, weights, status, text)
+
+
+def _stack_policies(
+    folder: RunFolder, saved: Mapping[str, SavedPolicy]
+) -> tuple[EvalPolicies, tuple[int | None, ...], tuple[float, ...]]:
+    for name, (policy, *_) in saved.items():
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(policy)):
+            raise UserError(f"{folder.path}: the weights of {name} are not finite; {OTHER_MEMBER}")
+    policies, scales, steps, means = zip(*saved.values(), strict=True)
+    stacked = EvalPolicies(
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *policies),
         # in NumPy, because JAX would round float64
-        jax.tree.map(lambda *leaves: np.stack(leaves), *all_scales),
+        jax.tree.map(lambda *leaves: np.stack(leaves), *scales),
     )
+    return stacked, tuple(None if x is None else int(x) for x in steps), tuple(map(float, means))
+
+
+def _read_best(folder: RunFolder, agent: Agent, form: MemberWeights, name: str) -> SavedPolicy:
+    if not (path := folder.best_weights(name)).exists():
+        text = "written at its first evaluation, but not by earlier versions of r2r2"
+        raise UserError(f"{folder.path}: no best weights of {name}; they are {text}")
+    policy = jax.eval_shape(agent.eval_policy, form.state)
+    return load_weights(path, SavedPolicy(policy, form.scales))
+
+
+def _read_final(
+    folder: RunFolder, agent: Agent, form: MemberWeights, name: str, steps: int
+) -> SavedPolicy:
+    path, stopped = folder.weights(name), read_json_object(folder.report(name))
+    if not path.exists():
+        text = f"; it was stopped; {OTHER_MEMBER}" if stopped else ""
+        raise UserError(f"{folder.path}: no final weights of {name}{text}")
+    weights, step = load_weights(path, form), stopped.get("weights_of_step") if stopped else steps
+    policy = agent.eval_policy(weights.state)
+    return SavedPolicy(policy, weights.scales, step if is_count(step) else None, np.nan)
+
+
+def _read_checkpoint(
+    folder: RunFolder, config: RunConfig, agent: Agent, form: MemberWeights
+) -> tuple[int, dict[str, SavedPolicy]]:
+    """Return the step of the latest checkpoint, and the policies of all members in it."""
+    size, scales = len(folder.members), form.scales
+    states = jax.tree.map(lambda x: np.empty((size, *x.shape), x.dtype), form.state)
+    like: Any = {  # arrays of a `Snapshot`, by their names
+        "fleet": {"kept": np.zeros(size, dtype=bool), "learners": {"state": states}},
+        "rollout": {"steps": np.zeros(size, dtype=int)},
+        "statistics": initial_statistics(size, len(scales.mean)) if scales else None,
+    }
+    latest = read_latest(folder.checkpoints, partial(load_weights, like=like, subset=True))
+    if latest is None:
+        raise UserError(f"{folder.path}: no weights yet; not finished, and has no checkpoint")
+    checkpoint, arrays = latest
+    fleet, policies = arrays["fleet"], dict[str, SavedPolicy]()
+    all_scales = make_normalizer(config.agent, arrays["statistics"]).scales()
+    for index, name in enumerate(folder.members):
+        state, scales = member_of((fleet["learners"]["state"], all_scales), index)
+        if fleet["kept"][index]:  # still to be done when the checkpoint was taken
+            state = agent.checkpoint_policy(state)
+        step = arrays["rollout"]["steps"][index]
+        policies[name] = SavedPolicy(agent.eval_policy(state), scales, step, np.nan)
+    return checkpoint.step, policies
 
 
 def deviation(returns: NDArray[np.float64]) -> float:

@@ -12,8 +12,7 @@ from r2r2.envs.spec import Fault
 from r2r2.replay.normalizer import make_normalizer
 from r2r2.storage.events import FieldValue
 from r2r2.training.checkpointing import CheckpointWriter, read_snapshot
-from r2r2.training.evaluation import MemberWeights
-from r2r2.training.run_log import member_of
+from r2r2.training.evaluation import MemberWeights, member_of
 from r2r2.training.state import TrainState
 
 NOT_FINITE = "a loss was not finite"

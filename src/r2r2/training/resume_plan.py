@@ -23,9 +23,12 @@ Test = Callable[[object], bool]
 Form = Test | Mapping[str, "Form"]
 
 # Notes that the first runs did not write, with their value then.
-DEFAULT_NOTES: Mapping[str, Any] = {"collapsed": []}
+DEFAULT_NOTES: Mapping[str, Any] = {"collapsed": [], "best": []}
 
-START_AGAIN = "the same command with --overwrite starts again from step 0"
+# Works after the same command and after --resume, with which --overwrite is not allowed.
+START_AGAIN = (
+    "to start again from step 0, use r2r2 train --config RUN/config.toml --out RUN --overwrite"
+)
 
 
 class ResumePlan(NamedTuple):
@@ -61,7 +64,7 @@ def _without_checkpoint(
     if damaged:
         raise UserError(f"{damaged[0]}; {START_AGAIN}")
     if finished:
-        raise UserError(f"{path}: finished without a checkpoint; {START_AGAIN}")
+        raise UserError(f"{path}: finished, and has no checkpoint to continue from; {START_AGAIN}")
     on_message(f"{path}: stopped before its first checkpoint; starting from step 0")
     return ResumePlan(restart=True)
 
@@ -125,6 +128,7 @@ def _form(config: RunConfig) -> Mapping[str, Form]:
         "faults": _each(_row(member, count)),
         "stopped": _each(_row(member, lambda x: isinstance(x, str))),
         "collapsed": _each(member),
+        "best": _each(member),
         "rows": _below(replay_rows(config) + 1),
     }
 

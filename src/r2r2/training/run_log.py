@@ -1,9 +1,9 @@
 """What training writes to the run folder: events, curve points and weights."""
 
 import json
-import operator
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -18,17 +18,10 @@ from r2r2.storage.events import EventLog, FieldValue, LogPosition, StepCounts, r
 from r2r2.storage.files import atomic_write, fsync_file, storage_errors
 from r2r2.storage.run_folder import RunFolder
 from r2r2.storage.tensorboard import TensorBoardWriter
-from r2r2.training.evaluation import MemberWeights, deviation
+from r2r2.training.evaluation import MemberWeights, SavedPolicy, deviation, member_of
 from r2r2.training.rollout import Episode
 
 Counts = tuple[int, int]  # decision steps, updates
-Tree = TypeVar("Tree")
-
-
-def member_of(tree: Tree, member: int) -> Tree:
-    """Return one member's part of a tree of arrays [S, ...]."""
-    part: Tree = jax.tree.map(operator.itemgetter(member), tree)
-    return part
 
 
 class RunLog:
@@ -102,6 +95,10 @@ class RunLog:
         row = Row(self._name, task, seed, "return", self._steps(counts).env_step, value)
         append_evaluations(self._folder.evaluations, [row])
 
+    def best_mean(self, member: int) -> float:
+        """Return the highest mean of a member's evaluations so far, without NaN."""
+        return max([mean for mean in self._means[member] if mean == mean], default=-math.inf)
+
     def common_point(self) -> tuple[int, NDArray[np.float64]]:
         """Return step and returns [S] of the last point that all members have; 0, NaN for none."""
         returns = np.full(len(self._points), np.nan)
@@ -148,6 +145,23 @@ class RunLog:
         path = self._folder.weights(self._members[member].name)
         with storage_errors(path):
             save_weights(path, weights)
+
+    def save_best_weights(self, member: int, weights: SavedPolicy) -> None:
+        """Write the policy of a member's best evaluation."""
+        path = self._folder.best_weights(self._members[member].name)
+        with storage_errors(path):
+            save_weights(path, weights)
+
+    def restore_best_weights(self, weights: Mapping[int, SavedPolicy]) -> None:
+        """Write the best weights of a checkpoint, and delete those of other members."""
+        for index, member in enumerate(self._members):
+            path = self._folder.best_weights(member.name)
+            for leftover in path.parent.glob(f".{path.name}.*"):  # of a killed process
+                leftover.unlink(missing_ok=True)
+            if index in weights:
+                self.save_best_weights(index, weights[index])
+            else:
+                path.unlink(missing_ok=True)
 
     def save_all_weights(
         self, states: Any, scales: Scales | None, skip: Sequence[int] = ()

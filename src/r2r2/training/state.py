@@ -1,6 +1,6 @@
 """The state of a run: one object with all mutable parts, and its snapshot as arrays."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from r2r2.replay.normalizer import (
 )
 from r2r2.storage.arrays import flatten_tree
 from r2r2.training.eval_scheduler import EvalScheduler, SavedEvals
-from r2r2.training.evaluation import EvalPolicies
+from r2r2.training.evaluation import EvalPolicies, SavedPolicy, member_of
 from r2r2.training.fleet import Fleet, FleetSnapshot
 from r2r2.training.memory import replay_rows
 from r2r2.training.rollout import Rollout
@@ -130,6 +130,7 @@ class Snapshot(NamedTuple):
     statistics: Statistics | None
     evaluated: list[EvalPolicies]
     obs: NDArray[np.float64]  # of the running evaluations
+    best: dict[int, SavedPolicy]  # by member
 
 
 # Arrays whose first axis has another length in every snapshot.
@@ -155,16 +156,18 @@ def take_snapshot(state: TrainState, evals: SavedEvals) -> Snapshot:
         statistics=statistics,
         evaluated=evals.policies,
         obs=evals.obs,
+        best=evals.best,
     )
 
 
-def snapshot_like(state: TrainState, running: bool, deferred: int) -> Snapshot:
-    """Return a snapshot of this run's form, with evaluations running or deferred."""
-    fresh = take_snapshot(state, SavedEvals([], np.zeros((0, state.pool.spec.obs_dim)), {}))
+def snapshot_like(state: TrainState, evaluations: int, best: Sequence[int]) -> Snapshot:
+    """Return a snapshot of this run's form, with policies of evaluations and of `best` members."""
+    fresh = take_snapshot(state, SavedEvals([], np.zeros((0, state.pool.spec.obs_dim)), {}, {}))
     shapes = jax.eval_shape(state.agent.eval_policy, fresh.fleet.learners.state)
     policies = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     evaluated = EvalPolicies(policies, state.normalizer.scales())
-    return fresh._replace(evaluated=[evaluated] * (running + deferred))
+    forms = {member: SavedPolicy(*member_of(evaluated, member)) for member in best}
+    return fresh._replace(evaluated=[evaluated] * evaluations, best=forms)
 
 
 def restore_snapshot(state: TrainState, snapshot: Snapshot) -> None:

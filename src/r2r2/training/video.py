@@ -1,4 +1,4 @@
-"""Videos of a run's final policies."""
+"""Videos of a run's policies."""
 
 import contextlib
 import math
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent
-from r2r2.agents.registry import make_agent
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import EPISODES
 from r2r2.config.run import RunConfig
@@ -28,11 +27,11 @@ from r2r2.envs.make import (
     spec_of,
     time_limit_of,
 )
-from r2r2.envs.rendering import Frame, gl_backend, rendering_hint
+from r2r2.envs.rendering import Frame, gl_backend, rendering_problem
 from r2r2.envs.spec import EnvFailure, Member
 from r2r2.storage.run_folder import open_run
 from r2r2.storage.video_file import check_video_path, write_mp4
-from r2r2.training.evaluation import EvalPolicies, load_policies, normalize_obs
+from r2r2.training.evaluation import EvalPolicies, RunPolicies, load_policies, normalize_obs
 from r2r2.training.run_config import fleet_members, load_config, select_members
 from r2r2.training.state import ignore
 
@@ -84,10 +83,8 @@ class EpisodeRecorder:
             except Exception as error:
                 if self._steps or isinstance(error, UserError):
                     raise
-                text = " ".join(f"{type(error).__name__}: {error}".split())
-                raise UserError(
-                    f"{self._task}: cannot be rendered here ({text}){rendering_hint()}"
-                ) from error
+                problem = rendering_problem(error)
+                raise UserError(f"{self._task}: cannot be rendered here{problem}") from error
 
     def _check_frame(self, frame: object) -> Frame:
         got = type(frame).__name__
@@ -127,6 +124,17 @@ class Video(NamedTuple):
     returns: tuple[float, ...]  # of the episodes shown
     frames: int
     fps: float
+    policies: RunPolicies  # of the member
+
+
+class VideoOptions(NamedTuple):
+    """Further options of `record_video`."""
+
+    weights: str = "last"  # or 'best': the policy of the member's best evaluation
+    on_progress: OnFrame = ignore  # called after every frame
+
+
+DEFAULT_OPTIONS = VideoOptions()
 
 
 def record_video(
@@ -136,11 +144,11 @@ def record_video(
     episodes: int = 1,
     *,
     env: EnvBuilder | Env | None = None,
-    on_progress: OnFrame = ignore,
+    options: VideoOptions = DEFAULT_OPTIONS,
 ) -> Video:
-    """Record episodes of a run's final policy in real time; needs no display.
+    """Record episodes of a policy of a run in real time; needs no display.
 
-    They start as the first episodes of `evaluate_run` do.
+    The policy and the starts of the episodes are those of `evaluate_run`.
 
     Args:
         run: the run folder.
@@ -149,11 +157,10 @@ def record_video(
         episodes: number of episodes.
         env: as in `train`, for a run on a user's environment; an instance must have
             the render mode 'rgb_array'.
-        on_progress: called after every frame with the frames so far and their
-            largest number, if known.
+        options: which weights, and a function for the progress.
 
     Raises:
-        UserError: The folder is not a finished run or has no such member, the task
+        UserError: The folder is not a run or has no such member or weights, the task
             cannot be rendered, or the file cannot be written.
 
     Example:
@@ -176,13 +183,12 @@ def record_video(
     seeds = [episode_seed(player.seed, "eval-command", n) for n in range(episodes)]
     rendered = _rendered_env(player.task, config, env)
     with gl_backend(), EpisodeRecorder(player.task, rendered, config.action_repeat) as recorder:
-        spec = spec_of(rendered)
-        agent = make_agent(config.agent, spec, config.utd)
-        act = _greedy(agent, load_policies(folder, agent, spec, [player]))
+        loaded = load_policies(folder, config, spec_of(rendered), [player], options.weights)
+        act = _greedy(loaded.agent, loaded.policies)
         most = recorder.max_steps and (recorder.max_steps + 1) * episodes
-        frames = _counted(recorder.frames(act, seeds), most, on_progress)
+        frames = _counted(recorder.frames(act, seeds), most, options.on_progress)
         count = write_mp4(path, frames, recorder.fps)
-        return Video(path, player, tuple(recorder.returns), count, recorder.fps)
+        return Video(path, player, tuple(recorder.returns), count, recorder.fps, loaded)
 
 
 def _rendered_env(task: str, config: RunConfig, env: EnvBuilder | Env | None) -> Env:
