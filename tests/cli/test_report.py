@@ -11,9 +11,12 @@ import pytest
 from forgery import mutate
 from rich.console import Console
 
-from r2r2.cli.report import find_sources, load_study, progress_bar
+from r2r2.cli.report import find_sources, load_study, progress_bar, usual_config
+from r2r2.config.resolve import resolve
 from r2r2.report import figures
+from r2r2.stats.scores import run_results
 from r2r2.storage.run_folder import lock_run
+from r2r2.training.run_config import finalize_config
 from synthetic_runs import flat, make_csv, make_run
 
 SMALL = {"steps": 1000, "eval_every": 200}
@@ -393,6 +396,16 @@ def test_complete_or_growing_logs_are_not_reported(cli, workdir):
     assert cli("report", "runs").code == 0
     assert not any("log" in run["remarks"] for run in table(workdir / "report", "runs"))
     assert not any("log" in cell["lacks"] for cell in table(workdir / "report", "lacks"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "overrides"), [(100_000, []), (1_000_000, ["replay_size=1000000 (default 100000)"])]
+)
+def test_replay_of_minimalist_phi_is_judged_by_its_release(rows, overrides):
+    values = {"agent": "minphi+r2r2", "env": "Humanoid-v5,Ant-v5", "replay_size": rows}
+    config = finalize_config(resolve(values))
+    method = run_results(config, usual_config(config), []).method
+    assert [str(override) for override in method.overrides] == overrides
 
 
 def test_action_repeats_are_the_runs_own_or_those_of_the_suites(workdir):
