@@ -1,3 +1,5 @@
+import signal
+
 import hypothesis
 import jax
 import pytest
@@ -38,3 +40,13 @@ def compiled_once(tmp_path_factory):
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+@pytest.fixture
+def default_signals():
+    """Signal handlers as in a shell's foreground, however the tests were started."""
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, x) for number, x in handlers.items()}
+    yield handlers
+    for number, handler in before.items():
+        signal.signal(number, handler)

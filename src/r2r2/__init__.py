@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         self_prediction,
         variance_hinge,
     )
-    from r2r2.api import evaluate_run, train
+    from r2r2.api import RunFailed, RunOptions, evaluate_run, train
     from r2r2.config.agent_configs import MinPhiConfig, SimbaV2Config, SimbaV2SPLConfig, TD7Config
     from r2r2.config.agents import AGENTS, AgentSpec, agent_config, register_agent
     from r2r2.config.common import R2R2, AgentConfig, Representation
-    from r2r2.config.errors import UserError
+    from r2r2.config.errors import StoppedMembersWarning, UserError
     from r2r2.config.resolve import resolve
     from r2r2.config.run import RunConfig
     from r2r2.diagnostics.representation import (
@@ -60,11 +60,11 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "r2r2.agents.losses.representation": "redundancy representation_loss self_prediction "
     "variance_hinge",
-    "r2r2.api": "evaluate_run train",
+    "r2r2.api": "RunFailed RunOptions evaluate_run train",
     "r2r2.config.agent_configs": "MinPhiConfig SimbaV2Config SimbaV2SPLConfig TD7Config",
     "r2r2.config.agents": "AGENTS AgentSpec agent_config register_agent",
     "r2r2.config.common": "R2R2 AgentConfig Representation",
-    "r2r2.config.errors": "UserError",
+    "r2r2.config.errors": "StoppedMembersWarning UserError",
     "r2r2.config.resolve": "resolve",
     "r2r2.config.run": "RunConfig",
     "r2r2.diagnostics.representation": "dead_coordinates diagnose effective_rank singular_values",

@@ -1,6 +1,7 @@
 """The Python interface: train a run, and evaluate its policies."""
 
 import contextlib
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,8 +9,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.config.errors import invalid_value
-from r2r2.config.fields import EPISODES, parse_interval
+from r2r2.config.errors import StoppedMembersWarning, UserError, invalid_value
+from r2r2.config.fields import EPISODES, Interval, parse_interval
 from r2r2.config.resolve import default_config
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields, experiment_name, run_name, to_toml
@@ -19,6 +20,7 @@ from r2r2.envs.vector.pool import EnvPool, worker_count
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
 from r2r2.report.figures import draw_curve
 from r2r2.storage.evaluations import read_evaluations
+from r2r2.storage.events import read_events
 from r2r2.storage.files import storage_errors
 from r2r2.storage.run_folder import (
     RunFolder,
@@ -43,21 +45,30 @@ from r2r2.training.loop import OnProgress, Progress, Training
 from r2r2.training.memory import check_fits
 from r2r2.training.resume_plan import ResumePlan, plan_resume
 from r2r2.training.run_config import (
+    ENV_FROM_PYTHON,
+    check_env_given,
     finalize_config,
     find_config,
     fleet_members,
     load_config,
-    select_members,
+    members_to_evaluate,
     task_default_config,
 )
 from r2r2.training.run_log import RunLog
+from r2r2.training.signals import Interrupted, interruptible
 from r2r2.training.state import OnMessage, ignore
 
 
 class RunOptions(NamedTuple):
-    """How a run is carried out; its result does not depend on these options."""
+    """How a run is carried out; its result does not depend on these options.
+
+    Example:
+        >>> RunOptions(workers=0, checkpoint_every="5min").checkpoints
+        2
+    """
 
     overwrite: bool = False  # delete a run that is already in the folder
+    retry_failed: bool = False  # also continue members whose environment failed
     tensorboard: bool = False  # write TensorBoard event files as well
     workers: int | None = None  # environment processes; None: one per core
     checkpoint_every: str = "10min"  # minutes ('0.5min'), decision steps, or 'never'
@@ -75,6 +86,26 @@ class Result(NamedTuple):
     returns: NDArray[np.float64]  # [S], last points of the curves; NaN without any
     random: dict[str, float]  # mean return of the warm-up's random policy, by task
     stopped: dict[str, str]  # members that were stopped, with the reason
+    interrupted: bool = False  # by Ctrl-C; the run can be resumed
+
+
+class RunFailed(Exception):
+    """Every member of a run was stopped; `result` has the reasons.
+
+    Example:
+        >>> issubclass(RunFailed, Exception)
+        True
+    """
+
+    def __init__(self, result: Result):
+        (name, why), *_ = result.stopped.items()
+        path = result.folder.path
+        super().__init__(
+            f"{path}: failed: every member was stopped; {name}: {why}; see "
+            f"'{result.folder.report(name)}'; to run it again, use RunOptions(retry_failed=True), "
+            "or overwrite=True to start from step 0"
+        )
+        self.result = result
 
 
 def run_path(config: RunConfig, out: Path | str | None = None) -> Path:
@@ -82,12 +113,17 @@ def run_path(config: RunConfig, out: Path | str | None = None) -> Path:
     return Path(out) if out else Path("runs") / run_name(config)
 
 
-def is_finished(config: RunConfig, out: Path | str | None = None) -> bool:
-    """Return whether the folder holds a finished run of exactly this config."""
+def ended_run(
+    config: RunConfig, out: Path | str | None = None, options: RunOptions = DEFAULT_OPTIONS
+) -> RunFolder | None:
+    """Return the run of exactly this config if it has ended and is not to be run again."""
     path = run_path(config, out)
     manifest = read_manifest(path)
-    finished = manifest is not None and manifest.status == "finished"
-    return finished and find_config(path) == config
+    ended = manifest is not None and manifest.status in ("finished", "failed")
+    if options.overwrite or not ended or find_config(path) != config:
+        return None
+    folder = open_run(path)
+    return None if options.retry_failed and folder.stopped() else folder
 
 
 def train(
@@ -100,6 +136,9 @@ def train(
     on_message: OnMessage = ignore,
 ) -> Result:
     """Train a fleet and write its run folder; resume the run if it is there already.
+
+    A run that has ended with the same config is returned as it is. Ctrl-C ends a run with a
+    checkpoint and returns its result so far; Ctrl-C again is raised at once.
 
     Args:
         config: the run.
@@ -114,6 +153,7 @@ def train(
         UserError: The input is invalid; nothing has been written then.
         EnvFailure: An environment failed where no member can be stopped for it.
         StorageError: The run folder can no longer be written.
+        RunFailed: Every member was stopped. If some were, a `StoppedMembersWarning` says so.
 
     Example:
         >>> import tempfile
@@ -124,50 +164,109 @@ def train(
         >>> [member.name for member in result.members]
         ['Pendulum-v1_s0', 'Pendulum-v1_s1']
     """
+    builder = env_builder_of(env, config.env, len(fleet_members(config)))
+    config = finalize_config(config, builder)
+    path = run_path(config, out)
+    check_env_given(path, env)
+    if options.overwrite and options.retry_failed:
+        raise UserError("retry_failed: not allowed with overwrite, which deletes the run")
+    if folder := ended_run(config, path, options):
+        on_message(f"{path}: has ended already with the same config")
+        return _checked(_load_result(folder, config))
+    return _checked(_train(config, path, env, options, on_progress, on_message))
+
+
+def _train(
+    config: RunConfig,
+    path: Path,
+    env: EnvBuilder | Env | None,
+    options: RunOptions,
+    on_progress: OnProgress,
+    on_message: OnMessage,
+) -> Result:
+    """Start or resume a finalized run, and carry it out."""
     members, shared_env = fleet_members(config), isinstance(env, gymnasium.Env)
     builder = env_builder_of(env, config.env, len(members))
-    config = finalize_config(config, builder)
-    path, interval = run_path(config, out), parse_interval(options.checkpoint_every)
+    interval = parse_interval(options.checkpoint_every)
     with contextlib.ExitStack() as stack:
+        check = stack.enter_context(interruptible(interval != Interval(), program=False))
         exists = read_manifest(path) is not None
         if exists:  # no other process may change it from here on
             stack.enter_context(lock_run(path))
-        plan = ResumePlan() if options.overwrite else plan_resume(path, config, on_message)
+        plan = ResumePlan()
+        if not options.overwrite:
+            plan = plan_resume(path, config, on_message, options.retry_failed)
         pool = stack.enter_context(make_pool(config, builder, shared_env, options))
         check_fits(config, pool.spec)
         if options.tensorboard:
             require_tensorboard()
-        folder = _prepare_folder(path, config, options, plan)
+        folder = _prepare_folder(path, config, options, plan, env)
         if not exists:
             stack.enter_context(lock_run(path))
         name = experiment_name(config, task_default_config(config, builder))
         log = stack.enter_context(RunLog(config, folder, members, name, options.tensorboard))
         writer = CheckpointWriter(folder.checkpoints, interval, options.checkpoints)
         stack.callback(writer.close)
-        on_progress(_no_progress(len(members)))
+
+        def report(progress: Progress) -> None:
+            check()
+            on_progress(progress)
+
+        report(_no_progress(len(members)))
         training = Training(config, pool, log, writer, shared_env, on_message)
-        return _run(training, folder, plan, on_progress)
+        stack.callback(training.close)
+        return _run(training, folder, plan, report)
 
 
 def _run(
     training: Training, folder: RunFolder, plan: ResumePlan, on_progress: OnProgress
 ) -> Result:
-    """Carry out a run, and finish its folder."""
+    """Carry out a run, and finish its folder unless the run is interrupted."""
     if plan.checkpoint:
-        training.resume(plan.checkpoint)
+        training.resume(plan.checkpoint, plan.retry)
     else:
         training.begin()
-    training.run(on_progress)
+    interrupted = False
+    try:
+        training.run(on_progress)
+    except Interrupted:
+        interrupted = True
     state, log = training.state, training.state.log
     stopped = {state.members[m].name: why for m, why in state.stopped.items()}
     random = log.random_returns()
-    with storage_errors(folder.path):
-        if folder.evaluations.exists():
-            rows = read_evaluations(folder.evaluations)
-            lines = {f"random policy, {task}": x for task, x in random.items()}
-            draw_curve(rows, folder.curve, _title(state.config), lines)
-        folder.finish()
-    return Result(folder, state.members, log.latest, random, stopped)
+    if not interrupted:
+        with storage_errors(folder.path):
+            if folder.evaluations.exists():
+                rows = read_evaluations(folder.evaluations)
+                lines = {f"random policy, {task}": x for task, x in random.items()}
+                draw_curve(rows, folder.curve, _title(state.config), lines)
+            folder.finish(list(stopped))
+    return Result(folder, state.members, log.latest, random, stopped, interrupted)
+
+
+def _load_result(folder: RunFolder, config: RunConfig) -> Result:
+    """Return the result of a run that has ended, from its files."""
+    members = fleet_members(config)
+    tasks = {member.name: member.task for member in members}
+    rows = read_evaluations(folder.evaluations) if folder.evaluations.exists() else []
+    points = {(row.env_name, row.seed): row.value for row in rows}
+    totals: dict[str, list[float]] = {}
+    for event in read_events(folder.events) if folder.events.exists() else []:
+        if event["event"] == "episode" and event.get("random"):
+            task = tasks[str(event["member"])]
+            totals.setdefault(task, []).append(float(str(event["return"])))
+    returns = np.array([points.get(member, np.nan) for member in members])
+    random = {task: float(np.mean(values)) for task, values in totals.items()}
+    return Result(folder, members, returns, random, folder.stopped())
+
+
+def _checked(result: Result) -> Result:
+    """Return a result; raise if every member was stopped, and warn if some were."""
+    if len(result.stopped) == len(result.members):
+        raise RunFailed(result)
+    for name, why in result.stopped.items():
+        warnings.warn(f"{name} was stopped: {why}", StoppedMembersWarning, stacklevel=3)
+    return result
 
 
 def _no_progress(members: int) -> Progress:
@@ -176,10 +275,16 @@ def _no_progress(members: int) -> Progress:
 
 
 def _prepare_folder(
-    path: Path, config: RunConfig, options: RunOptions, plan: ResumePlan
+    path: Path,
+    config: RunConfig,
+    options: RunOptions,
+    plan: ResumePlan,
+    env: EnvBuilder | Env | None,
 ) -> RunFolder:
     """Create or reopen the run folder, and record the versions in use."""
     text, used = to_toml(config), versions() | {"precision": config.precision}
+    if env is not None:
+        used[ENV_FROM_PYTHON] = getattr(env, "__qualname__", type(env).__qualname__)
     if plan.checkpoint:
         folder = reopen_run(path, text)
         folder.add_versions(plan.checkpoint.step, used)
@@ -269,8 +374,9 @@ def evaluate_run(
     if not EPISODES.is_valid(episodes):
         raise invalid_value("episodes", EPISODES.description, episodes)
     folder = open_run(Path(path))
+    check_env_given(Path(path), env)
     config = load_config(folder)
-    members = select_members(fleet_members(config), member)
+    members = members_to_evaluate(folder, fleet_members(config), member)
     builder = env_builder_of(env, config.env, len(members))
     factories = [EnvFactory(m.task, config.action_repeat, builder) for m in members]
     shared_env = isinstance(env, gymnasium.Env)

@@ -1,4 +1,3 @@
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -87,13 +86,3 @@ def short_run(cli_settings, tmp_path_factory) -> Path:
     fields = {"steps": "20", "random_only": "true", "eval_every": "10", "workers": "0"}
     assert main(train_tiny(path, **fields)) == 0
     return path
-
-
-@pytest.fixture
-def default_signals():
-    """Signal handlers as in a shell's foreground, however the tests were started."""
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    before = {number: signal.signal(number, x) for number, x in handlers.items()}
-    yield handlers
-    for number, handler in before.items():
-        signal.signal(number, handler)

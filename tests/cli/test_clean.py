@@ -9,7 +9,7 @@ import pytest
 
 from r2r2.storage import disk_usage as usage_module
 from r2r2.storage.checkpoints import CheckpointContent, latest_valid, write_checkpoint
-from r2r2.storage.run_folder import create_run, lock_run
+from r2r2.storage.run_folder import create_run, lock_run, open_run
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +150,17 @@ def test_unfinished_runs_are_deleted_completely(cli, runs):
     assert tree(runs / "deep") == []
     assert tree(runs / "done") == before
     assert (runs / "thesis" / "00000001.npz").exists()
+
+
+def test_failed_runs_can_be_retried_or_deleted(cli, runs):
+    folder = open_run(runs / "done")
+    folder.finish(folder.members)
+    newest, _ = latest_valid(folder.checkpoints)
+    assert cli("clean", "runs/done").out.count(" failed ") == 1
+    assert cli("clean", "runs/done", "--checkpoints", "--yes").code == 0
+    assert latest_valid(folder.checkpoints)[0] == newest
+    assert "runs/done, failed run with" in cli("clean", "--unfinished", "--yes").out
+    assert not folder.path.exists()
 
 
 def test_both_options_can_be_combined(cli, runs):

@@ -1,5 +1,6 @@
-"""Signals that reach the real program while it trains."""
+"""Signals and a closed output that reach the real program while it trains."""
 
+import json
 import os
 import pty
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from tiny import train_tiny
 
-from r2r2.cli.signals import WAIT
+from r2r2.training.signals import WAIT
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +53,11 @@ class Arm(Env):
         while Path(name).exists():
             Path("hanging").touch()
             time.sleep(0.01)
+
+class LoudArm(Arm):
+    def step(self, action):
+        print("a step", flush=True)
+        return super().step(action)
 """
 
 FIELDS = {
@@ -71,9 +77,9 @@ def start(cli_settings, workdir):
     (workdir / "waiting.py").write_text(WAITING)
     processes = []
 
-    def started(hangs, stdout=subprocess.PIPE):
+    def started(hangs, stdout=subprocess.PIPE, **changed):
         Path(hangs).touch()
-        argv = [sys.executable, "-c", PROGRAM, *train_tiny(**FIELDS)]
+        argv = [sys.executable, "-c", PROGRAM, *train_tiny(**FIELDS | changed)]
         process = subprocess.Popen(argv, stdout=stdout, stderr=subprocess.PIPE, text=True)
         processes.append(process)
         wait_for(Path("hanging").exists, process)
@@ -138,3 +144,16 @@ def test_a_run_interrupted_before_its_first_step_starts_again(start, cli):
     resumed = cli("train", "--resume", "run", "--workers=0")
     assert (resumed.code, resumed.err) == (0, "")
     assert "before its first checkpoint" in resumed.out
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_run_goes_on_when_its_output_is_closed(start, workers):
+    process = start("step", env="waiting:LoudArm", workers=workers)
+    assert process.stdout.readline()
+    process.stdout.close()
+    Path("step").unlink()
+    assert process.wait(timeout=120) == 0
+    assert process.stderr.read() == ""
+    assert json.loads(Path("run/manifest.json").read_text())["status"] == "finished"
+    assert "stopped" not in Path("run/events.jsonl").read_text()
+    assert "episode_dropped" not in Path("run/events.jsonl").read_text()

@@ -114,6 +114,18 @@ def test_failures_have_their_exit_code(cli, monkeypatch, raised, completed):
     assert cli("train", "--steps", "3") == completed
 
 
+def test_a_failure_does_not_end_the_process_abruptly(monkeypatch, capsys):
+    def fail(_):
+        raise EnvFailure("it failed")
+
+    monkeypatch.setattr(train_module, "parse_train", fail)
+    monkeypatch.setattr(sys, "argv", ["r2r2", "train", "--steps", "3"])
+    monkeypatch.setattr(os, "_exit", lambda code: 1 / 0)
+    with pytest.raises(SystemExit) as ended:
+        main_module.entry()
+    assert ended.value.code == 1
+
+
 def test_bugs_are_not_reported_as_user_errors(cli, monkeypatch):
     monkeypatch.setattr(train_module, "parse_train", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -134,6 +146,12 @@ def test_closed_output_ends_the_program_without_a_traceback(workdir):
     answer = subprocess.run(argv, stdout=write_end, stderr=subprocess.PIPE, timeout=120)
     os.close(write_end)
     assert (answer.returncode, answer.stderr) == (141, b"")
+
+
+def test_a_program_without_an_output_ends_normally(workdir):
+    command = f"{sys.executable} -m r2r2 --version >&-"
+    answer = subprocess.run(command, shell=True, stderr=subprocess.PIPE, timeout=120)
+    assert (answer.returncode, answer.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize(

@@ -167,9 +167,20 @@ def test_stopped_members_do_not_count(terminal, clock, make_display):
         clock.now = 11
         bar(some._replace(stopped=left | True))
         assert " 51/1,000 5% " in on_screen(bar)[0]
-    assert on_screen(bar)[0].startswith("stopped ")
+    assert on_screen(bar)[0].startswith("failed ")
     assert on_screen(bar)[0].endswith(" 51/1,000 5% in 0:11")
-    assert on_screen(bar)[1].startswith("average ")
+    assert on_screen(bar)[-1].startswith("average ")
+
+
+def test_failed_run_is_not_done(terminal, console, clock, make_display):
+    for where in (terminal, console):
+        bar = make_display(where)
+        stopped = progress(0, 0)._replace(stopped=np.ones(2, dtype=bool))
+        with pytest.raises(KeyboardInterrupt):
+            interrupt(bar, clock, [(0, progress(0, 0)), (1, stopped)])
+        assert "failed" in where.file.getvalue()
+        assert "0/1,000 0% in 0:01" in where.file.getvalue()
+        assert "done" not in where.file.getvalue()
 
 
 def test_messages_are_between_the_opening_and_the_bar(terminal, console, clock, make_display):

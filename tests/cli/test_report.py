@@ -15,7 +15,7 @@ from r2r2.cli.report import find_sources, load_study, progress_bar, usual_config
 from r2r2.config.resolve import resolve
 from r2r2.report import figures
 from r2r2.stats.scores import run_results
-from r2r2.storage.run_folder import lock_run
+from r2r2.storage.run_folder import lock_run, open_run
 from r2r2.training.run_config import finalize_config
 from synthetic_runs import flat, make_csv, make_run
 
@@ -212,6 +212,14 @@ def test_effective_ranks_stand_beside_the_published_ones(cli, workdir):
     note = "on 64 of the first 40,960 replay rows. The paper has 76.5 for td7"
     assert note in (workdir / "report" / "tables" / "diagnostics.md").read_text()
     assert note in (workdir / "report" / "index.html").read_text()
+
+
+def test_failed_runs_are_marked(cli, workdir):
+    run = open_run(make_run("a", flat(1.0), **SMALL))
+    run.finish(run.members)
+    assert cli("report", "a").code == 0
+    (row,) = table(workdir / "report", "runs")
+    assert row["status"] == "failed"
 
 
 def test_a_run_without_evaluations_has_no_scores(cli, workdir, runs):

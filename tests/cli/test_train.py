@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from tiny import train_tiny
 
-from r2r2.api import Result, RunOptions
+from r2r2.api import Result, RunFailed, RunOptions
 from r2r2.cli import train as train_module
-from r2r2.cli.signals import WAIT
 from r2r2.cli.train import CLI_ONLY, make_parser, parse_train
 from r2r2.config.agents import AGENTS
 from r2r2.config.common import R2R2
@@ -24,6 +23,7 @@ from r2r2.storage.files import StorageError
 from r2r2.storage.run_folder import create_run
 from r2r2.training.loop import Progress
 from r2r2.training.run_config import finalize_config, fleet_members
+from r2r2.training.signals import WAIT
 
 CONFIG = finalize_config(parse_train(train_tiny("anywhere")[1:]).config)
 NAMES = [member.name for member in fleet_members(CONFIG)]
@@ -161,7 +161,7 @@ def test_resume_rejects_other_options(rejected, unfinished, argv):
     option = argv.removeprefix("--steps 900 ").split()[0].replace("--no-", "--")
     assert rejected("train", "--resume", "run", *argv.split()) == (
         f"{option}: not allowed with --resume, which uses the config of the run; "
-        "expected only --steps, --env-timeout, --env-faults, --tensorboard, "
+        "expected only --steps, --env-timeout, --env-faults, --retry-failed, --tensorboard, "
         "--workers, --checkpoint-every, --checkpoints"
     )
 
@@ -204,7 +204,10 @@ def training(monkeypatch):
             folder = create_run(out, to_toml(config), NAMES, overwrite=True)
             stopped = happens(on_progress, on_message) or {}
             returns = np.array([1.0, 3.0])
-            return Result(folder, fleet_members(config), returns, {}, stopped)
+            result = Result(folder, fleet_members(config), returns, {}, stopped)
+            if len(stopped) == len(NAMES):
+                raise RunFailed(result)
+            return result
 
         monkeypatch.setattr(train_module, "train", train)
         return calls
@@ -322,7 +325,60 @@ def test_stopped_members_are_reported_separately(cli, workdir, training):
     code, out, err = cli(*train_tiny("run"))
     assert (code, err) == (1, f"r2r2: {NAMES[0]} was stopped: {reason}\n")
     assert "Pendulum-v1: last evaluation 3.0\n" in out
-    assert out.endswith("  evaluate: r2r2 eval run\n")
+    assert out.endswith(f"  evaluate: r2r2 eval run\n{RETRY}{RESTART}")
+
+
+RETRY = "  retry:    r2r2 train --resume run --retry-failed\n"
+RESTART = "  restart:  r2r2 train --config run/config.toml --out run --overwrite\n"
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [("a loss was not finite", RESTART), ("its environment failed 11 times", RETRY + RESTART)],
+)
+def test_a_run_without_finished_members_has_failed(cli, workdir, training, reason, hint):
+    def happens(on_progress, _):
+        on_progress(at(0, 0))
+        on_progress(at(7, 9)._replace(stopped=np.array([True, True])))
+        return dict.fromkeys(NAMES, reason)
+
+    training(happens)
+    code, out, err = cli(*train_tiny("run"))
+    lines = [f"r2r2: {name} was stopped: {reason}\n" for name in NAMES]
+    report = f"run/{NAMES[0]}/stopped.json"
+    end = f"r2r2: error: run: failed; every member was stopped, see '{report}'\n"
+    assert (code, err) == (1, "".join([*lines, end]))
+    assert "  failed 8/450 1% in " in out
+    assert "done" not in out
+    assert "return" not in out
+    assert out.endswith(hint)
+
+
+@pytest.mark.parametrize("stopped", [NAMES, NAMES[:1]])
+def test_a_run_with_stopped_members_that_has_ended_says_how_to_run_it_again(
+    cli, unfinished, training, stopped
+):
+    calls = training(quietly)
+    for name in stopped:
+        unfinished.report(name).write_text('{"why": "its environment failed 11 times"}')
+    unfinished.finish(stopped)
+    code, out, err = cli("train", "--resume", "run")
+    assert (code, calls) == (1, [])
+    assert err.startswith(f"r2r2: {NAMES[0]} was stopped: its environment failed 11 times\n")
+    assert ("r2r2: error: run: failed; every" in err) == (stopped == NAMES)
+    assert ("run is already finished" in out) == (stopped != NAMES)
+    assert out.endswith(RETRY + RESTART)
+    assert cli("train", "--resume", "run", "--retry-failed").code == 0
+    assert calls == [(CONFIG, Path("run"), RunOptions(retry_failed=True))]
+
+
+def test_a_run_on_an_environment_from_python_needs_python(rejected, unfinished):
+    unfinished.write_versions({"env_from_python": "Arm"})
+    for argv in (["train", "--resume", "run"], ["eval", "run"], [*train_tiny("run")]):
+        assert rejected(*argv) == (
+            "run: this run was trained with an environment given from Python (Arm); pass env= to "
+            "train, evaluate_run or record_video there"
+        )
 
 
 def test_the_result_has_the_last_evaluation_and_the_score_of_a_report(cli, workdir, training):
@@ -343,14 +399,6 @@ def test_the_result_has_the_last_evaluation_and_the_score_of_a_report(cli, workd
         "Pendulum-v1: last evaluation 2.0 (1.0 to 3.0, 2 seeds); "
         "mean of all 3 evaluations -32.7 (-33.0 to -32.3, 2 seeds)\n"
     ) in out
-
-
-def test_without_finished_members_nothing_is_suggested(cli, workdir, training):
-    stopped = dict.fromkeys(NAMES, "a loss was not finite")
-    training(lambda on_progress, _: on_progress(at(0, 0)) or stopped)
-    code, out, err = cli(*train_tiny("run"))
-    assert (code, err.count("was stopped: a loss was not finite\n")) == (1, 2)
-    assert out.endswith("Pendulum-v1: last evaluation -\n")
 
 
 def test_a_full_disk_is_one_sentence(cli, workdir, training):

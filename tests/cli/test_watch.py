@@ -84,6 +84,10 @@ def test_interrupted_finished_and_missing_runs_say_so(growing, workdir):
     rows = render_paths(growing.path)
     assert rows[1].startswith("finished  ")
     assert any(row.endswith("30% in 1:10") for row in rows)
+    growing.folder.finish(growing.folder.members)
+    rows = render_paths(growing.path)
+    assert rows[1].startswith("failed  ")
+    assert "  run again with: r2r2 train --resume runs/walker --retry-failed" in rows
     assert render_paths(Path("later"))[1:] == ["not started  later", "  later: does not exist yet"]
 
 

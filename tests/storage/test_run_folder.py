@@ -5,7 +5,7 @@ import pytest
 
 from r2r2.config.errors import UserError
 from r2r2.storage import run_folder as subject
-from r2r2.storage.run_folder import create_run, is_finished, open_run
+from r2r2.storage.run_folder import create_run, open_run, read_manifest
 
 CONFIG = 'agent = "td7"\r\n# é\n'
 MEMBERS = ["Hopper-v5_s0", "Hopper-v5_s1"]
@@ -58,15 +58,18 @@ def test_versions_are_written(path):
     assert json.loads((path / "versions.json").read_text()) == {"jax": "0.10"}
 
 
-def test_run_is_finished_only_with_status_and_same_config(path):
-    assert not is_finished(path, CONFIG)
+def test_run_without_finished_members_has_failed(path):
     run = create_run(path, CONFIG, MEMBERS, overwrite=False)
-    assert not is_finished(path, CONFIG)
+    run.report(MEMBERS[0]).write_text('{"why": "no power"}')
+    run.finish(MEMBERS[:1])
+    assert (read_manifest(path).status, run.stopped()) == ("finished", {MEMBERS[0]: "no power"})
+    assert json.loads((path / "manifest.json").read_text())["stopped"] == MEMBERS[:1]
+    run.finish(MEMBERS)
+    assert read_manifest(path).status == "failed"
+    with pytest.raises(UserError, match="contains a failed run with the same config"):
+        create_run(path, CONFIG, MEMBERS, overwrite=False)
     run.finish()
-    assert is_finished(path, CONFIG)
-    assert not is_finished(path, CONFIG + "\n")
-    (path / "config.toml").unlink()
-    assert not is_finished(path, CONFIG)
+    assert "stopped" not in json.loads((path / "manifest.json").read_text())
 
 
 def test_empty_folder_is_used(path):
@@ -100,7 +103,7 @@ def test_overwrite_deletes_the_old_run(path):
     run = create_run(path, CONFIG, MEMBERS, overwrite=True)
     assert sorted(os.listdir(path)) == sorted([*MEMBERS, "config.toml", "manifest.json"])
     assert open_run(path) == run
-    assert not is_finished(path, CONFIG)
+    assert read_manifest(path).status == "running"
 
 
 def test_run_of_a_newer_version_can_be_overwritten(path):
@@ -180,7 +183,7 @@ def test_crash_while_overwriting_leaves_an_unfinished_run(path, monkeypatch, cra
         patch.setattr(subject, "atomic_write", write_then_crash)
         with pytest.raises(AssertionError):
             create_run(path, CONFIG, MEMBERS, overwrite=True)
-    assert not is_finished(path, CONFIG)
+    assert read_manifest(path).status == "running"
     create_run(path, CONFIG, MEMBERS, overwrite=True)
 
 
@@ -202,7 +205,7 @@ def test_failed_finish_leaves_the_run_unfinished(path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         run.finish()
     assert open_run(path) == run
-    assert not is_finished(path, CONFIG)
+    assert read_manifest(path).status == "running"
 
 
 @pytest.mark.parametrize(

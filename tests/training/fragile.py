@@ -83,6 +83,16 @@ class Dies(Fragile):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Interrupts(Fragile):
+    def fail(self, *given):
+        raise KeyboardInterrupt
+
+
+class Exits(Fragile):
+    def fail(self, *given):
+        raise SystemExit(3)
+
+
 class Judged(Fragile):
     """Fails once, in the second episode of seed 0's first evaluation."""
 
@@ -132,6 +142,15 @@ class Doomed(Calm):
         return super().step(action)
 
 
+class Broken(Calm):
+    """Fails in every step until somebody writes the file."""
+
+    def step(self, action):
+        if not Path(os.environ[MARK]).exists():
+            raise RuntimeError("a cable is loose")
+        return super().step(action)
+
+
 class Rich(Calm):
     """Returns rewards that make the loss overflow, only in training of seed 0."""
 
@@ -142,7 +161,7 @@ class Rich(Calm):
         return obs, 3e38 if self.seed in self.riches else reward, *rest
 
 
-for kind in (Calm, *Fragile.__subclasses__(), Unjudged, Stillborn, Balks, Doomed, Rich):
+for kind in (Calm, *Fragile.__subclasses__(), Unjudged, Stillborn, Balks, Doomed, Broken, Rich):
     gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
 for number in range(4):  # tasks without failures, for a fleet of several
     gymnasium.register(f"Quiet{number}-v0", entry_point=Calm)

@@ -4,13 +4,13 @@ import collections
 import functools
 import itertools
 import json
+import warnings
 
 import fragile
 import numpy as np
 import pytest
 
-from r2r2 import api, resolve, train
-from r2r2.api import RunOptions, evaluate_run
+from r2r2 import RunFailed, RunOptions, StoppedMembersWarning, api, evaluate_run, resolve, train
 from r2r2.envs.make import episode_seed
 from r2r2.envs.spec import Fault
 from r2r2.storage.evaluations import read_evaluations
@@ -23,23 +23,28 @@ FAULTS = ("episode_dropped", "evaluation_repeated", "stopped")
 
 
 class Run:
-    """A finished run, with its training state."""
+    """A run that has ended, with its training state."""
 
     def __init__(self, path, tasks, own=None, every="never", workers=0, **changes):
         env = ",".join(f"fragile:{task}-v0" for task in tasks)
+        retry = changes.pop("retry", False)
         look = changes.pop("look", lambda run, progress: None)
         config = resolve(SMALL, {"agent": "small_agent:SLOPE", "env": env, **changes})
-        options = RunOptions(workers=workers, checkpoint_every=every)
+        options = RunOptions(workers=workers, checkpoint_every=every, retry_failed=retry)
         original = api.Training
 
         def kept(*arguments):
             self.training = original(*arguments)
             return self.training
 
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore", StoppedMembersWarning)
             patch.setattr(api, "Training", kept)
             on_progress = functools.partial(look, self)
-            self.result = train(config, path, env=own, on_progress=on_progress, options=options)
+            try:
+                self.result = train(config, path, env=own, on_progress=on_progress, options=options)
+            except RunFailed as failure:
+                self.result = failure.result
         self.folder = self.result.folder
         self.events = read_events(self.folder.events)
 
@@ -54,7 +59,10 @@ class Run:
         return [{k: v for k, v in e.items() if k not in "time member"} for e in events]
 
     def weights(self, task):
-        with np.load(self.folder.weights(f"fragile.{task}-v0_s0")) as arrays:
+        name = f"fragile.{task}-v0_s0"
+        trained, stopped = self.folder.weights(name), self.folder.stopped_weights(name)
+        assert trained.exists() != stopped.exists() == (name in self.result.stopped)
+        with np.load(stopped if stopped.exists() else trained) as arrays:
             return {name: arrays[name] for name in arrays.files}
 
     def transitions(self, member):
@@ -72,6 +80,10 @@ class Run:
         rows = np.flatnonzero(weights == 0)
         rows = rows[rows < int(fleet._newest[member])]
         return np.asarray(fleet._rows.obs)[member, rows].tolist()
+
+
+def status(run):
+    return json.loads((run.folder.path / "manifest.json").read_text())
 
 
 def same(ours, theirs):
@@ -203,9 +215,10 @@ def test_members_stop_beyond_the_limit_and_others_finish(tmp_path, monkeypatch):
         "Doomed": ("episode_dropped", 8, "it fell over"),
     }
     for task, (kind, step, what) in stopped.items():
-        why = f"its environment failed 4 times: RuntimeError: {what}"
         name = f"fragile.{task}-v0_s0"
-        assert run.result.stopped[name] == why
+        why = run.result.stopped[name]
+        text = f"its environment failed 4 times: RuntimeError: {what}, in {fragile.__file__}, line "
+        assert why.startswith(text)
         faults = run.select(task, *FAULTS)
         assert [e["event"] for e in faults] == [kind] * 4 + ["stopped"]
         assert [e["failures"] for e in faults[:4]] == [1, 2, 3, 4]
@@ -213,11 +226,12 @@ def test_members_stop_beyond_the_limit_and_others_finish(tmp_path, monkeypatch):
         others = {e["event"] for e in run.select(task)} - set(FAULTS)
         assert not others & {"evaluation", "policy_checkpoint", "end"}
         assert (faults[-1]["decision_step"], faults[-1]["why"]) == (step, why)
-        assert run.folder.weights(name).exists()
+        assert run.weights(task)
         report = json.loads(run.folder.report(name).read_text())
-        assert report["why"] == why
+        assert (report["why"], report["weights_of_step"]) == (why, step)
         assert report["last_failure"][0].startswith("Traceback")
-    assert len(run.result.stopped) == 3
+    assert list(run.result.stopped) == status(run)["stopped"]
+    assert (len(run.result.stopped), status(run)["status"]) == (3, "finished")
     assert np.isfinite(run.result.returns[:2]).all()
     rows = collections.Counter(row.env_name for row in read_evaluations(run.folder.evaluations))
     assert rows == {"fragile:Calm-v0": 3, "fragile:Judged-v0": 3}
@@ -235,7 +249,9 @@ def test_members_stop_beyond_the_limit_and_others_finish(tmp_path, monkeypatch):
 def test_run_ends_when_all_members_are_stopped(tmp_path, changes):
     tasks = ["Stillborn", "Doomed"]
     run = Run(tmp_path / "run", tasks, every="7", env_faults=20, **changes)
-    assert len(run.result.stopped) == 2
+    assert list(run.result.stopped) == status(run)["members"] == status(run)["stopped"]
+    assert status(run)["status"] == "failed"
+    assert not list(run.folder.path.glob("*/weights.npz"))
     assert np.isnan(run.result.returns).all()
     assert not run.folder.evaluations.exists()
     assert [e["failures"] for e in run.select("Stillborn", FAULTS[0])][-1] == 21
@@ -254,6 +270,40 @@ def test_stopped_member_resumes_when_more_failures_are_allowed(tmp_path):
     assert not more.result.stopped
     assert more.training.state.rollout.steps.tolist() == [60, 60]
     assert not more.folder.report("fragile.Raises-v0_s0").exists()
+
+
+@pytest.mark.parametrize("neighbour", ["Calm", "Stillborn"])
+def test_stopped_member_is_retried_without_changing_the_others(tmp_path, monkeypatch, neighbour):
+    monkeypatch.setenv(fragile.MARK, str(tmp_path / "repaired"))
+    tasks, name = [neighbour, "Broken"], "fragile.Broken-v0_s0"
+    broken = Run(tmp_path / "run", tasks, every="9", env_faults=2)
+    assert name in broken.result.stopped
+    kinds = ("episode", "evaluation")
+    weights, history = broken.weights(neighbour), broken.history(neighbour, *kinds)
+    (tmp_path / "repaired").touch()
+    retried = Run(tmp_path / "run", tasks, every="9", env_faults=2, retry=True)
+    assert name not in retried.result.stopped
+    # The other one failed again, or had nothing left to do.
+    assert status(retried)["status"] == "finished"
+    assert (list(retried.result.stopped) == []) == (neighbour == "Calm")
+    if neighbour == "Calm":
+        same(retried.weights(neighbour), weights)
+        assert retried.history(neighbour, *kinds) == history
+    steps = [e["decision_step"] for e in retried.select("Broken", "evaluation")]
+    assert steps == [20, 40, 60]
+    assert not retried.folder.report(name).exists()
+    assert not retried.folder.stopped_weights(name).exists()
+
+
+@pytest.mark.usefixtures("default_signals")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_environment_that_interrupts_or_exits_has_failed(tmp_path, workers, capfd):
+    run = Run(tmp_path / "run", ["Interrupts", "Exits"], workers=workers)
+    assert not run.result.stopped
+    for task, why in (("Interrupts", "KeyboardInterrupt"), ("Exits", "SystemExit: 3")):
+        (dropped,) = run.select(task, *FAULTS)
+        assert (dropped["event"], dropped["why"]) == ("episode_dropped", why)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_fault_of_another_slot_is_logged_but_not_counted(tmp_path):
@@ -285,8 +335,12 @@ def test_nonfinite_loss_stops_only_its_member(tmp_path):
     trained_on = max(0, report["weights_of_step"] - SMALL["warmup"])
     # The updates of its last step may have been pending.
     assert 0 <= SMALL["utd"] * trained_on - learnt["state/updates"] <= SMALL["utd"]
-    evaluation = evaluate_run(rich.folder.path, 2, "fragile:Rich-v0:0", workers=0)
+    with pytest.warns(StoppedMembersWarning, match="not a trained policy"):
+        evaluation = evaluate_run(rich.folder.path, 2, "fragile:Rich-v0:0", workers=0)
     assert np.isfinite(evaluation.returns).all()
+    with pytest.warns(StoppedMembersWarning, match=f"{name}: left out; the member was stopped: a"):
+        evaluation = evaluate_run(rich.folder.path, 2, workers=0)
+    assert [member.name for member in evaluation.members] == ["fragile.Calm-v0_s0"]
     calm = Run(tmp_path / "calm", ["Calm", "Quiet0"])
     same(rich.weights("Calm"), calm.weights("Calm"))
     assert rich.history("Calm", "evaluation") == calm.history("Calm", "evaluation")
@@ -302,6 +356,7 @@ def test_no_weights_are_saved_of_a_nonfinite_member_without_checkpoint(tmp_path)
     report = json.loads(rich.folder.report(name).read_text())
     assert report["weights_of_step"] is None
     assert not rich.folder.weights(name).exists()
+    assert not rich.folder.stopped_weights(name).exists()
     assert rich.folder.weights("fragile.Calm-v0_s0").exists()
 
 
@@ -324,7 +379,7 @@ def test_evaluation_in_a_shared_environment_may_stop_the_member(tmp_path, change
     changes = {"eval_average": 10, "env_faults": 2, **changes}
     run = Run(tmp_path / "run", ["Unjudged"], fragile.Unjudged(), **changes)
     (why,) = run.result.stopped.values()
-    assert why == "its environment failed 3 times: RuntimeError: the referee is gone"
+    assert why.startswith("its environment failed 3 times: RuntimeError: the referee is gone, in ")
     faults = [e["event"] for e in run.select("Unjudged", *FAULTS)]
     assert faults == ["evaluation_repeated"] * 3 + ["stopped"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from r2r2 import evaluate_run
-from r2r2.api import is_finished
+from r2r2.api import ended_run
 from r2r2.config.run import DiagnosticsConfig
 from r2r2.storage.checkpoints import latest_valid
 from r2r2.storage.evaluations import Row, read_evaluations
@@ -46,7 +46,7 @@ def test_finished_run_is_recognized():
     config = find_config(FINISHED)
     assert (config.env, config.steps) == (("Pendulum-v1",), 440)
     assert config.diagnostics == DiagnosticsConfig()  # a field that it does not have
-    assert is_finished(config, FINISHED)
+    assert ended_run(config, FINISHED)
 
 
 def test_finished_run_is_evaluated():

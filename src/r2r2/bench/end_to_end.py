@@ -114,6 +114,7 @@ def time_training(
             training.begin()
             timer = TrainingTimer(profiler, config.steps, on_fraction)
             training.run(timer)
+            training.close()
     return timer.result(agent.name, setup)
 
 

@@ -41,8 +41,8 @@ unless --checkpoints or --unfinished is given.
 --checkpoints deletes all checkpoints of finished runs, which need one only to
 train for more --steps, and all but the newest valid one of unfinished runs.
 Results, curves and weights are kept. --unfinished deletes runs that did not
-finish, with everything in their folders. Runs in training, runs of another
-version of r2r2, non-runs and symlink targets are never touched.
+finish or have failed, with everything in their folders. Runs in training, runs
+of another version of r2r2, non-runs and symlink targets are never touched.
 """,
     """\
   r2r2 clean
@@ -57,7 +57,13 @@ version of r2r2, non-runs and symlink targets are never touched.
     positional=True,
 )
 
-STATUS = {"finished": "finished", "running": "unfinished", "unknown": "other version"}
+STATUS = {
+    "finished": "finished",
+    "failed": "failed",
+    "running": "unfinished",
+    "unknown": "other version",
+}
+UNFINISHED = ("running", "failed")
 # What can be deleted, its bytes, and the function that deletes it.
 Deletion = tuple[str, int, Callable[[], None]]
 
@@ -122,7 +128,7 @@ def _print_next_steps(usages: Sequence[RunUsage], names: Sequence[str]) -> None:
     command = shlex.join([*program_name().split(), "clean", *names])
     free = [usage for usage in usages if not usage.locked]
     finished = [usage for usage in free if usage.manifest.status == "finished"]
-    unfinished = [usage for usage in free if usage.manifest.status == "running"]
+    unfinished = [usage for usage in free if usage.manifest.status in UNFINISHED]
     lines: list[str] = []
     if size := sum(usage.checkpoints for usage in finished):
         lines.append(f"{command} --checkpoints   frees {format_bytes(size)} or more:")
@@ -158,8 +164,8 @@ def _clean(usages: Sequence[RunUsage], given: dict[str, Any]) -> None:
 
 def _deletions(usage: RunUsage, given: dict[str, Any]) -> list[Deletion]:
     status = usage.manifest.status
-    if given.get("unfinished") and status == "running":
-        what = f"{usage.run}, unfinished run with everything in its folder"
+    if given.get("unfinished") and status in UNFINISHED:
+        what = f"{usage.run}, {STATUS[status]} run with everything in its folder"
         return [(what, usage.total, partial(delete_run, usage))]
     files = removable_checkpoints(usage) if given.get("checkpoints") else []
     if not files:

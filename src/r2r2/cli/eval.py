@@ -16,7 +16,7 @@ from rich.table import Table
 from r2r2.api import Evaluation, evaluate_run
 from r2r2.cli.argparser import FILE, ArgumentParser, field_table
 from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache
-from r2r2.cli.train import WORKERS
+from r2r2.cli.train import WORKERS, print_stopped
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, EPISODES
 from r2r2.storage.run_folder import open_run
@@ -77,6 +77,7 @@ def run(argv: list[str]) -> int:
         print(evaluation.policies.description)
         Console().print(_table(evaluation))
         print(f"saved: {saved}" if saved else "not saved")
+    print_stopped(open_run(path).stopped())
     return 0
 
 

@@ -5,16 +5,17 @@ import os
 import shutil
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import r2r2
 from r2r2.cli.argparser import ArgumentParser, wants_help
-from r2r2.cli.signals import Terminated, defer_signals, exit_code
-from r2r2.config.errors import UserError, did_you_mean
+from r2r2.config.errors import StoppedMembersWarning, UserError, did_you_mean
 from r2r2.envs.spec import EnvFailure
 from r2r2.storage.files import StorageError
+from r2r2.training.signals import Terminated, defer_signals, exit_code
 
 COMMANDS = {
     "train": "train agents on tasks, or resume a run",
@@ -46,8 +47,8 @@ examples:
   r2r2 report runs                    compare all runs below a folder
 """
 
-# Exit codes after which threads may still be compiling.
-ABRUPT_EXIT_CODES = (1, exit_code(KeyboardInterrupt()), exit_code(Terminated()))
+# Exit codes after which nobody waits for threads that are still compiling.
+ABRUPT_EXIT_CODES = (exit_code(KeyboardInterrupt()), exit_code(Terminated()))
 
 LIST_PARSER = ArgumentParser(
     "list",
@@ -61,7 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 2 for bad input, 1 for other failures."""
     tokens = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(tokens)
+        with warnings.catch_warnings():  # commands print stopped members themselves
+            warnings.simplefilter("ignore", StoppedMembersWarning)
+            return _dispatch(tokens)
     except UserError as error:
         print(f"r2r2: error: {one_line(error.with_option)}", file=sys.stderr)
         return 2
@@ -107,13 +110,17 @@ def _module(name: str) -> Any:
 
 
 def entry() -> None:
-    """Run the program and exit; after a failure at once, without waiting for compilations."""
+    """Run the program and exit; after a signal at once, without waiting for compilations."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # a standard stream was closed; no other file may take its place
+    os.close(descriptor)
     try:
         code = main()
-        sys.stdout.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
     except BrokenPipeError:  # nobody reads the output any more, as in `r2r2 ... | head`
         os._exit(128 + signal.SIGPIPE)
-    sys.stderr.flush()
     if code in ABRUPT_EXIT_CODES:
         os._exit(code)
     sys.exit(code)

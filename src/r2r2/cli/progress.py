@@ -147,7 +147,7 @@ class TrainingDisplay:
         left, right = Column(width=8), Column(justify="right", no_wrap=True)
         bar = Table.grid(left, Column(ratio=1), right, expand=True, padding=(0, 1))
         bar.add_row(self._stage, ProgressBar(self._steps, self._step), self._position())
-        ended = self._stage in ("done", "stopped")
+        ended = self._stage in ("done", "failed")
         lines = [] if ended or not self._point else self._return_lines()
         if self._latest and (count := len(self._latest.collapsed)):
             total = len(self._tasks)
@@ -220,14 +220,13 @@ class TrainingDisplay:
         if self._first is None or self._latest is None:
             self._print(*self._pending)
             return
-        if error is None:
+        failed = bool(self._latest.stopped.all())  # training then raises an error
+        if error is None or failed:
             now = self._clock()
             self._update(now, self._latest)
             self._speed.restart(self._first, self._speed.samples[-1])
-            if self._latest.stopped.all():
-                self._stage = "stopped"
-            else:
-                self._stage, self._step = "done", self._steps
+            self._stage = "failed" if failed else "done"
+            self._step = self._step if failed else self._steps
             self._time = f"in {format_duration(now - self._first.seconds)}"
             self._draw()
         self._live.stop()

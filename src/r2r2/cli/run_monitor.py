@@ -21,8 +21,9 @@ RECENT_SECONDS = 120.0  # a log that changed since may be written on another mac
 
 Event = Mapping[str, object]
 Active = Literal["starting", "warm-up", "training"]
-State = Active | Literal["not started", "interrupted", "finished", "unavailable"]
+State = Active | Literal["not started", "interrupted", "finished", "failed", "unavailable"]
 ACTIVE_STATES: tuple[State, ...] = ("starting", "warm-up", "training")
+ENDED_STATES: tuple[State, ...] = ("finished", "failed")
 
 
 def _count(event: Event, name: str) -> int:
@@ -238,8 +239,8 @@ class RunMonitor:
 
     def _current_state(self) -> State:
         manifest = read_manifest(self.path)
-        if manifest is not None and manifest.status == "finished":
-            return "finished"
+        if manifest is not None and manifest.status in ("finished", "failed"):
+            return manifest.status
         pid = lock_pid(self.path)
         recent = self.idle_seconds(time.time()) < RECENT_SECONDS
         if pid is None or not (_is_alive(pid) or recent):

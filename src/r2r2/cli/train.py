@@ -11,11 +11,10 @@ import jax
 from rich.console import Console
 from rich.markup import escape
 
-from r2r2.api import DEFAULT_OPTIONS, Result, RunOptions, is_finished, run_path, train
+from r2r2.api import DEFAULT_OPTIONS, Result, RunFailed, RunOptions, ended_run, run_path, train
 from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser, field_table
 from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache, program_name
 from r2r2.cli.progress import TrainingDisplay, format_returns
-from r2r2.cli.signals import exit_code, interruptible
 from r2r2.config.agents import AGENTS, DEFAULT_AGENT
 from r2r2.config.errors import UserError
 from r2r2.config.fields import (
@@ -38,16 +37,20 @@ from r2r2.config.resolve import (
 )
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, read_toml
+from r2r2.envs.output import lossy_output
 from r2r2.stats.scores import LAST_NAME, Method, Results, make_cells
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.run_folder import open_run
 from r2r2.training.loop import Progress
+from r2r2.training.recovery import NOT_FINITE
 from r2r2.training.run_config import (
+    check_env_given,
     finalize_config,
     fleet_members,
     load_config,
     task_default_config,
 )
+from r2r2.training.signals import exit_code, interruptible
 
 WORKERS = ("workers", int, "one per core", "processes for environments", at_least(0))
 EVERY, KEPT = DEFAULT_OPTIONS.checkpoint_every, DEFAULT_OPTIONS.checkpoints
@@ -60,6 +63,7 @@ CLI_ONLY = field_table(
     ("resume", str, "", "resume the run in this folder", FOLDER),
     ("out", str, "runs/<name>", "run folder", FOLDER),
     ("overwrite", bool, False, "delete an existing run first", ANY),
+    ("retry_failed", bool, False, "also continue stopped members", ANY),
     ("checkpoint_every", str, EVERY, "10min, 5000 (steps) or never", INTERVAL),
     ("checkpoints", int, KEPT, "number of checkpoints to keep", at_least(1)),
     ("tensorboard", bool, False, "write TensorBoard files as well", ANY),
@@ -75,7 +79,7 @@ WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x != "overwrite")
 
 GROUPS = {  # of options in the help
     "run": "agent config quick resume seeds steps utd warmup random_only replay_size precision",
-    "environment": "env action_repeat workers env_timeout env_faults",
+    "environment": "env action_repeat workers env_timeout env_faults retry_failed",
     "evaluation": "eval_every eval_episodes eval_average",
     "checkpoints": "checkpoint_every checkpoints",
     "output": "out overwrite tensorboard log_every",
@@ -164,7 +168,9 @@ def parse_train(argv: Sequence[str]) -> TrainCommand:
 
 def _parse_resume(run: Path, argv: Sequence[str]) -> TrainCommand:
     """Return the command that resumes a run with its own config."""
-    config = load_config(open_run(run))
+    folder = open_run(run)
+    check_env_given(run, None)
+    config = load_config(folder)
     given = _parser(config).parse(argv)
     if others := [path for path in given if path not in ("resume", *WITH_RESUME)]:
         names = (x.rpartition(".")[2] for x in (others[0], *WITH_RESUME))
@@ -192,16 +198,14 @@ def run(argv: list[str]) -> int:
     command = parse_train(argv)
     config = finalize_config(command.config)
     path = run_path(config, command.out)
-    if not command.options.overwrite and is_finished(config, command.out):
-        print(f"{path} is already finished with the same config.")
-        folder = open_run(path)
-        reports = {name: folder.report(name) for name in folder.members}
-        stopped = {name: f"see '{x}'" for name, x in reports.items() if x.exists()}
-        _print_stopped(stopped)
-        _print_next_steps(path)
-        return 1 if stopped else 0
+    if folder := ended_run(config, path, command.options):
+        stopped = folder.stopped()
+        if len(stopped) < len(folder.members):
+            print(f"{path} is already finished with the same config.")
+        return _print_end(path, stopped, failed=len(stopped) == len(folder.members))
     enable_compilation_cache()
-    return _train(config, path, command)
+    with lossy_output():
+        return _train(config, path, command)
 
 
 def _train(config: RunConfig, path: Path, command: TrainCommand) -> int:
@@ -224,6 +228,8 @@ def _train(config: RunConfig, path: Path, command: TrainCommand) -> int:
                 result = train(
                     config, path, on_progress=on_progress, options=options, on_message=bar.say
                 )
+        except RunFailed as failure:
+            result = failure.result
         except KeyboardInterrupt as interruption:
             if not calls:
                 raise
@@ -231,8 +237,10 @@ def _train(config: RunConfig, path: Path, command: TrainCommand) -> int:
             text = _interrupted(path, step if calls > 1 else None, saves)
             print(f"r2r2: {text}", file=sys.stderr)
             return exit_code(interruption)
-    _print_result(result, command.quick)
-    return 1 if result.stopped else 0
+    failed = len(result.stopped) == len(result.members)
+    if not failed:
+        _print_returns(result, command.quick)
+    return _print_end(path, result.stopped, failed)
 
 
 def _interrupted(path: Path, step: int | None, saves: bool) -> str:
@@ -245,7 +253,8 @@ def _interrupted(path: Path, step: int | None, saves: bool) -> str:
     return f"'{path}' stopped {where}; {what} with: {command}"
 
 
-def _print_stopped(stopped: Mapping[str, str]) -> None:
+def print_stopped(stopped: Mapping[str, str]) -> None:
+    """Print the members of a run that were stopped."""
     for name, reason in stopped.items():
         print(f"r2r2: {name} was stopped: {reason}", file=sys.stderr)
 
@@ -267,8 +276,8 @@ def _opening(config: RunConfig, path: Path) -> str:
     return "\n".join(lines)
 
 
-def _print_result(result: Result, quick: bool) -> None:
-    """Print the returns of every task over its finished members, then the others."""
+def _print_returns(result: Result, quick: bool) -> None:
+    """Print the returns of every task over its finished members."""
     scores = _mean_returns(result)
     for task in dict.fromkeys(member.task for member in result.members):
         finished = [x.task == task and x.name not in result.stopped for x in result.members]
@@ -279,9 +288,6 @@ def _print_result(result: Result, quick: bool) -> None:
         if quick and task == QUICK_TASK["env"]:
             line += f"; --quick target: {QUICK_TARGET}"
         print(line)
-    _print_stopped(result.stopped)
-    if len(result.stopped) < len(result.members):
-        _print_next_steps(result.folder.path)
 
 
 def _mean_returns(result: Result) -> dict[str, str]:
@@ -297,7 +303,21 @@ def _mean_returns(result: Result) -> dict[str, str]:
     }
 
 
-def _print_next_steps(path: Path) -> None:
-    print(f"  evaluate: {program_name()} eval {shlex.quote(str(path))}")
-    if (path / "curve.png").exists():
-        print(f"  curve:    {path / 'curve.png'}")
+def _print_end(path: Path, stopped: Mapping[str, str], failed: bool) -> int:
+    """Print the stopped members of a run and what to do next; return the exit code."""
+    print_stopped(stopped)
+    if failed:
+        report = path / next(iter(stopped)) / "stopped.json"
+        message = f"{path}: failed; every member was stopped, see '{report}'"
+        print(f"r2r2: error: {message}", file=sys.stderr)
+    run = shlex.quote(str(path))
+    if not failed:
+        print(f"  evaluate: {program_name()} eval {run}")
+        if (path / "curve.png").exists():
+            print(f"  curve:    {path / 'curve.png'}")
+    if any(why != NOT_FINITE for why in stopped.values()):
+        print(f"  retry:    {program_name()} train --resume {run} --retry-failed")
+    if stopped:
+        config = shlex.quote(str(path / "config.toml"))
+        print(f"  restart:  {program_name()} train --config {config} --out {run} --overwrite")
+    return 1 if stopped else 0

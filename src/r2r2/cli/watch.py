@@ -9,12 +9,12 @@ from rich.live import Live
 from rich.text import Text
 
 from r2r2.cli.argparser import ArgumentParser, field_table
-from r2r2.cli.run_monitor import RunMonitor
-from r2r2.cli.signals import interruptible
+from r2r2.cli.run_monitor import ENDED_STATES, RunMonitor
 from r2r2.cli.watch_view import Size, render_runs
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, POSITIVE
 from r2r2.storage.disk_usage import find_runs
+from r2r2.training.signals import interruptible
 
 RESCAN_SECONDS = 10.0  # between searches for new runs
 RESIZE_SECONDS = 0.2  # between checks of the terminal size
@@ -79,7 +79,7 @@ class RunWatcher:
     def finished(self) -> bool:
         """Whether every path is a run that has ended; other runs may begin in a folder."""
         monitors = [self._monitors.get(path.absolute()) for path in self._paths]
-        return all(run is not None and run.state == "finished" for run in monitors)
+        return all(run is not None and run.state in ENDED_STATES for run in monitors)
 
     def refresh(self) -> None:
         """Read what is new, and search the folders from time to time."""

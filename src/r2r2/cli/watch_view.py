@@ -13,7 +13,7 @@ from rich.text import Text
 
 from r2r2.cli.main import one_line, program_name
 from r2r2.cli.progress import format_duration, format_eta, format_returns
-from r2r2.cli.run_monitor import ACTIVE_STATES, RunMonitor, State
+from r2r2.cli.run_monitor import ACTIVE_STATES, ENDED_STATES, RunMonitor, State
 from r2r2.envs.spec import Member
 from r2r2.report.charts import Curve, learning_curves
 from r2r2.stats.scores import METRIC
@@ -32,6 +32,7 @@ STYLES: dict[State, str] = {
     "training": "bold green",
     "interrupted": "yellow",
     "finished": "bold",
+    "failed": "bold red",
     "unavailable": "red",
 }
 
@@ -52,7 +53,7 @@ def render_runs(runs: Sequence[RunMonitor], now: float, size: Size) -> list[Text
     if not any(run.seen for run in runs):
         title = "waiting for a run to begin; Ctrl-C ends the display"
     rows = [Text(fit_row(title, size), "dim")]
-    ranks = [(run.state not in ACTIVE_STATES) + (run.state == "finished") for run in runs]
+    ranks = [(run.state not in ACTIVE_STATES) + (run.state in ENDED_STATES) for run in runs]
     order = sorted(range(len(runs)), key=ranks.__getitem__)
     spare = size.height - 1 - len(runs) if size.height else UNLIMITED
     if spare < 0:
@@ -220,9 +221,11 @@ def _messages(run: RunMonitor) -> Iterator[tuple[str, str]]:
     yield from ((message, "yellow") for message in messages[:MAX_MESSAGES])
     if messages[MAX_MESSAGES:]:
         yield f"and {len(messages[MAX_MESSAGES:])} more messages", "yellow"
+    command = f"{program_name()} train --resume {shlex.quote(str(run.path))}"
     if run.state == "interrupted":
-        path = shlex.quote(str(run.path))
-        yield f"resume with: {program_name()} train --resume {path}", "dim"
+        yield f"resume with: {command}", "dim"
+    elif run.state == "failed":
+        yield f"run again with: {command} --retry-failed", "dim"
 
 
 # Learning curves

@@ -108,6 +108,10 @@ class CompiledUpdates:
         for program in list(self._compiled.values()):
             program.result()
 
+    def close(self) -> None:
+        """Cancel programs that are not compiled yet; the threads end after those that are."""
+        self._compiler.shutdown(wait=False, cancel_futures=True)
+
     def request(self, fleet: int, growth: int, stride: int) -> Self:
         """Request all programs that a fleet may need, the most urgent first."""
         strides = sorted({stride, 1}, reverse=True)

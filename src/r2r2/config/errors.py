@@ -29,6 +29,15 @@ class UserError(ValueError):
         return f"--{name.replace('_', '-')}{space}{value}: {self._problem}"
 
 
+class StoppedMembersWarning(UserWarning):
+    """Some members of a run were stopped, because they kept failing; the others were not.
+
+    Example:
+        >>> import warnings
+        >>> warnings.simplefilter("ignore", StoppedMembersWarning)
+    """
+
+
 def invalid_value(field: str, expected: str, got: object, near: str = "") -> UserError:
     """Return the error for a value that a field, option or file does not allow."""
     return UserError(f"expected {expected}, got {got!r}{near}", field)

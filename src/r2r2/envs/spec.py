@@ -1,8 +1,17 @@
 """Sizes of tasks, members of a fleet, and failures of their environments."""
 
+import re
+import sysconfig
+from pathlib import Path
 from typing import NamedTuple
 
 from r2r2.config.toml_io import safe_name
+
+# Code that is not the user's: this package, Python, and installed packages.
+LIBRARIES = (
+    *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
+    str(Path(__file__).parents[1]),
+)
 
 
 class Spec(NamedTuple):
@@ -30,6 +39,13 @@ class Fault(NamedTuple):
     slot: int
     detail: str  # the last line is the message; a traceback may precede it
     own_failure: bool = True  # False: the cause was not this slot's environment
+
+    @property
+    def location(self) -> str:
+        """The last line of the user's code in the traceback, as `, in FILE, line N`, or empty."""
+        frames = re.findall(r'^  File "(.+)", line (\d+)', self.detail, re.MULTILINE)
+        own = [frame for frame in frames if not frame[0].startswith(LIBRARIES)]
+        return "".join(f", in {file}, line {line}" for file, line in (own or frames)[-1:])
 
 
 class EnvFailure(Exception):

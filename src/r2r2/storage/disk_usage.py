@@ -12,6 +12,7 @@ from r2r2.storage.files import StorageError, reason
 from r2r2.storage.run_folder import (
     BEST_WEIGHTS_FILE,
     MANIFEST_FILE,
+    STOPPED_WEIGHTS_FILE,
     WEIGHTS_FILE,
     RunManifest,
     delete_contents,
@@ -19,6 +20,8 @@ from r2r2.storage.run_folder import (
     lock_run,
     read_manifest,
 )
+
+WEIGHTS_FILES = (WEIGHTS_FILE, BEST_WEIGHTS_FILE, STOPPED_WEIGHTS_FILE)
 
 
 class RunUsage(NamedTuple):
@@ -59,7 +62,7 @@ def run_usage(run: Path) -> RunUsage:
         in_checkpoints = Path(folder).is_relative_to(run / CHECKPOINT_DIR)
         links = [name for name in subfolders if Path(folder, name).is_symlink()]
         for name in (*links, *files):
-            kind = "weights" if name in (WEIGHTS_FILE, BEST_WEIGHTS_FILE) else "others"
+            kind = "weights" if name in WEIGHTS_FILES else "others"
             with contextlib.suppress(OSError):  # deleted in the meantime
                 status = Path(folder, name).lstat()
                 sizes["checkpoints" if in_checkpoints else kind] += status.st_size
@@ -71,7 +74,7 @@ def removable_checkpoints(usage: RunUsage) -> list[Path]:
     """Return the files of checkpoints that a run does not need.
 
     These are all files of a finished run, and those that the latest valid checkpoint of
-    an unfinished run does not need. A run that is being trained or that another version
+    an unfinished or failed run does not need. A run that is being trained or that another version
     of r2r2 wrote needs all of them.
     """
     folder = usage.run / CHECKPOINT_DIR
@@ -79,7 +82,7 @@ def removable_checkpoints(usage: RunUsage) -> list[Path]:
         return []
     if usage.manifest.status == "finished":
         return checkpoint_files(folder)
-    return removable_files(folder) if usage.manifest.status == "running" else []
+    return [] if usage.manifest.status == "unknown" else removable_files(folder)
 
 
 def total_bytes(paths: Iterable[Path]) -> int:

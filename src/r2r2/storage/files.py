@@ -90,8 +90,8 @@ def storage_errors(path: Path) -> Generator[None]:
         yield
     except OSError as error:
         raise StorageError(
-            f"{path}: cannot write: {reason(error)}; the last checkpoint is intact, "
-            "run the same command again to resume from it"
+            f"{path}: cannot write: {reason(error)}; the same command resumes the run from its "
+            "last checkpoint, if there is one"
         ) from error
 
 

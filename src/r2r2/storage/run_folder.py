@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast, get_args
 
 from r2r2.config.errors import UserError
 from r2r2.config.toml_io import ADDED_FIELDS, MAX_TOML_BYTES, parse_toml
@@ -27,12 +27,13 @@ CONFIG_FILE = "config.toml"
 EVENTS_FILE, EVALUATIONS_FILE = "events.jsonl", "evaluations.csv"
 MANIFEST_FILE, LOCK_FILE = "manifest.json", "lock"
 WEIGHTS_FILE, BEST_WEIGHTS_FILE = "weights.npz", "best_weights.npz"
+STOPPED_WEIGHTS_FILE = "stopped.npz"
 RUN_KIND = "r2r2 run"
 RUN_FORMAT = 1
 # Processes that only check whether a run is locked hold the lock for a moment, too.
 LOCK_TIMEOUT = 0.5  # seconds
 
-Status = Literal["running", "finished"]
+Status = Literal["running", "finished", "failed"]
 
 
 class RunFolder(NamedTuple):
@@ -74,9 +75,20 @@ class RunFolder(NamedTuple):
         """Return the file with the policy of a member's best evaluation."""
         return self._member_dir(member) / BEST_WEIGHTS_FILE
 
+    def stopped_weights(self, member: str) -> Path:
+        """Return the file with the last usable weights of a stopped member."""
+        return self._member_dir(member) / STOPPED_WEIGHTS_FILE
+
     def report(self, member: str) -> Path:
         """Return the file that says why a member was stopped."""
         return self._member_dir(member) / "stopped.json"
+
+    def stopped(self) -> dict[str, str]:
+        """Return the stopped members, each with the reason in its report."""
+        reports = {name: self.report(name) for name in self.members}
+        existing = {name: path for name, path in reports.items() if path.exists()}
+        facts = {name: read_json_object(path) or {} for name, path in existing.items()}
+        return {name: str(x.get("why", f"see '{existing[name]}'")) for name, x in facts.items()}
 
     def _member_dir(self, member: str) -> Path:
         if member not in self.members:
@@ -115,9 +127,10 @@ class RunFolder(NamedTuple):
             raise cannot_write(path, error) from error
         return path
 
-    def finish(self) -> None:
-        """Mark the run as finished."""
-        write_manifest(self.path, self.members, "finished")
+    def finish(self, stopped: Sequence[str] = ()) -> None:
+        """Mark the run as finished, or as failed if all of its members were stopped."""
+        failed = bool(stopped) and len(stopped) == len(self.members)
+        write_manifest(self.path, self.members, "failed" if failed else "finished", stopped)
 
 
 def create_run(path: Path, config_text: str, members: Sequence[str], overwrite: bool) -> RunFolder:
@@ -180,13 +193,6 @@ def run_status(run: Path) -> str:
     return "interrupted" if status == "running" and not is_locked(run) else status
 
 
-def is_finished(path: Path, config_text: str) -> bool:
-    """Return whether the folder holds a finished run of exactly this config."""
-    manifest = read_manifest(path)
-    finished = manifest is not None and manifest.status == "finished"
-    return finished and _has_config(path, config_text)
-
-
 def _check_entries(path: Path) -> None:
     """Reject a run with links or special files: resuming must write only inside it."""
     for folder, subfolders, files in os.walk(path):
@@ -220,6 +226,7 @@ def _check_available(path: Path, config_text: str, overwrite: bool) -> None:
     config = "the same config" if same else _other_config(path, config_text)
     content = {
         "finished": f"a finished run with {config}",
+        "failed": f"a failed run with {config}",
         "running": f"an unfinished run with {config}",
         "unknown": "a run of another version of r2r2",
     }[manifest.status]
@@ -270,10 +277,13 @@ class RunManifest(NamedTuple):
     members: tuple[str, ...]
 
 
-def write_manifest(run: Path, members: Sequence[str], status: Status) -> None:
-    """Write the manifest of a run atomically."""
+def write_manifest(
+    run: Path, members: Sequence[str], status: Status, stopped: Sequence[str] = ()
+) -> None:
+    """Write the manifest of a run atomically; it lists the stopped members, if any."""
     manifest = {"kind": RUN_KIND, "format": RUN_FORMAT, "status": status}
-    text = json.dumps({**manifest, "members": list(members)}, indent=2) + "\n"
+    lists = {"members": list(members)} | ({"stopped": list(stopped)} if stopped else {})
+    text = json.dumps({**manifest, **lists}, indent=2) + "\n"
     atomic_write(run / MANIFEST_FILE, text)
 
 
@@ -285,12 +295,12 @@ def read_manifest(run: Path) -> RunManifest | None:
         return None
     if number != RUN_FORMAT:
         return RunManifest(number, "unknown", ())
-    if status not in ("running", "finished") or not isinstance(members, list):
+    if status not in get_args(Status) or not isinstance(members, list):
         return None
     names = [str(name) for name in cast("list[object]", members)]
     if names != members or not all(is_member_name(name) for name in names):
         return None
-    return RunManifest(number, status, tuple(names))
+    return RunManifest(number, cast(Status, status), tuple(names))
 
 
 def check_members(members: Sequence[str]) -> None:

@@ -195,16 +195,23 @@ def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
     writer.write(content, state.fleet)
 
 
-def resume(state: TrainState, writer: CheckpointWriter, checkpoint: Checkpoint) -> list[Fault]:
-    """Restore a new run from a checkpoint; return the slots to recover."""
+def resume(
+    state: TrainState, writer: CheckpointWriter, checkpoint: Checkpoint, retry: bool = False
+) -> list[Fault]:
+    """Restore a new run from a checkpoint; return the slots to recover.
+
+    With `retry`, members that were stopped because their environment failed continue as well, and
+    their failures are counted from zero.
+    """
     notes = checkpoint.metadata
     snapshot = read_snapshot(state, checkpoint)
     env_states = _env_states(checkpoint.env_states)
     restore_snapshot(state, snapshot)
     writer.resume(checkpoint, state.fleet)
     state.schedule.resume_skipped(state.rollout.steps < state.config.steps)
-    state.failures.update(dict(notes["faults"]))
-    state.stopped.update(_still_stopped(state, dict(notes["stopped"])))
+    stopped, failures = dict(notes["stopped"]), dict(notes["faults"])
+    state.failures.update({m: n for m, n in failures.items() if not (retry and m in stopped)})
+    state.stopped.update(_still_stopped(state, stopped))
     state.collapsed.update(notes.get("collapsed", []))
     state.log.restore(notes["journal"], set(state.stopped))
     counts = checkpoint.step, int(state.schedule.done.min())

@@ -373,6 +373,8 @@ def _read_final(
     folder: RunFolder, agent: Agent, form: MemberWeights, name: str, steps: int
 ) -> SavedPolicy:
     path, stopped = folder.weights(name), read_json_object(folder.report(name))
+    if stopped and not path.exists():
+        path = folder.stopped_weights(name)
     if not path.exists():
         text = f"; it was stopped; {OTHER_MEMBER}" if stopped else ""
         raise UserError(f"{folder.path}: no final weights of {name}{text}")

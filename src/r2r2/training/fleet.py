@@ -174,6 +174,11 @@ class Fleet:
         """Request every program that updates may need; the result can be waited for."""
         return self._updates.request(self.size, self._growth, self._stride)
 
+    def close(self) -> None:
+        """Cancel what has not begun; the threads end after what is running."""
+        self._trainer.shutdown(wait=False, cancel_futures=True)
+        self._updates.close()
+
     @property
     def replay_rows(self) -> int:
         """Rows of every member's replay."""

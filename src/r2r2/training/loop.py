@@ -31,7 +31,7 @@ UPDATES_PER_SHARED_CALL = 16
 
 
 class Progress(NamedTuple):
-    """The progress of a run, after every iteration of its loop."""
+    """The progress of a run, after every iteration of its loop; the arrays are copies."""
 
     decisions: NDArray[np.int_]  # [S], decision steps
     updates: NDArray[np.int_]  # [S]
@@ -71,11 +71,11 @@ class Training:
         """Begin every member's first episode."""
         self._collector.begin()
 
-    def resume(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint, in place of `begin`."""
+    def resume(self, checkpoint: Checkpoint, retry: bool = False) -> None:
+        """Continue from a checkpoint, in place of `begin`; see `checkpointing.resume`."""
         if self._writer is None:
             raise ValueError("resume() requires a CheckpointWriter")
-        for fault in resume(self.state, self._writer, checkpoint):
+        for fault in resume(self.state, self._writer, checkpoint, retry):
             self._recovery.recover(fault)
 
     def run(self, on_progress: OnProgress) -> None:
@@ -93,10 +93,16 @@ class Training:
             self._log_losses()
             self._report(on_progress)
             self._checkpoint_if_due()
+        if len(state.stopped) == len(state.members):  # perhaps before the first iteration
+            self._report(on_progress)
         self._report_idle_members()
         skip = state.fleet.nonfinite_members()
         state.log.save_all_weights(state.fleet.states, state.normalizer.scales(), skip)
         self._checkpoint_and_wait()
+
+    def close(self) -> None:
+        """End the threads of the fleet, without waiting for programs that are being compiled."""
+        self.state.fleet.close()
 
     def collecting(self) -> list[int]:
         """Return the members that can make a decision step now."""
@@ -172,9 +178,9 @@ class Training:
     def _report(self, on_progress: OnProgress) -> None:
         state = self.state
         progress = Progress(
-            state.rollout.steps,
-            state.schedule.done,
-            state.schedule.warm,
+            state.rollout.steps.copy(),
+            state.schedule.done.copy(),
+            state.schedule.warm.copy(),
             *state.log.common_point(),
             np.isin(np.arange(len(state.members)), list(state.stopped)),
             tuple(sorted(state.collapsed - state.stopped.keys())),

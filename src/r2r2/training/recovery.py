@@ -47,6 +47,7 @@ class Recovery:
         """Stop a member whose loss was not finite; report its batch and save good weights."""
         if member in self._state.stopped:
             return
+        self.stop(member, NOT_FINITE)
         batch = self._state.fleet.nonfinite_batch(member)
         report = {
             "why": NOT_FINITE,
@@ -54,7 +55,6 @@ class Recovery:
             "weights_of_step": self._save_good_weights(member),
         }
         self._state.log.report(member, report)
-        self.stop(member, NOT_FINITE)
 
     def _restart_training(self, fault: Fault) -> tuple[Fault, ...]:
         """Drop a member's training episode and begin the next one, if any."""
@@ -98,13 +98,15 @@ class Recovery:
         state.log.event(event, member, state.counts(member), details)
         if own_failure and count == 1:
             state.on_message(
-                f"an environment of {state.members[member].name} failed ({why}); "
+                f"an environment of {state.members[member].name} failed ({why}{fault.location}); "
                 "episode discarded; starting a new one; after more than "
                 f"{limit} failures the member is stopped"
             )
         if count > limit:
-            why = f"its environment failed {count} times: {why}"
-            state.log.report(member, {"why": why, "last_failure": fault.detail.splitlines()})
+            why = f"its environment failed {count} times: {why}{fault.location}"
+            step, _ = state.counts(member)
+            report = {"why": why, "weights_of_step": step}
+            state.log.report(member, report | {"last_failure": fault.detail.splitlines()})
             self.stop(member, why)
 
     def _save_good_weights(self, member: int) -> int | None:

@@ -36,26 +36,30 @@ class ResumePlan(NamedTuple):
 
     checkpoint: Checkpoint | None = None  # where to resume
     restart: bool = False  # an earlier process left no checkpoint
+    retry: bool = False  # continue members whose environment failed, too
 
 
-def plan_resume(path: Path, config: RunConfig, on_message: OnMessage) -> ResumePlan:
+def plan_resume(
+    path: Path, config: RunConfig, on_message: OnMessage, retry: bool = False
+) -> ResumePlan:
     """Return how to start a finalized run in a folder that may hold a part of it."""
     earlier, manifest = find_config(path), read_manifest(path)
     if earlier is None or manifest is None:
         return ResumePlan()
     changed = changed_fields(config, earlier)
-    finished = manifest.status == "finished"
-    if set(changed) - {"steps", *NON_RESULT_FIELDS} or (finished and not changed):
+    ended = manifest.status != "running"
+    again = bool(changed) or retry
+    if set(changed) - {"steps", *NON_RESULT_FIELDS} or (ended and not again):
         return ResumePlan()
     _check_steps(path, config, earlier.steps)
     checkpoint, damaged = latest_valid(path / "checkpoints")
     if checkpoint is None:
-        return _without_checkpoint(path, finished, damaged, on_message)
+        return _without_checkpoint(path, ended, damaged, on_message)
     check_notes(path, checkpoint, config)
     for message in damaged:
         on_message(message)
     on_message(f"{path}: resuming from step {checkpoint.step}")
-    return ResumePlan(checkpoint)
+    return ResumePlan(checkpoint, retry=retry)
 
 
 def _without_checkpoint(

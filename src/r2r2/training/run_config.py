@@ -2,18 +2,21 @@
 
 import dataclasses
 import math
+import warnings
 from pathlib import Path
 
 from r2r2.config.common import TaskInfo
-from r2r2.config.errors import UserError, did_you_mean, invalid_value
+from r2r2.config.errors import StoppedMembersWarning, UserError, did_you_mean, invalid_value
 from r2r2.config.resolve import resolve_toml, run_defaults, validate
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields, parse_toml, unstated_precision
-from r2r2.envs.make import EnvBuilder, step_limit
+from r2r2.envs.make import Env, EnvBuilder, step_limit
 from r2r2.envs.spec import Member
 from r2r2.envs.suites import ACTION_REPEAT, Suite, find_suite
 from r2r2.storage.files import read_json_object
 from r2r2.storage.run_folder import RunFolder, open_run
+
+ENV_FROM_PYTHON = "env_from_python"  # in versions.json
 
 
 def finalize_config(config: RunConfig, builder: EnvBuilder | None = None) -> RunConfig:
@@ -71,6 +74,30 @@ def select_members(members: tuple[Member, ...], name: str | None) -> tuple[Membe
         near = did_you_mean(name, names, most=1)
         raise invalid_value("member", f"one of {', '.join(names)}", name, near)
     return selected
+
+
+def members_to_evaluate(
+    folder: RunFolder, members: tuple[Member, ...], name: str | None
+) -> tuple[Member, ...]:
+    """Return the member of that name, or those that were not stopped; all, if all were stopped."""
+    selected, stopped = select_members(members, name), folder.stopped()
+    trained = tuple(member for member in selected if member.name not in stopped)
+    note = "left out" if trained else "not a trained policy"
+    for member in (x for x in selected if x.name in stopped):
+        why = stopped[member.name]
+        text = f"{member.name}: {note}; the member was stopped: {why}"
+        warnings.warn(text, StoppedMembersWarning, stacklevel=3)
+    return trained or selected
+
+
+def check_env_given(path: Path, env: EnvBuilder | Env | None) -> None:
+    """Reject a run whose environment was given from Python, and is not given now."""
+    record = {} if env is not None else read_json_object(path / "versions.json") or {}
+    if name := record.get(ENV_FROM_PYTHON):
+        raise UserError(
+            f"{path}: this run was trained with an environment given from Python ({name}); pass "
+            "env= to train, evaluate_run or record_video there"
+        )
 
 
 def load_config(folder: RunFolder) -> RunConfig:

@@ -141,10 +141,14 @@ class RunLog:
             atomic_write(path, text)
 
     def save_weights(self, member: int, weights: MemberWeights) -> None:
-        """Write one member's weights."""
-        path = self._folder.weights(self._members[member].name)
+        """Write one member's weights; those of a stopped member are not its final ones."""
+        name = self._members[member].name
+        path, other = self._folder.weights(name), self._folder.stopped_weights(name)
+        if member in self._stopped:
+            path, other = other, path
         with storage_errors(path):
             save_weights(path, weights)
+            other.unlink(missing_ok=True)
 
     def save_best_weights(self, member: int, weights: SavedPolicy) -> None:
         """Write the policy of a member's best evaluation."""
@@ -204,6 +208,7 @@ class RunLog:
         for index, member in enumerate(self._members):
             if index not in stopped:
                 self._folder.report(member.name).unlink(missing_ok=True)
+                self._folder.stopped_weights(member.name).unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self

@@ -32,7 +32,12 @@ from r2r2.envs.spec import EnvFailure, Member
 from r2r2.storage.run_folder import open_run
 from r2r2.storage.video_file import check_video_path, write_mp4
 from r2r2.training.evaluation import EvalPolicies, RunPolicies, load_policies, normalize_obs
-from r2r2.training.run_config import fleet_members, load_config, select_members
+from r2r2.training.run_config import (
+    check_env_given,
+    fleet_members,
+    load_config,
+    members_to_evaluate,
+)
 from r2r2.training.state import ignore
 
 Act = Callable[[NDArray[np.float64]], NDArray[np.floating]]  # observation -> action
@@ -178,8 +183,9 @@ def record_video(
     path = Path(path)
     check_video_path(path)
     folder = open_run(Path(run))
+    check_env_given(Path(run), env)
     config = load_config(folder)
-    (player, *_) = select_members(fleet_members(config), member)
+    (player, *_) = members_to_evaluate(folder, fleet_members(config), member)
     seeds = [episode_seed(player.seed, "eval-command", n) for n in range(episodes)]
     rendered = _rendered_env(player.task, config, env)
     with gl_backend(), EpisodeRecorder(player.task, rendered, config.action_repeat) as recorder:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.envs.make import Env
+from r2r2.envs.output import lossy_output
 from r2r2.envs.spec import Spec
 from r2r2.envs.vector import ipc
 from r2r2.envs.vector.saved_states import restore_env_state, save_env_state
@@ -55,7 +56,8 @@ class LocalEnvs:
     ) -> ipc.Message:
         """Run the commands of slots in turn; `states` are those of slots to load.
 
-        An environment that fails is closed, and built again at its next reset.
+        An environment that fails is closed, and built again at its next reset. It has failed, too,
+        if it raises KeyboardInterrupt or SystemExit.
         """
         errors: dict[int, str] = {}
         saved: dict[int, SavedState] = {}
@@ -71,10 +73,11 @@ class LocalEnvs:
                     self._reset(slot, arrays)
                     if command == ipc.LOAD:
                         restore_env_state(self.env(slot), states[slot])
-            except Exception as error:
+            except (Exception, KeyboardInterrupt, SystemExit) as error:
+                _raise_ctrl_c(error)
                 errors[slot] = _format_fault(error)
                 if command != ipc.SAVE:  # a failure to save does not end the episode
-                    with contextlib.suppress(Exception):  # it may not be built
+                    with contextlib.suppress(Exception, SystemExit):  # it may not be built
                         self._envs.pop(slot).close()
         return ipc.Message(errors, saved) if errors or saved else ipc.EMPTY
 
@@ -115,7 +118,17 @@ def _check_obs(obs: Any, arrays: ipc.SharedArrays) -> NDArray[np.float64]:
     return numbers
 
 
-def _format_fault(error: Exception) -> str:
+def _raise_ctrl_c(error: BaseException) -> None:
+    """Raise a KeyboardInterrupt that may come from a signal, and not from the environment."""
+    handler = signal.getsignal(signal.SIGINT)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    # Workers ignore signals; the handler of a run knows whether one has arrived.
+    may_raise = in_main_thread and callable(handler) and getattr(handler, "signalled", True)
+    if isinstance(error, KeyboardInterrupt) and may_raise:
+        raise error
+
+
+def _format_fault(error: BaseException) -> str:
     """Return an exception as text with its message, on one line, at the end."""
     if isinstance(error, InvalidEnvOutput):
         return str(error)
@@ -180,7 +193,8 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     parent, pipe, memory_file = map(int, sys.argv[1:])
     threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
-    serve(Connection(pipe), memory_file)
+    with lossy_output():  # what an environment prints must not make it fail
+        serve(Connection(pipe), memory_file)
 
 
 if __name__ == "__main__":

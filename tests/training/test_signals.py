@@ -10,8 +10,8 @@ import textwrap
 import pytest
 
 from r2r2.cli import main as cli_main
-from r2r2.cli import signals
-from r2r2.cli.signals import WAIT, Terminated, defer_signals, exit_code, interruptible
+from r2r2.training import signals
+from r2r2.training.signals import WAIT, Terminated, defer_signals, exit_code, interruptible
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 
@@ -19,7 +19,7 @@ BOTH = [(signal.SIGINT, KeyboardInterrupt, 130), (signal.SIGTERM, Terminated, 14
 
 LOOP = """
     import signal, sys, time
-    from r2r2.cli.signals import exit_code, interruptible
+    from r2r2.training.signals import exit_code, interruptible
 
     # The background jobs of a shell ignore SIGINT, and so would this process.
     signal.signal(signal.SIGINT, signal.default_int_handler)
