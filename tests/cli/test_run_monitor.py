@@ -333,7 +333,7 @@ def test_damage_is_reported_per_file(growing, run):
     [
         ("manifest.json", "{", "manifest.json: damaged or not a run's manifest"),
         ("config.toml", "= 3", "config.toml: "),
-        ("config.toml", "steps = 'x'", "config.toml: steps: expected an integer"),
+        ("config.toml", "steps = 'x'", "config.toml: line 1: steps: expected an integer"),
         ("config.toml", None, "config.toml: cannot read: No such file"),
         ("events.jsonl", None, None),
     ],
