@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields, experiment_name, run_name, to_toml
 from r2r2.envs.make import Env, EnvBuilder, env_builder_of
 from r2r2.envs.spec import Member
-from r2r2.envs.vector.pool import EnvPool, worker_count
+from r2r2.envs.vector.pool import EnvPool, try_task, worker_count
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
 from r2r2.report.figures import draw_curve
 from r2r2.storage.evaluations import read_evaluations
@@ -190,6 +191,7 @@ def _train(
     interval = parse_interval(options.checkpoint_every)
     with contextlib.ExitStack() as stack:
         check = stack.enter_context(interruptible(interval != Interval(), program=False))
+        stack.callback(try_task.cache_clear)  # the environment may be changed before the next run
         exists = read_manifest(path) is not None
         if exists:  # no other process may change it from here on
             stack.enter_context(lock_run(path))
@@ -197,6 +199,9 @@ def _train(
         if not options.overwrite:
             plan = plan_resume(path, config, on_message, options.retry_failed)
         pool = stack.enter_context(make_pool(config, builder, shared_env, options))
+        if (options.workers or 0) > (used := len(pool.worker_pids)):
+            limit = "at most one per core and one per environment"
+            on_message(f"workers: using {used} of {options.workers}; {limit}")
         check_fits(config, pool.spec)
         if options.tensorboard:
             require_tensorboard()
@@ -313,18 +318,25 @@ def make_pool(
 
     A single member's training environment is stepped in this process, which saves the communication
     with a worker. A user's environment is not, because it might hang and must then be terminated.
+    It is tried once before.
     """
     members = fleet_members(config)
-    factories = [EnvFactory(m.task, config.action_repeat, builder) for m in members]
+    factories = _factories(config, members, builder)
     slots = [
         EnvSlot(member, factory, "training")
         for member, factory in zip(members, factories, strict=True)
     ]
     slots += eval_slots(members, factories, 1 if shared_env else config.eval_episodes)
     workers = 0 if shared_env else worker_count(options.workers)
-    built_in = builder is None and all(":" not in task for task in config.env)
-    local = 1 if built_in and len(members) == 1 else 0
-    return EnvPool(slots, workers, local, config.env_timeout)
+    local = 1 if len(members) == 1 and factories[0].is_builtin else 0
+    return EnvPool(slots, workers, local, config.env_timeout, trial=True)
+
+
+def _factories(
+    config: RunConfig, members: Sequence[Member], builder: EnvBuilder | None
+) -> list[EnvFactory]:
+    rest = config.action_repeat, builder, config.max_episode_steps
+    return [EnvFactory(member.task, *rest) for member in members]
 
 
 class Evaluation(NamedTuple):
@@ -378,10 +390,12 @@ def evaluate_run(
     config = load_config(folder)
     members = members_to_evaluate(folder, fleet_members(config), member)
     builder = env_builder_of(env, config.env, len(members))
-    factories = [EnvFactory(m.task, config.action_repeat, builder) for m in members]
+    factories = _factories(config, members, builder)
     shared_env = isinstance(env, gymnasium.Env)
     slots = eval_slots(members, factories, 1 if shared_env else episodes)
-    with EnvPool(slots, 0 if shared_env else worker_count(workers)) as pool:
+    processes = 0 if shared_env else worker_count(workers)
+    try_task.cache_clear()
+    with EnvPool(slots, processes, 0, config.env_timeout, trial=True) as pool:
         loaded = load_policies(folder, config, pool.spec, members, weights)
         size = len(members)
         plan = EvalEpisodes(members, range(len(slots)), episodes, "eval-command")

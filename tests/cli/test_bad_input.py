@@ -43,6 +43,7 @@ def run(short_run, tmp_path):
 def odd_tasks(workdir, monkeypatch):
     """A module in the working folder with tasks that no agent can use."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # in worker processes
     (workdir / "odd_tasks.py").write_text(ODD_TASKS)
     yield
     sys.modules.pop("odd_tasks", None)
@@ -123,6 +124,7 @@ def test_a_module_that_cannot_be_imported_is_rejected(
     rejected, workdir, monkeypatch, option, content, reason
 ):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # in worker processes
     (workdir / "broken.py").write_text(content)
     assert f"({reason})" in rejected("train", option, "broken:Arm-v0")
 

@@ -9,7 +9,7 @@ import pytest
 import scripted
 
 from r2r2.config.errors import UserError
-from r2r2.envs.make import ActionRepeat, episode_seed, make_env, spec_of, step_limit
+from r2r2.envs.make import ActionRepeat, adapt_env, episode_seed, make_env, spec_of, time_limit_of
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
 
@@ -73,7 +73,7 @@ BOUNDS = "expected low < high, both within +-1e+06, got"
         ("HalfFreeAction", f"unsupported bounds of action 1; {BOUNDS} -1 to inf"),
         ("HugeAction", f"unsupported bounds of action 0; {BOUNDS} -3.40282e+38 to 3.40282e+38"),
         ("FlatAction", f"unsupported bounds of action 1; {BOUNDS} -0 to 0"),
-        ("Needy", "cannot be built: armlib is not installed"),
+        ("Needy", "cannot be built: DependencyNotInstalled: armlib is not installed"),
         ("Cuont", "'scripted' has no task, class or function 'Cuont-v0'; did you mean 'Count-v0'?"),
     ],
 )
@@ -150,9 +150,32 @@ def test_largest_seed_is_accepted():
         make_env(task, 1).reset(seed=2**32 - 1)
 
 
-def test_step_limit_counts_environment_steps():
-    assert [step_limit(task) for task in ("Pendulum-v1", "cartpole-swingup")] == [200, 1000]
-    assert step_limit("mine", scripted.Count) is None
+def test_time_limit_counts_environment_steps():
+    for task, limit in {"Pendulum-v1": 200, "cartpole-swingup": 1000}.items():
+        assert time_limit_of(make_env(task, 2)) == limit
+    assert time_limit_of(scripted.Count()) is None
+
+
+@pytest.mark.parametrize(
+    ("task", "limits", "steps"),
+    [
+        ("Count-v0", (0, 0), 7),  # its own limit
+        ("Count-v0", (3, 0), 3),
+        ("Count-v0", (9, 0), 7),
+        ("Count-v0", (0, 3), 7),
+        (scripted.Count, (0, 3), 3),
+        (scripted.Count, (5, 3), 5),
+    ],
+)
+def test_episodes_are_truncated_at_the_shortest_limit(task, limits, steps):
+    made = gymnasium.make(task, disable_env_checker=True) if isinstance(task, str) else task()
+    env = adapt_env("mine", made, 2, *limits)
+    assert time_limit_of(env) == steps
+    env.reset(seed=0)
+    for _ in range((steps - 1) // 2):
+        assert env.step(np.zeros(2))[2:4] == (False, False)
+    obs, _, terminated, truncated, _ = env.step(np.zeros(2))
+    assert (obs[1], terminated, truncated) == (steps, False, True)
 
 
 def play(task, times):

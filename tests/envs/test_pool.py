@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ from gymnasium.error import ResetNeeded
 from r2r2.config.errors import UserError
 from r2r2.envs.make import make_env
 from r2r2.envs.spec import EnvFailure, Member, Spec
-from r2r2.envs.vector.ipc import SPIN_SECONDS, default_spin
+from r2r2.envs.vector import ipc
+from r2r2.envs.vector.ipc import BY_PIPE, SPIN_SECONDS, default_spin
 from r2r2.envs.vector.pool import EnvPool, worker_count, worker_spins
 from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, EnvSlot, StepRequest
 
@@ -37,6 +39,7 @@ KINDS = {
     "local": (0, 0, 0.0),
     "sleeping": (2, 0, 0.0),
     "polling": (2, 0, SPIN_SECONDS),
+    "by pipe": (2, 0, BY_PIPE),
     "mixed": (2, 1, 0.0),
 }
 
@@ -191,6 +194,32 @@ def test_workers_are_limited_by_cores_and_slots():
         assert len(pool.worker_pids) == 1
 
 
+def test_all_cores_count_where_there_is_no_affinity(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert (worker_count(None), worker_count(6)) == (8, 6)
+
+
+def test_by_pipe_nothing_is_read_before_the_last_byte_arrives():
+    ours, theirs = Pipe()
+    asked = []
+
+    def is_done():
+        asked.append(theirs.poll(0))
+        return True
+
+    content = iter([b"a state", ipc.WAKE])
+
+    def send_later():
+        assert not asked
+        theirs.send_bytes(next(content))
+
+    sleeps = np.zeros(1, bool)
+    with ours, theirs:
+        assert ipc.wait_until(is_done, BY_PIPE, ours, sleeps, send_later) == b"a state"
+    assert len(asked) == 1
+
+
 def test_local_class_is_sent_to_a_worker():
     class Local(scripted.Count):
         def __init__(self):
@@ -218,7 +247,7 @@ class Breaking(scripted.Count):
         return super().step(action)
 
 
-@pytest.mark.parametrize(("workers", "spin"), [(0, 0), (1, SPIN_SECONDS)])
+@pytest.mark.parametrize(("workers", "spin"), [(0, 0), (1, SPIN_SECONDS), (1, BY_PIPE)])
 def test_error_names_member_and_step(workers, spin):
     env_slots = [env_slot(COUNT), env_slot(Member("arm", 7), builder=Breaking)]
     with EnvPool(env_slots, workers, spin_seconds=spin) as pool:
@@ -335,15 +364,16 @@ def test_unregistered_environment_class_can_be_used():
 @pytest.mark.parametrize(
     ("workers", "cores", "machine", "polls"),
     [
-        (8, 16, "x86_64", True),
-        (14, 16, "x86_64", True),
-        (15, 16, "x86_64", False),
-        (2, 16, "aarch64", False),
+        (8, 16, "x86_64", SPIN_SECONDS),
+        (14, 16, "x86_64", SPIN_SECONDS),
+        (15, 16, "x86_64", 0),
+        (2, 16, "aarch64", BY_PIPE),
     ],
 )
 def test_processes_poll_only_with_spare_cores(workers, cores, machine, polls, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: machine)
-    assert bool(default_spin(workers, cores)) == polls
+    assert default_spin(workers, cores) == polls
+    assert set(worker_spins([env_slot(COUNT)] * 3, 3, cores=3)) == {min(polls, 0)}
 
 
 def test_only_workers_with_training_slots_poll(monkeypatch):

@@ -1,6 +1,7 @@
 """Failures of environments and worker processes in a pool."""
 
 import gc
+import inspect
 import os
 import signal
 import subprocess
@@ -200,7 +201,8 @@ def test_timeout_applies_to_single_slots_and_kills_children(tmp_path):
         assert step.faults == ()
         pool.step(request([1]))
         step = pool.step(request([0, 1]))
-        detail = "no response within 0.9 seconds; process killed"
+        place = f"{__file__}:{inspect.getsourcelines(Sleeping.step)[1] + 5}"
+        detail = f"no response within 0.9 seconds; process killed ({place})"
         assert step.faults[0] == Fault(1, detail)
         assert [fault.slot for fault in step.faults] == [1, 0, 2, 3]
         child = Path("/proc") / Path(pid_file).read_text() / "stat"

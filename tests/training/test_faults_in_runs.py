@@ -178,7 +178,8 @@ def test_dead_or_hanging_worker_loses_only_its_own_episodes(tmp_path, monkeypatc
     }
     for place, (task, why) in enumerate(whys.items(), start=1):
         (dropped,) = run.select(task, *FAULTS)
-        assert (dropped["why"], dropped["own"]) == (why, True)
+        assert dropped["why"].startswith(why)
+        assert dropped["own"]
         check_rows(run, place, dropped=True)
     same(run.weights("Dies"), run.weights("Hangs"))
 

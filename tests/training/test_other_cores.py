@@ -49,7 +49,7 @@ class State:
     def first(self, member):
         return self.evals.first_obs(member)
 
-    def record(self, member, counts, resteps):
+    def record(self, member, counts, resteps, cut):
         self.resteps[member] = resteps
 
     def log_value(self, event, member, counts, fields):

@@ -10,6 +10,7 @@ from r2r2.config.agents import AGENTS, AgentSpec, register_agent
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.envs.spec import Member, Spec
+from r2r2.envs.vector.trial import Trial
 from r2r2.training import run_config
 from r2r2.training.run_config import finalize_config, select_members, task_default_config
 
@@ -62,11 +63,13 @@ def test_tasks_that_disagree_are_refused(env, values, field):
 
 
 def test_task_without_time_limit_needs_a_discount(monkeypatch):
-    monkeypatch.setattr(run_config, "step_limit", lambda *_: None)
+    monkeypatch.setattr(run_config, "try_task", lambda *_: Trial(Spec(11, 3), None))
     with pytest.raises(UserError, match=r"which 'Hopper-v5' does not have; set"):
         finalize_config(config("Hopper-v5"))
     given = finalize_config(config("Hopper-v5", discount=0.9))
     assert task_default_config(given).agent.critics == 0
+    limited = finalize_config(config("Hopper-v5", max_episode_steps=1000))
+    assert limited.agent.discount == 0.995
 
 
 def test_default_config_is_that_of_the_first_task():

@@ -1,5 +1,7 @@
 """Runs on a user's own environment: a class, a function, or one instance."""
 
+import os
+
 import numpy as np
 import pytest
 import toys
@@ -7,7 +9,9 @@ from runs import SMALL, run, select
 from test_training import check_story
 
 from r2r2 import UserError, api, evaluate_run, resolve, train
+from r2r2.api import RunOptions
 from r2r2.storage.evaluations import read_evaluations
+from r2r2.storage.run_folder import read_manifest
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +103,41 @@ def test_invalid_environment_is_refused(tmp_path, values, own, text):
         train(config, tmp_path / "run", env=own)
     assert str(error.value).startswith(text)
     assert not (tmp_path / "run").exists()
+
+
+class Unclosable(toys.Story):
+    """Fails when it is closed, but not in a trial."""
+
+    used = 0
+
+    def step(self, action):
+        self.used += 1
+        return super().step(action)
+
+    def close(self):
+        if self.used > 3:
+            raise RuntimeError("the door is stuck")
+
+
+def test_failure_to_close_does_not_lose_the_run(tmp_path):
+    with pytest.warns(UserWarning, match="env 'arm': close failed: RuntimeError: the door"):
+        result, _ = run(tmp_path / "run", Unclosable, env="arm")
+    assert np.isfinite(result.returns).all()
+    assert read_manifest(result.folder.path).status == "finished"
+
+
+def test_workers_report_what_they_cannot_close_and_that_fewer_are_used(tmp_path, capfd):
+    messages, options = [], RunOptions(workers=999, checkpoint_every="never")
+    config = resolve(SMALL, {"env": "arm", "steps": 20})
+    result = train(
+        config, tmp_path / "run", env=Unclosable, options=options, on_message=messages.append
+    )
+    assert result.folder.weights("arm_s0").exists()
+    used = min(len(os.sched_getaffinity(0)), 3)
+    limit = "at most one per core and one per environment"
+    assert f"workers: using {used} of 999; {limit}" in messages
+    warning = "r2r2: warning: env 'arm': close failed: RuntimeError: the door is stuck\n"
+    assert warning in capfd.readouterr().err
 
 
 def test_class_is_named_like_an_id(tmp_path):

@@ -42,6 +42,12 @@ class OwnPace(Story):
         return super().reset(options=options)
 
 
+class Endless(Story):
+    """Its episodes never end."""
+
+    lengths = (0, 0, 0)
+
+
 class Bandit(gymnasium.Env):
     """One step, best at action 0.5: reward 1 - (a - 0.5)^2."""
 
@@ -57,5 +63,5 @@ class Bandit(gymnasium.Env):
         return np.array([0.3, -0.7]), reward, True, False, {}
 
 
-for name in ("Story", "OwnPace", "Bandit"):
+for name in ("Story", "OwnPace", "Endless", "Bandit"):
     gymnasium.register(f"{name}-v0", entry_point=globals()[name])

@@ -19,6 +19,7 @@ from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache
 from r2r2.cli.train import WORKERS, print_stopped
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, EPISODES
+from r2r2.envs.vector.pool import available_cores
 from r2r2.storage.run_folder import open_run
 from r2r2.training.evaluation import WEIGHTS, deviation
 from r2r2.training.video import Video, VideoOptions, record_video
@@ -62,6 +63,9 @@ def run(argv: list[str]) -> int:
     add_working_folder_to_path()
     enable_compilation_cache()
     as_json = given.pop("json", False)
+    if (workers := given.get("workers", 0)) > (cores := available_cores()):
+        problem = f"workers: using at most {cores} of {workers}, one per core"
+        print(f"r2r2: warning: {problem}", file=sys.stderr)
     with _redirect_stdout() if as_json else contextlib.nullcontext():
         video = _record(path, given, as_json) if "video" in given else None
         evaluation = evaluate_run(path, **given)

@@ -114,6 +114,7 @@ def entry() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass  # a standard stream was closed; no other file may take its place
     os.close(descriptor)
+    warnings.formatwarning = lambda message, *_, **__: f"r2r2: warning: {message}\n"
     try:
         code = main()
         for stream in (sys.stdout, sys.stderr):

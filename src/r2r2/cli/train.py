@@ -79,7 +79,9 @@ WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x != "overwrite")
 
 GROUPS = {  # of options in the help
     "run": "agent config quick resume seeds steps utd warmup random_only replay_size precision",
-    "environment": "env action_repeat workers env_timeout env_faults retry_failed",
+    "environment": (
+        "env action_repeat max_episode_steps workers env_timeout env_faults retry_failed"
+    ),
     "evaluation": "eval_every eval_episodes eval_average",
     "checkpoints": "checkpoint_every checkpoints",
     "output": "out overwrite tensorboard log_every",
@@ -311,6 +313,8 @@ def _print_end(path: Path, stopped: Mapping[str, str], failed: bool) -> int:
         message = f"{path}: failed; every member was stopped, see '{report}'"
         print(f"r2r2: error: {message}", file=sys.stderr)
     run = shlex.quote(str(path))
+    if stopped and not failed:
+        print(f"  details:  {path / next(iter(stopped)) / 'stopped.json'}")
     if not failed:
         print(f"  evaluate: {program_name()} eval {run}")
         if (path / "curve.png").exists():

@@ -83,11 +83,14 @@ class RunConfig:
     action_repeat: int = option(
         0, "environment steps per decision; 0: 1 on Gymnasium, 2 on DMC", at_least(0)
     )
+    max_episode_steps: int = option(
+        0, "environment steps until an episode is truncated; 0: the task's own limit", at_least(0)
+    )
     eval_every: int = option(10_000, "decision steps between evaluation points", at_least(1))
     eval_episodes: int = option(10, "episodes per evaluation", EPISODES)
     eval_average: int = option(1, "evaluations averaged per point (release: 2)", at_least(1))
     log_every: int = option(1_000, "decision steps between logged losses", at_least(1))
-    env_timeout: float = option(60.0, "time limit of a step in a worker, in seconds", POSITIVE)
+    env_timeout: float = option(60.0, "time limit of a call in a worker, in seconds", POSITIVE)
     env_faults: int = option(
         10, "environment failures before a member stops", integer_between(0, 500)
     )

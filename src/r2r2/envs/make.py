@@ -1,7 +1,6 @@
 """Build environments with flat observations and actions in [-1, 1]."""
 
 import contextlib
-import functools
 import importlib
 import math
 import zlib
@@ -12,7 +11,7 @@ from typing import Any, SupportsFloat, cast
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Space
-from gymnasium.wrappers import RescaleAction
+from gymnasium.wrappers import RescaleAction, TimeLimit
 
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
 from r2r2.envs.dm_control import DMCEnv, suppress_warnings
@@ -61,18 +60,29 @@ def make_env(task: str, action_repeat: int, render: bool = False) -> Env:
     The task is a Gymnasium id, `module:Id-v0`, `module:Class`, or a DMC domain-task. Its time limit
     counts environment steps, inside the action repeat. The environment never resets itself.
     """
+    return adapt_env(task, make_raw_env(task, render), action_repeat)
+
+
+def make_raw_env(task: str, render: bool = False) -> Any:
+    """Build a task as its author wrote it; it may not even be an environment."""
     if find_suite(task) == "dmc":
-        env: Any = DMCEnv(*split_dmc_task(task), render=render)
-    else:
-        env = _make_gymnasium(task, {"render_mode": "rgb_array"} if render else {})
-    return adapt_env(task, env, action_repeat)
+        return DMCEnv(*split_dmc_task(task), render=render)
+    return _make_gymnasium(task, {"render_mode": "rgb_array"} if render else {})
 
 
-def adapt_env(task: str, env: Any, action_repeat: int) -> Env:
-    """Check an environment and wrap it as the agents see it; `task` is its name."""
+def adapt_env(
+    task: str, env: Any, action_repeat: int, max_steps: int = 0, fallback: int = 0
+) -> Env:
+    """Check an environment and wrap it as the agents see it; `task` is its name.
+
+    An episode is truncated after `max_steps` environment steps or, without a time limit of
+    its own, after `fallback`; 0 means no such limit.
+    """
     if not isinstance(env, gymnasium.Env):
         raise invalid_value(f"env {task!r}", "a gymnasium.Env", env)
     _check_spaces(task, env)
+    if limit := max_steps or (0 if time_limit_of(env) else fallback):
+        env = TimeLimit(env, limit)
     # RescaleAction warns if the bounds have another dtype than the space.
     one = np.ones_like(cast(Box, env.action_space).low)
     return RescaleAction(ActionRepeat(env, action_repeat), -one, one)
@@ -91,7 +101,7 @@ def env_builder_of(
         if not callable(env):
             expected = "a gymnasium.Env, its class, or a function that builds one"
             raise invalid_value("env", expected, env)
-        return env
+        return partial(env)  # hashable, and different in every call
     if seeds > 1:
         raise UserError(
             f"seeds: expected one seed for an environment instance, got {seeds};"
@@ -100,27 +110,17 @@ def env_builder_of(
     return lambda: BorrowedEnv(env)
 
 
-def step_limit(task: str, builder: EnvBuilder | None = None) -> int | None:
-    """Return the time limit of a task, from an environment that is built for it."""
-    if builder is None:
-        return _task_limit(task)
-    env = builder()
-    limit = time_limit_of(env)
-    env.close()
-    return limit
-
-
-@functools.cache
-def _task_limit(task: str) -> int | None:
-    return step_limit(task, partial(make_env, task, action_repeat=1))
-
-
 def time_limit_of(env: Env) -> int | None:
     """Return the environment's time limit in environment steps; None if it has none."""
-    inner = env.unwrapped
-    if isinstance(inner, DMCEnv):
-        return None if math.isinf(inner.step_limit) else round(inner.step_limit)
-    return env.spec.max_episode_steps if env.spec else None
+    layer: Any = env
+    limits: list[float] = [(env.spec and env.spec.max_episode_steps) or math.inf]
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, TimeLimit):
+            limits.append(layer._max_episode_steps)
+        layer = layer.env
+    if isinstance(layer, DMCEnv):
+        limits.append(layer.step_limit)
+    return None if math.isinf(limit := min(limits)) else round(limit)
 
 
 def spec_of(env: Env) -> Spec:
@@ -150,7 +150,7 @@ def _make_gymnasium(task: str, keywords: dict[str, str]) -> Any:
     try:
         with context:
             return build(**keywords)
-    except (ImportError, TypeError, gymnasium.error.Error) as error:
+    except Exception as error:
         raise UserError(f"env {task!r}: cannot be built: {_one_line(error)}") from error
 
 
@@ -160,8 +160,7 @@ def _import_builder(task: str, module: str, name: str) -> EnvBuilder | None:
         imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:
         raise UserError(
-            f"env {task!r}: importing {module!r} failed"
-            f" ({type(error).__name__}: {_one_line(error)})"
+            f"env {task!r}: importing {module!r} failed ({_one_line(error)})"
         ) from error
     if name in gymnasium.registry:
         return None
@@ -175,10 +174,14 @@ def _import_builder(task: str, module: str, name: str) -> EnvBuilder | None:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _check_spaces(task: str, env: Env) -> None:
+    for name in ("observation_space", "action_space"):
+        if not isinstance(space := getattr(env, name, None), Space):
+            got = "none" if space is None else f"a {type(space).__name__}"
+            raise UserError(f"env {task!r}: {name}: expected a gymnasium.spaces.Box, got {got}")
     action = cast(Box, env.action_space)
     if not _is_vector(action) or not np.issubdtype(action.dtype, np.floating):
         raise UserError(

@@ -68,6 +68,14 @@ def find_suite(task: str) -> Suite:
     )
 
 
+def is_builtin(task: str) -> bool:
+    """Return whether a task comes with Gymnasium or dm_control, and is known to work."""
+    if ":" in task:
+        return False
+    dmc = find_suite(task) == "dmc"
+    return dmc or str(gymnasium.registry[task].entry_point).startswith("gymnasium.")
+
+
 def split_dmc_task(task: str) -> tuple[str, str]:
     """Split a DMC id into domain and task; domains contain no hyphen."""
     domain, _, name = task.partition("-")

@@ -140,7 +140,8 @@ class EvalScheduler:
         mean, earlier = float(returns.mean()), self._log.best_mean(member)
         if member in self._best:  # perhaps at the end of the run before it got more steps
             earlier = max(earlier, float(self._best[member].mean))
-        self._log.evaluation(member, counts, returns)
+        cut = self._evaluator.episodes.cut_episodes(member)
+        self._log.evaluation(member, counts, returns, cut)
         if mean > earlier:
             policy = self._evaluator.member_policy(member)
             best = SavedPolicy(*policy, np.asarray(counts[0]), np.asarray(mean))

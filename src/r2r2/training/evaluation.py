@@ -27,9 +27,12 @@ from r2r2.storage.arrays import load_weights
 from r2r2.storage.checkpoints import read_latest
 from r2r2.storage.files import is_count, read_json_object
 from r2r2.storage.run_folder import RunFolder, run_status
+from r2r2.training.rollout import LONG_EPISODE, warn_endless
 
 # Evaluation environments per core, at most: more would not be faster, and a dog takes 85 MB.
 SLOTS_PER_CORE = 32
+# Decision steps after which an evaluation cuts off an episode of a task without a time limit.
+MAX_EVAL_STEPS = 100_000
 OTHER_MEMBER = "evaluate another member with --member"
 
 Tree = TypeVar("Tree")
@@ -64,6 +67,7 @@ class EvalEpisodes:
         self.obs: dict[int, NDArray[np.float64]] = {}  # to act on, by slot
         self.running: list[EvalEpisode] = []
         self._returns: dict[int, NDArray[np.float64]] = {}  # by member
+        self._lengths: dict[int, list[int]] = {}  # the same, also of finished evaluations
         self._first: dict[int, int] = {}  # by member, the index of its first episode
         self._seeds: dict[int, list[int]] = {}
         self._failures: dict[tuple[int, int], int] = {}  # by member and number
@@ -116,7 +120,12 @@ class EvalEpisodes:
         """Restart a slot's episode from `obs`; its rewards so far do not count."""
         if episode := self.in_slot(slot):
             self._returns[episode.member][episode.number] = 0
+            self._lengths[episode.member][episode.number] = 0
             self.obs[slot] = obs
+
+    def cut_episodes(self, member: int) -> int:
+        """Return how many episodes of a member's last evaluation were cut off."""
+        return self._lengths[member].count(MAX_EVAL_STEPS)
 
     def record(self, step: StepResult) -> list[tuple[int, NDArray[np.float64]]]:
         """Record a step; return the finished members with their returns."""
@@ -124,6 +133,10 @@ class EvalEpisodes:
         rows = zip(self.running, step.reward, step.ended, step.obs, strict=True)
         for episode, reward, ended, obs in rows:
             self._returns[episode.member][episode.number] += reward
+            lengths = self._lengths[episode.member]
+            lengths[episode.number] += 1
+            if lengths[episode.number] == LONG_EPISODE:
+                warn_endless(self._members[episode.member].task)
             self.obs[episode.slot] = obs
             if not ended:
                 running.append(episode)
@@ -145,6 +158,7 @@ class EvalEpisodes:
             "width": self.width,
             "playing": [list(episode) for episode in self.running],
             "returns": [[m, *returns.tolist()] for m, returns in self._returns.items()],
+            "lengths": [[m, *x] for m in self._returns for x in enumerate(self._lengths[m])],
             "first": [[member, self._first[member]] for member in self._returns],
             "failed": [[*key, n] for key, n in self._failures.items() if key[0] in self._returns],
         }
@@ -157,13 +171,15 @@ class EvalEpisodes:
         for member, *returns in notes["returns"]:
             self._returns[member] = np.array(returns)
             self._set_seeds(member, first[member])
+        for member, number, length in notes.get("lengths", []):
+            self._lengths[member][number] = length
         for member, number, times in notes.get("failed", []):
             self._failures[member, number] = times
             self._reseed(member, number, times)
 
     def _set_seeds(self, member: int, first: int) -> None:
         seed, indices = self._members[member].seed, range(first, first + self._episodes)
-        self._first[member] = first
+        self._first[member], self._lengths[member] = first, [0] * self._episodes
         self._failures = {x: n for x, n in self._failures.items() if x[0] != member}
         self._seeds[member] = [episode_seed(seed, self._purpose, i) for i in indices]
 
@@ -180,6 +196,7 @@ def eval_slots(
 ) -> list[EnvSlot]:
     """Return each member's slots in turn: one per episode, or as many as the cores can use."""
     width = max(1, min(episodes, SLOTS_PER_CORE * available_cores() // len(members)))
+    factories = [x._replace(fallback=MAX_EVAL_STEPS * x.action_repeat) for x in factories]
     return [
         EnvSlot(member, factory, "evaluation")
         for member, factory in zip(members, factories, strict=True)

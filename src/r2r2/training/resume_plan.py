@@ -159,6 +159,7 @@ def _contradiction(points: Mapping[str, Any], config: RunConfig) -> str | None:
     episode: list[Test] = [lambda m: m in busy, _below(episodes)]
     optional: dict[str, list[Test]] = {  # the first runs did not write them
         "failed": [_below(2**31)],
+        "lengths": [_below(2**31)],
         "biases": [is_number] * 3,
     }
     for name, rest in optional.items():

@@ -1,5 +1,6 @@
 """Training episodes of every member on the host: observations, counts and seeds."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,6 +10,17 @@ from numpy.typing import NDArray
 from r2r2.envs.make import episode_seed
 from r2r2.envs.spec import Member, Spec
 from r2r2.envs.vector.step_types import StepRequest, StepResult
+
+LONG_EPISODE = 10_000  # decision steps after which an episode is reported
+
+
+def warn_endless(task: str) -> None:
+    """Warn, once per task, about an episode of `LONG_EPISODE` decision steps."""
+    warnings.warn(
+        f"env {task!r}: an episode has not ended after {LONG_EPISODE} decision steps; "
+        "--max-episode-steps sets a limit",
+        stacklevel=1,  # the same place for training and evaluation
+    )
 
 
 class Episode(NamedTuple):
@@ -65,6 +77,8 @@ class Rollout:
         self.obs[rows], self.reward[rows] = step.obs, step.reward
         self.ended[rows] = step.ended
         episodes = [self._finish(int(member)) for member in np.array(rows)[step.ended]]
+        for row in np.flatnonzero(self._length[rows] == LONG_EPISODE):
+            warn_endless(self._members[rows[row]].task)
         flags = step.terminated, step.ended
         observations = step.next_obs, step.obs
         lost = np.zeros(len(rows), dtype=bool)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from r2r2.config.common import TaskInfo
 from r2r2.config.errors import StoppedMembersWarning, UserError, did_you_mean, invalid_value
+from r2r2.config.fields import MAX_INT
 from r2r2.config.resolve import resolve_toml, run_defaults, validate
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields, parse_toml, unstated_precision
-from r2r2.envs.make import Env, EnvBuilder, step_limit
+from r2r2.envs.make import Env, EnvBuilder
 from r2r2.envs.spec import Member
 from r2r2.envs.suites import ACTION_REPEAT, Suite, find_suite
+from r2r2.envs.vector.pool import try_task
 from r2r2.storage.files import read_json_object
 from r2r2.storage.run_folder import RunFolder, open_run
 
@@ -26,7 +28,8 @@ def finalize_config(config: RunConfig, builder: EnvBuilder | None = None) -> Run
 
 def task_default_config(config: RunConfig, builder: EnvBuilder | None = None) -> RunConfig:
     """Return the defaults of a run's agent on its first task, as far as known."""
-    default = dataclasses.replace(run_defaults(config), env=config.env[:1])
+    timeout = config.env_timeout  # the environment may be slow to build
+    default = dataclasses.replace(run_defaults(config), env=config.env[:1], env_timeout=timeout)
     try:
         return _apply_task_defaults(default, builder)
     except UserError:
@@ -42,8 +45,9 @@ def _apply_task_defaults(config: RunConfig, builder: EnvBuilder | None) -> RunCo
         repeat = config.action_repeat or ACTION_REPEAT[suite]
 
         def episode_length() -> int | None:
-            limit = step_limit(task, builder)
-            return None if limit is None else math.ceil(limit / repeat)
+            own = try_task(task, builder, config.env_timeout).step_limit
+            limit = min(own or MAX_INT, config.max_episode_steps or MAX_INT)
+            return None if limit == MAX_INT else math.ceil(limit / repeat)
 
         agent = config.agent.for_task(TaskInfo(task, suite, episode_length))
         size = config.replay_size or agent.default_replay_size(task)

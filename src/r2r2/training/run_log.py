@@ -77,10 +77,16 @@ class RunLog:
         """Return the mean return of the warm-up's random policy, by task."""
         return {task: float(np.mean(totals)) for task, totals in self._random.items()}
 
-    def evaluation(self, member: int, counts: Counts, returns: NDArray[np.float64]) -> None:
-        """Write an evaluation and, after every `eval_average` of them or at the end, a point."""
+    def evaluation(
+        self, member: int, counts: Counts, returns: NDArray[np.float64], cut: int = 0
+    ) -> None:
+        """Write an evaluation and, after every `eval_average` of them or at the end, a point.
+
+        `cut` is the number of episodes that did not end and were cut off.
+        """
         mean, std = float(returns.mean()), deviation(returns)
         fields: dict[str, FieldValue] = {"mean": mean, "std": std, "episodes": len(returns)}
+        fields |= {"cut": cut} if cut else {}
         self.event("evaluation", member, counts, fields)
         config, means, step = self._config, self._means[member], counts[0]
         since = [*means[len(means) // config.eval_average * config.eval_average :], mean]

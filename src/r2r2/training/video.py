@@ -23,7 +23,7 @@ from r2r2.envs.make import (
     EnvBuilder,
     adapt_env,
     episode_seed,
-    make_env,
+    make_raw_env,
     spec_of,
     time_limit_of,
 )
@@ -31,7 +31,13 @@ from r2r2.envs.rendering import Frame, gl_backend, rendering_problem
 from r2r2.envs.spec import EnvFailure, Member
 from r2r2.storage.run_folder import open_run
 from r2r2.storage.video_file import check_video_path, write_mp4
-from r2r2.training.evaluation import EvalPolicies, RunPolicies, load_policies, normalize_obs
+from r2r2.training.evaluation import (
+    MAX_EVAL_STEPS,
+    EvalPolicies,
+    RunPolicies,
+    load_policies,
+    normalize_obs,
+)
 from r2r2.training.run_config import (
     check_env_given,
     fleet_members,
@@ -201,10 +207,13 @@ def _rendered_env(task: str, config: RunConfig, env: EnvBuilder | Env | None) ->
     """Return an environment that can be rendered."""
     try:
         if env is None:
-            return make_env(task, config.action_repeat, render=True)
-        if isinstance(env, gymnasium.Env):
-            return adapt_env(task, BorrowedEnv(env), config.action_repeat)
-        return adapt_env(task, env(render_mode="rgb_array"), config.action_repeat)
+            made = make_raw_env(task, render=True)
+        elif isinstance(env, gymnasium.Env):
+            made = BorrowedEnv(env)
+        else:
+            made = env(render_mode="rgb_array")
+        limits = config.max_episode_steps, MAX_EVAL_STEPS * config.action_repeat
+        return adapt_env(task, made, config.action_repeat, *limits)
     except (UserError, TypeError) as error:
         if "render_mode" not in str(error):
             raise

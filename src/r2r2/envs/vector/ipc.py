@@ -8,6 +8,13 @@ closes when the other side is gone.
 A process waits for the other by polling the shared memory for a short time, and then
 sleeps at the pipe. Polling occupies a core but reacts within microseconds; waking up
 takes up to a hundred. Each step of a fleet waits twice.
+
+A process must see the other's data once it sees the counter that announces them. x86 shows
+the writes of a process in their order, so plain reads of the counter suffice there. Other
+processors (ARM) may show the counter first. There (`BY_PIPE`) every request and every reply
+ends with a byte through the pipe, and the waiting process reads shared memory only after
+it has received that byte: the kernel passes it on under a lock, so that everything written
+before it was sent is visible after it is received.
 """
 
 import io
@@ -28,10 +35,11 @@ from numpy.typing import NDArray
 from r2r2.envs.spec import Spec
 from r2r2.envs.vector.step_types import SavedState
 
-NO_COMMAND, RESET, STEP, SAVE, LOAD = range(5)
+NO_COMMAND, RESET, STEP, SAVE, LOAD, TRY = range(6)
 IDLE = -1  # instead of the slot that a worker works on
 
 SPIN_SECONDS = 2e-3
+BY_PIPE = -1.0  # instead of seconds to poll: announce everything through the pipe
 POLL_INTERVAL = 0.05  # seconds; a wake-up is missed if both sides check at once
 WAKE = b"!"
 HEADER = "header"  # names of state arrays all contain a slash
@@ -92,14 +100,18 @@ def map_arrays(file: int, count: int, spec: Spec) -> SharedArrays:
 
 
 def create_memory(count: int, spec: Spec) -> int:
-    """Return the descriptor of new shared memory without a name in the file system."""
-    if hasattr(os, "memfd_create"):
-        file = os.memfd_create("r2r2")
-    else:
-        with tempfile.TemporaryFile() as temporary:
-            file = os.dup(temporary.fileno())
+    """Return the descriptor of new shared memory."""
+    file = create_file()
     os.ftruncate(file, _layout(count, spec)[1])
     return file
+
+
+def create_file() -> int:
+    """Return the descriptor of a new file without a name in the file system."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("r2r2")
+    with tempfile.TemporaryFile() as temporary:
+        return os.dup(temporary.fileno())
 
 
 class Message(NamedTuple):
@@ -138,11 +150,11 @@ def decode(content: bytes) -> Message:
 def default_spin(workers: int, cores: int) -> float:
     """Return the seconds to poll before sleeping; 0 unless there are enough cores.
 
-    Polling also requires a processor that shows the writes of one process to another
-    in order, as x86 does.
+    On a processor that may show writes in another order, it is `BY_PIPE`.
     """
-    ordered = platform.machine().lower() in ("x86_64", "amd64")
-    return SPIN_SECONDS if ordered and workers + 2 <= cores else 0.0
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return BY_PIPE
+    return SPIN_SECONDS if workers + 2 <= cores else 0.0
 
 
 def wait_until(
@@ -157,17 +169,22 @@ def wait_until(
     It polls for `spin_seconds` and then sleeps at the pipe, where the other side sends
     `WAKE` while `sleeps`, a flag in shared memory, is set. `on_poll` is called after
     every `POLL_INTERVAL` without a wake-up. EOFError means that the other side is gone.
+
+    With `BY_PIPE` the other side always sends one `WAKE`, last. `is_done` is not asked
+    before it is received, since nothing orders earlier reads of shared memory.
     """
     deadline = time.perf_counter() + spin_seconds
     while time.perf_counter() < deadline:
         if is_done():
             return b""
-    message = b""
+    message, announced = b"", spin_seconds != BY_PIPE
     sleeps[:] = True
-    while not is_done():
+    while not (announced and is_done()):
         if not pipe.poll(POLL_INTERVAL):
             on_poll()
-        elif (received := pipe.recv_bytes()) != WAKE:
+        elif (received := pipe.recv_bytes()) == WAKE:
+            announced = True
+        else:
             message = received
     sleeps[:] = False
     return message

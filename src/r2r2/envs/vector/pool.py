@@ -1,9 +1,14 @@
 """The environments of a fleet, in the main process and in workers."""
 
+import contextlib
+import functools
 import os
+import random
+import sys
+import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -11,20 +16,24 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from r2r2.config.errors import UserError, invalid_value
-from r2r2.envs.make import spec_of
+from r2r2.envs.make import EnvBuilder, spec_of
 from r2r2.envs.spec import EnvFailure, Fault, Spec
 from r2r2.envs.vector import ipc
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot, SavedState, StepRequest, StepResult
+from r2r2.envs.vector.trial import Trial, try_env
 from r2r2.envs.vector.worker_main import LocalEnvs, WorkerConfig
-from r2r2.envs.vector.worker_process import CLOSE_SECONDS, WorkerLost, WorkerProcess
+from r2r2.envs.vector.worker_process import CLOSE_SECONDS, NotPicklable, WorkerLost, WorkerProcess
 
 RESULTS = StepResult._fields[:-1]  # names of its arrays
 FirstObs = tuple[NDArray[np.float64], tuple[Fault, ...]]  # [K, obs], and faults
+NOTICE_SECONDS = 5.0  # after which a slow environment is reported
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    """Return the number of cores that this process may use; all of them on macOS."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def worker_count(requested: int | None) -> int:
@@ -41,7 +50,7 @@ def worker_spins(slots: Sequence[EnvSlot], workers: int, cores: int) -> list[flo
     training = sum(slot.purpose == "training" for slot in slots)
     spin = ipc.default_spin(min(workers, training), cores)
     # Slots are distributed round-robin; only training slots are needed in every step.
-    return [spin if number < training else 0.0 for number in range(workers)]
+    return [spin if number < training else min(spin, 0.0) for number in range(workers)]
 
 
 class Outcome(NamedTuple):
@@ -61,15 +70,19 @@ class CommandRunner:
         self.workers: list[WorkerProcess] = []
         self._memory_file: int | None = None
 
-    def spec(self) -> Spec:
-        """Return the sizes of all tasks, from one environment of each."""
+    def spec(self, timeout: float | None) -> Spec:
+        """Return the sizes of all tasks; with a timeout, the user's environments are tried."""
         specs: dict[str, Spec] = {}
         for slot, factory in self._factories.items():
-            if factory.task in specs:
+            task, local = factory.task, slot < self._local
+            if task in specs:
                 continue
-            env = self._envs.env(slot) if slot < self._local else factory.build()
-            specs[factory.task] = spec_of(env)
-            if slot >= self._local:
+            if timeout is not None and not factory.is_builtin:
+                specs[task] = try_task(task, factory.builder, timeout, local).spec
+                continue
+            env = self._envs.env(slot) if local else factory.build()
+            specs[task] = spec_of(env)
+            if not local:
                 env.close()
         if len(set(specs.values())) > 1:
             sizes = ", ".join(
@@ -116,7 +129,8 @@ class CommandRunner:
             worker.close()
         deadline = time.monotonic() + CLOSE_SECONDS
         try:
-            self._envs.close()
+            with _notice("closing the environments", "the results are not affected"):
+                self._envs.close()
         finally:
             while self.workers:
                 self.workers.pop().join(deadline)
@@ -145,6 +159,66 @@ def _collect(local: ipc.Message, workers: Sequence[WorkerProcess]) -> Outcome:
     return outcome
 
 
+@contextlib.contextmanager
+def _notice(what: str, remark: str) -> Generator[None]:
+    """Print after some seconds that something is still in progress."""
+    text = f"r2r2: {what} takes more than {NOTICE_SECONDS:g} seconds; {remark}\n"
+    timer = threading.Timer(NOTICE_SECONDS, sys.stderr.write, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@functools.lru_cache(maxsize=16)
+def try_task(task: str, builder: EnvBuilder | None, timeout: float, local: bool = False) -> Trial:
+    """Try a user's environment once, and return its sizes and its time limit.
+
+    The trial is in a worker process, where a call may take `timeout` seconds. It is in
+    this process, without a time limit, if `local` or if the builder cannot be pickled.
+    Tasks that come with Gymnasium or dm_control are only built.
+
+    Raises:
+        UserError: The environment failed, hung, or its process died.
+    """
+    factory = EnvFactory(task, 1, builder)
+    if factory.is_builtin:
+        return try_env(factory, steps=0)
+    with _notice(f"trying env {task!r}", f"the limit is {timeout:g} (--env-timeout)"):
+        try:
+            return _try_here(factory) if local else _try_in_worker(factory, timeout)
+        except NotPicklable:
+            return _try_here(factory)
+
+
+def _try_here(factory: EnvFactory) -> Trial:
+    """Try an environment in this process, without changing its global random numbers."""
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        return try_env(factory)
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+
+
+def _try_in_worker(factory: EnvFactory, timeout: float) -> Trial:
+    runner = CommandRunner({0: factory}, local=0)
+    try:
+        runner.start(Spec(1, 1), [ipc.default_spin(1, cores=0)], timeout)
+        outcome = runner.run({0: ipc.TRY}, {})
+    finally:
+        runner.close()
+    for lost in outcome.lost:
+        hint = "; --env-timeout sets the limit" if "no response" in lost.detail else ""
+        raise UserError(f"env {factory.task!r}: {lost.detail}{hint}")
+    for detail in outcome.errors.values():
+        raise UserError(detail.splitlines()[-1])
+    obs_dim, action_dim, limit = map(int, outcome.states[0]["sizes"])
+    return Trial(Spec(obs_dim, action_dim), None if limit < 0 else limit)
+
+
 class EnvPool:
     """Environments of equal sizes that are stepped together, one per slot.
 
@@ -164,6 +238,7 @@ class EnvPool:
             including its construction.
         spin_seconds: time that workers poll for commands before sleeping; None chooses
             it from the number of cores.
+        trial: whether the user's environments are tried first, by `try_task`.
     """
 
     def __init__(
@@ -173,6 +248,7 @@ class EnvPool:
         local: int = 0,
         timeout: float = 60.0,
         spin_seconds: float | None = None,
+        trial: bool = False,
     ):
         self.slots = tuple(slots)
         local = local if workers else len(self.slots)
@@ -187,7 +263,7 @@ class EnvPool:
         self._running = np.zeros(len(self.slots), dtype=bool)
         self._pending_faults: list[Fault] = []  # to be reported by the next call
         try:
-            self.spec = self._runner.spec()
+            self.spec = self._runner.spec(timeout if trial else None)
             self._runner.start(self.spec, spins, timeout)
         except BaseException:
             self.close()

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.envs.make import Env, EnvBuilder, adapt_env, make_env
+from r2r2.envs.make import Env, EnvBuilder, adapt_env, make_raw_env
 from r2r2.envs.spec import Fault, Member
+from r2r2.envs.suites import is_builtin
 
 NO_EPISODE = -1  # instead of a seed: start no new episode
 
@@ -20,12 +21,25 @@ class EnvFactory(NamedTuple):
     task: str
     action_repeat: int
     builder: EnvBuilder | None = None  # used instead of the task's id
+    max_steps: int = 0  # environment steps until an episode is truncated; 0: no such limit
+    fallback: int = 0  # the same for a task without a time limit
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the environment comes with Gymnasium or dm_control."""
+        return self.builder is None and is_builtin(self.task)
+
+    def make(self) -> Any:
+        """Return a new environment, not yet checked."""
+        return self.builder() if self.builder else make_raw_env(self.task)
+
+    def adapt(self, env: Any) -> Env:
+        """Check an environment and return it as agents see it."""
+        return adapt_env(self.task, env, self.action_repeat, self.max_steps, self.fallback)
 
     def build(self) -> Env:
         """Return a new environment as agents see it."""
-        if self.builder is None:
-            return make_env(self.task, self.action_repeat)
-        return adapt_env(self.task, self.builder(), self.action_repeat)
+        return self.adapt(self.make())
 
 
 class EnvSlot(NamedTuple):

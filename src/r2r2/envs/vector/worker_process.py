@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
@@ -15,13 +17,19 @@ import cloudpickle
 
 from r2r2.config.errors import UserError
 from r2r2.envs.vector import ipc
+from r2r2.envs.vector.trial import locate
 from r2r2.envs.vector.worker_main import WorkerConfig
 
 CLOSE_SECONDS = 5.0  # for a worker to close its environments
+DUMP_SECONDS = 0.2  # for a worker that hangs to write its stack
 START_SECONDS = 300.0  # for a new worker to begin its first command
 MAX_WAKES = 20  # per slot; they must fit into a pipe that nobody reads
 # One thread each, because the workers already share the cores.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class NotPicklable(UserError):
+    """A builder cannot be sent to a worker process."""
 
 
 class WorkerLost(Exception):
@@ -48,6 +56,7 @@ class WorkerProcess:
     ):
         self._number, self._spin_seconds = config.number, config.spin_seconds
         self.slots = list(config.factories)
+        self._tasks = ", ".join(dict.fromkeys(repr(x.task) for x in config.factories.values()))
         self._arrays, self._memory_file, self._timeout = arrays, memory_file, timeout
         self._first_message = _pickle(config)
         self._start()
@@ -64,7 +73,8 @@ class WorkerProcess:
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(START_SECONDS), 0))
         command = [sys.executable, "-m", "r2r2.envs.vector.worker_main"]
-        descriptors = theirs.fileno(), self._memory_file
+        self._log = ipc.create_file()
+        descriptors = theirs.fileno(), self._memory_file, self._log
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         with theirs:
             self._process = subprocess.Popen(
@@ -88,15 +98,19 @@ class WorkerProcess:
         self._wake()
 
     def _wake(self) -> None:
-        if self._arrays.worker_sleeps[self._number]:
+        if self._by_pipe or self._arrays.worker_sleeps[self._number]:
             self.send(ipc.WAKE)
+
+    @property
+    def _by_pipe(self) -> bool:
+        return self._spin_seconds == ipc.BY_PIPE
 
     def poll(self) -> None:
         """Check for progress, in polls and not seconds: the machine may be suspended."""
         slot = int(self._arrays.current_slot[self._number])
         self._stalled_polls = self._stalled_polls + 1 if slot == self._last_slot else 0
         self._last_slot = slot
-        if self._stalled_polls < MAX_WAKES and not self._is_done():
+        if not self._by_pipe and self._stalled_polls < MAX_WAKES and not self._is_done():
             self._wake()
 
     def finish(self, poll_all: Callable[[], None]) -> ipc.Message:
@@ -116,6 +130,7 @@ class WorkerProcess:
                 return ipc.EMPTY
             return ipc.recv_message(self._pipe, received)
         except TimeoutError as error:
+            self._dump_stack()
             raise self._lost(str(error)) from None
         except (EOFError, OSError):
             raise self._lost(self._exit_reason()) from None
@@ -137,7 +152,22 @@ class WorkerProcess:
         current = int(self._arrays.current_slot[self._number])
         active = [slot for slot in self.slots if self._arrays.command[slot]]
         slot = current if current in active else next(iter(active), self.slots[0])
-        return WorkerLost(slot, detail, self.slots)
+        call, place = self._last_call()
+        return WorkerLost(slot, f"{call}{detail}{place}", self.slots)
+
+    def _dump_stack(self) -> None:
+        """Have a worker that hangs write its stack to the log."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGUSR1)
+        time.sleep(DUMP_SECONDS)
+
+    def _last_call(self) -> tuple[str, str]:
+        """Return what the log says: the method under trial, and the place in the user's code."""
+        log = os.pread(self._log, 2**20, 0).decode(errors="replace")
+        calls = re.findall(r"^(\w+)$", log, re.MULTILINE)
+        stack = log.rpartition("(most recent call first)")[2]
+        frames = re.findall(r'^  File "(.+)", line (\d+) in', stack, re.MULTILINE)
+        return f"{calls[-1]}: " if calls else "", locate(reversed(frames))
 
     def _is_done(self) -> bool:
         done = abs(self._arrays.completed[self._number])
@@ -166,6 +196,7 @@ class WorkerProcess:
         """Kill the process and its children, and start another one."""
         self.close()
         self._kill()
+        os.close(self._log)
         self._start()
 
     def _kill(self) -> None:
@@ -181,11 +212,16 @@ class WorkerProcess:
     def join(self, deadline: float) -> None:
         """Wait until a closed worker has exited, and kill it after the deadline."""
         try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(max(0.0, deadline - time.monotonic()))
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            if self._arrays.completed[self._number]:  # otherwise it has just been started
+                self._dump_stack()
+                problem = f"not closed within {CLOSE_SECONDS:g} seconds; process killed"
+                warnings.warn(f"env {self._tasks}: {problem}{self._last_call()[1]}", stacklevel=2)
         finally:
             self._process.kill()
             self._process.wait()
+            os.close(self._log)
 
 
 def _pickle(config: WorkerConfig) -> bytes:
@@ -193,7 +229,7 @@ def _pickle(config: WorkerConfig) -> bytes:
         return bytes(cloudpickle.dumps(config))
     except Exception as error:
         task = next(iter(config.factories.values())).task
-        raise UserError(
+        raise NotPicklable(
             f"env {task!r}: cannot be sent to a worker process"
             f" ({type(error).__name__}: {error}); workers=0 runs it in the main process"
         ) from error
