@@ -194,6 +194,19 @@ def test_a_run_of_random_actions_alone_is_marked(cli, workdir):
     assert "UTD 2" not in banner
 
 
+def test_a_failed_run_is_marked_wherever_it_counts(cli, workdir):
+    for agent, level in (("td7", 1.0), ("td7+r2r2", 2.0)):
+        make_run(agent, flat(level), agent=agent, seeds=1, finished=False, stopped=0, **SMALL)
+    open_run(Path("td7+r2r2")).finish(["Hopper-v5_s0"])
+    assert cli("report", "td7", "td7+r2r2").code == 0
+    status = {row["run"]: row["status"] for row in table(workdir / "report", "runs")}
+    assert status == {"td7": "interrupted", "td7+r2r2": "failed"}
+    why = "seed 0 has a run that failed and a stop at environment step 400"
+    assert f"td7+r2r2, UTD 1 ({why}" in page_text(workdir / "report")
+    ours = {row["method"]: row for row in table(workdir / "report", "aggregates")}["td7+r2r2"]
+    assert "a run that failed" in ours["mean: note"]
+
+
 def test_scores_stand_beside_last_evaluations(cli, workdir):
     make_run("a", lambda task, seed, part: 100 * part + seed, points=4, **SMALL)
     assert cli("report", "a").code == 0
