@@ -80,6 +80,13 @@ def test_networks_that_do_not_fit_are_refused():
         check_fits(config(width=1_000_000), SPEC, free=10**10)
 
 
+def test_second_moment_of_a_large_latent_does_not_fit():
+    """L_RR needs all pairs of features; without it the same latent fits."""
+    check_fits(config(latent=2**20, seeds=1, agent="td7"), SPEC, free=10**11)
+    with pytest.raises(UserError, match=r"^agent: an update needs about 18\d{3}\.\d GB"):
+        check_fits(config(latent=2**20, seeds=1), SPEC, free=10**11)
+
+
 def test_batch_that_does_not_fit_is_refused():
     with pytest.raises(UserError) as error:
         check_fits(config(batch_size=1_000_000), SPEC, free=10**10)

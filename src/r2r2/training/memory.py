@@ -90,7 +90,7 @@ def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
     rows, row, state = replay_rows(config), row_bytes(spec), agent_bytes(agent)
     if members * state >= available:
         raise UserError(
-            f"networks need {members * state / 1e9:.1f} GB ({members} members), but {device} has "
+            f"networks of {members} x {state / 1e9:.1f} GB do not fit, as {device} has "
             f"{available / 1e9:.1f} GB for them; expected smaller networks or fewer members",
             "agent",
         )
@@ -118,7 +118,7 @@ def _check_activations(config: RunConfig, spec: Spec, room: int, device: str) ->
     smallest: Any = {x.name: 2 for x in dataclasses.fields(agent) if x.name == "batch_size"}
     least = update_bytes(dataclasses.replace(agent, **smallest), spec, config.utd)
     if least > room:
-        raise UserError(problem + "smaller networks or a smaller latent", "agent")
+        raise UserError(problem + "smaller networks", "agent")
     most = 2 + int((size - 2) * (room - least) / (needed - least))
     raise UserError(problem + f"a batch of at most {most}", "agent.batch_size")
 

@@ -65,7 +65,7 @@ def redundancy(z: Array, zero_centred: bool = False) -> Array:
     _, dim = _sizes(z)
     if zero_centred:
         z = z - jnp.broadcast_to(jnp.mean(z, axis=0, keepdims=True), z.shape)
-    return correlation(z) / (dim * (dim - 1))
+    return correlation(z) / float(dim * (dim - 1))  # beyond JAX's integers for large dim
 
 
 @replaceable
