@@ -167,10 +167,22 @@ def train(
     """
     builder = env_builder_of(env, config.env, len(fleet_members(config)))
     config = finalize_config(config, builder)
-    path = run_path(config, out)
+    path, rest = run_path(config, out), (env, on_progress, options, on_message)
+    return train_finalized(config, path, *rest)
+
+
+def train_finalized(
+    config: RunConfig,
+    path: Path,
+    env: EnvBuilder | Env | None = None,
+    on_progress: OnProgress = ignore,
+    options: RunOptions = DEFAULT_OPTIONS,
+    on_message: OnMessage = ignore,
+) -> Result:
+    """Train a fleet as `train` does, with a finalized config."""
     check_env_given(path, env)
     if options.overwrite and options.retry_failed:
-        raise UserError("retry_failed: not allowed with overwrite, which deletes the run")
+        raise UserError("not allowed with overwrite, which deletes the run", "retry_failed")
     if folder := ended_run(config, path, options):
         on_message(f"{path}: has ended already with the same config")
         return _checked(_load_result(folder, config))

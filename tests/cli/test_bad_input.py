@@ -84,6 +84,7 @@ def odd_tasks(workdir, monkeypatch):
         ("--env Pendulum-v1,MountainCarContinuous-v0", "'MountainCarContinuous-v0'"),
         ("--env Pendulum-v1,Pendulum-v1", "--env: expected "),
         ("--env Hoper-v5", "did you mean 'Hopper-v5'?"),
+        ("--env Hopper-v5 stray_word", "--env 'stray_word': unknown task; expected a Gymnasium id"),
         ("--env CartPole-v1", "Discrete"),
         ("--env nowhere:Arm-v0", "No module named 'nowhere'"),
         ("--env os:getcwd", "os:getcwd"),

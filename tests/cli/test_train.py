@@ -12,7 +12,8 @@ from tiny import train_tiny
 from r2r2.api import Result, RunFailed, RunOptions
 from r2r2.cli import train as train_module
 from r2r2.cli.train import CLI_ONLY, make_parser, parse_train
-from r2r2.config.agents import AGENTS
+from r2r2.config.agent_configs import TD7Config
+from r2r2.config.agents import AGENTS, AgentSpec, register_agent
 from r2r2.config.common import R2R2
 from r2r2.config.errors import UserError
 from r2r2.config.fields import flatten_config
@@ -122,6 +123,27 @@ def test_help_shows_every_field_with_the_default_of_the_agent(agent):
     assert "learning rate of the actor [" in text or agent != "td7+r2r2"
 
 
+def test_settings_are_resolved_from_the_task_once(rejected, workdir):
+    """In a command that fails after that, because its folder is in use."""
+    widths = []
+
+    @dataclasses.dataclass(frozen=True)
+    class Counting(TD7Config):
+        def for_task(self, task):
+            widths.append(self.width)
+            return self
+
+    register_agent(AgentSpec("counting", Counting(), "r2r2.agents.td7:td7"))
+    (workdir / "used").mkdir()
+    (workdir / "used" / "file").touch()
+    try:
+        argv = "--agent counting --width 7 --env Pendulum-v1 --out used --workers 0"
+        assert "used" in rejected("train", *argv.split())
+    finally:
+        del AGENTS["counting"]
+    assert widths.count(7) == 1  # the others are of the defaults
+
+
 # Resuming
 
 
@@ -209,7 +231,7 @@ def training(monkeypatch):
                 raise RunFailed(result)
             return result
 
-        monkeypatch.setattr(train_module, "train", train)
+        monkeypatch.setattr(train_module, "train_finalized", train)
         return calls
 
     return replace

@@ -11,7 +11,15 @@ import jax
 from rich.console import Console
 from rich.markup import escape
 
-from r2r2.api import DEFAULT_OPTIONS, Result, RunFailed, RunOptions, ended_run, run_path, train
+from r2r2.api import (
+    DEFAULT_OPTIONS,
+    Result,
+    RunFailed,
+    RunOptions,
+    ended_run,
+    run_path,
+    train_finalized,
+)
 from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser, field_table
 from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache, program_name
 from r2r2.cli.progress import TrainingDisplay, format_returns
@@ -227,7 +235,7 @@ def _train(config: RunConfig, path: Path, command: TrainCommand) -> int:
 
         try:
             with bar:
-                result = train(
+                result = train_finalized(
                     config, path, on_progress=on_progress, options=options, on_message=bar.say
                 )
         except RunFailed as failure:

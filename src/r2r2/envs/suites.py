@@ -63,8 +63,9 @@ def find_suite(task: str) -> Suite:
         return "dmc"
     names = [name for names in known_tasks().values() for name in names]
     raise UserError(
-        f"env {task!r}: unknown task; expected a Gymnasium id or a DMC domain-task (see 'r2r2 list "
-        f"envs'){did_you_mean(task, [*gymnasium.registry, *names], most=1)}"
+        "unknown task; expected a Gymnasium id or a DMC domain-task (see 'r2r2 list envs')"
+        f"{did_you_mean(task, [*gymnasium.registry, *names], most=1)}",
+        f"env {task!r}",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard, cast
 
-from r2r2.config.errors import UserError
+from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields
 from r2r2.storage.checkpoints import Checkpoint, latest_valid
@@ -77,12 +77,13 @@ def _check_steps(path: Path, config: RunConfig, before: int) -> None:
     if config.steps == before:
         return
     if config.steps < before:
-        raise UserError(f"steps: expected {before} or more, as in '{path}', got {config.steps}")
+        raise invalid_value("steps", f"{before} or more, as in '{path}'", config.steps)
     if config.agent.depends_on_run_length:
         raise UserError(
-            f"steps: expected {before}, as in '{path}', got {config.steps}; the "
-            f"learning rate of {config.agent.name} depends on the length of the run; "
-            "choose another folder with --out"
+            f"expected {before}, as in '{path}', got {config.steps}; the learning rate of "
+            f"{config.agent.name} depends on the length of the run; choose another folder with "
+            "--out",
+            "steps",
         )
 
 

@@ -89,7 +89,7 @@ class CommandRunner:
                 f"{task!r} (observation {spec.obs_dim}, action {spec.action_dim})"
                 for task, spec in specs.items()
             )
-            raise UserError(f"env: tasks trained together must have equal sizes, got {sizes}")
+            raise UserError(f"tasks trained together must have equal sizes, got {sizes}", "env")
         return next(iter(specs.values()))
 
     def start(self, spec: Spec, spins: Sequence[float], timeout: float) -> None:
