@@ -44,7 +44,18 @@ def quit_python():
     sys.exit("bye")
 
 
-WAYS = {"Raises": fail, "Hangs": hang, "Exits": leave, "Crashes": crash, "Quits": quit_python}
+def interrupt():
+    raise KeyboardInterrupt
+
+
+WAYS = {
+    "Interrupts": interrupt,
+    "Raises": fail,
+    "Hangs": hang,
+    "Exits": leave,
+    "Crashes": crash,
+    "Quits": quit_python,
+}
 METHODS = {"Init": "__init__", "Reset": "reset", "Step": "step", "Close": "close"}
 
 

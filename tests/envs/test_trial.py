@@ -63,6 +63,12 @@ def test_error_in_a_worker_is_the_same_sentence():
     assert message("LongObservation") == f"{text} {place(function, offset)}"
 
 
+def test_interrupt_raised_by_an_environment_is_its_failure():
+    line = inspect.getsourcelines(faulty_envs.interrupt)[1] + 1
+    expected = f"KeyboardInterrupt, in {faulty_envs.__file__}, line {line}"
+    assert message("InterruptsInReset") == expected
+
+
 def check_lost(way, method):
     hint = "; --env-timeout sets the limit" if way == "Hangs" else ""
     where = place(faulty_envs.WAYS[way], 1)

@@ -146,10 +146,10 @@ class Doomed(Calm):
 
 
 class Broken(Calm):
-    """Fails in every step until somebody writes the file."""
+    """Fails in every step, except in the trial, until somebody writes the file."""
 
     def step(self, action):
-        if not Path(os.environ[MARK]).exists():
+        if self.seed != TRIAL_SEED and not Path(os.environ[MARK]).exists():
             raise RuntimeError("a cable is loose")
         return super().step(action)
 

@@ -39,6 +39,7 @@ class State:
         self.pool = EnvPool([*places, *eval_slots(MEMBERS, FACTORIES, 4)], workers=0)
         self.resteps, self.values, self.config = {}, {}, CONFIG
         journal = types.SimpleNamespace(evaluation=self.record, event=self.log_value)
+        journal.best_mean, journal.restore_best_weights = lambda _: np.inf, lambda _: None
         self.evals = EvalScheduler(CONFIG, AGENT, MEMBERS, self.pool, journal, shared_env=False)
         self.members, self.rollout = MEMBERS, Rollout(MEMBERS, self.pool.spec)
 

@@ -214,7 +214,9 @@ def _try_in_worker(factory: EnvFactory, timeout: float) -> Trial:
         hint = "; --env-timeout sets the limit" if "no response" in lost.detail else ""
         raise UserError(f"env {factory.task!r}: {lost.detail}{hint}")
     for detail in outcome.errors.values():
-        raise UserError(detail.splitlines()[-1])
+        text = detail.splitlines()[-1]
+        prefix = "" if text.startswith("env ") else f"env {factory.task!r}: "
+        raise UserError(f"{prefix}{text}{Fault(0, detail).location}")
     obs_dim, action_dim, limit = map(int, outcome.states[0]["sizes"])
     return Trial(Spec(obs_dim, action_dim), None if limit < 0 else limit)
 

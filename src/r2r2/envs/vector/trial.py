@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import sysconfig
 import traceback
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from r2r2.config.errors import UserError
 from r2r2.envs.make import BorrowedEnv, Env, episode_seed, spec_of, time_limit_of
-from r2r2.envs.spec import Spec
+from r2r2.envs.spec import LIBRARIES, Spec
 from r2r2.envs.vector.step_types import EnvFactory
 
 TRIAL_STEPS = 3
@@ -24,7 +23,6 @@ TRIAL_SEED = episode_seed(0, "trial", 0)  # of no episode of any run
 Frame = tuple[str, str | int]  # file and line
 # Code of r2r2, Gymnasium and the interpreter is not the user's; other libraries may be.
 INTERNAL = (str(Path(__file__).parents[2]), str(Path(gymnasium.__file__).parent), "<frozen")
-LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
 class InvalidEnvOutput(ValueError):
