@@ -18,6 +18,7 @@ from r2r2.cli.main import main
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.envs.spec import EnvFailure
+from r2r2.training.evaluation import MAX_EVAL_STEPS
 from r2r2.training.video import VideoOptions, record_video
 from video_reader import read_video
 
@@ -127,12 +128,12 @@ def test_a_user_environment_is_recorded(workdir, runs, built):
     def watch(count, most):
         seen.append((count, most))
         if count == 9:
-            raise KeyboardInterrupt  # it has no time limit
+            raise KeyboardInterrupt  # it has no time limit, and would be cut off late
 
     options = VideoOptions(on_progress=watch)
     with pytest.raises(KeyboardInterrupt):
         record_video(runs("Dot-v0"), workdir / "a.mp4", env=env, options=options)
-    assert seen == [(n, None) for n in range(1, 10)]
+    assert seen == [(n, MAX_EVAL_STEPS + 1) for n in range(1, 10)]
     assert list(workdir.iterdir()) == []
 
 

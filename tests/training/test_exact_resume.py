@@ -19,7 +19,7 @@ from interrupted import (
 )
 from runs import select
 
-from r2r2 import UserError, train
+from r2r2 import UserError, evaluate_run, train
 from r2r2.config.toml_io import to_toml
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import EnvFactory
@@ -152,6 +152,20 @@ def test_best_weights_are_the_policy_of_the_best_evaluation(whole):
         means = {e["decision_step"]: e["mean"] for e in select(events, "evaluation", name)}
         assert (len(means), mean) == (4, max(means.values()))
         assert means[step] == mean
+
+
+@pytest.mark.slow
+def test_normalized_policies_are_read_from_a_checkpoint(tmp_path):
+    """The last checkpoint of a finished run has its final weights and statistics."""
+    result = train(tiny("simbav2", seeds="6,7"), tmp_path / "run", options=OFTEN)
+    final = evaluate_run(result.folder.path, episodes=2, workers=0)
+    path = killed_after(result, tmp_path / "killed", 1)
+    for name in result.folder.members:
+        (path / name / "weights.npz").unlink()
+    saved = evaluate_run(path, episodes=2, workers=0)
+    assert saved.policies.description == "checkpoint at step 60 of 60; the run is interrupted"
+    assert saved.policies.policies.scales is not None
+    np.testing.assert_array_equal(saved.returns, final.returns)
 
 
 def test_damaged_checkpoint_is_skipped_with_a_message(whole, tmp_path):
