@@ -165,6 +165,8 @@ def train(
         >>> [member.name for member in result.members]
         ['Pendulum-v1_s0', 'Pendulum-v1_s1']
     """
+    if out is not None and not options.overwrite:
+        check_env_given(Path(out), env)
     builder = env_builder_of(env, config.env, len(fleet_members(config)))
     config = finalize_config(config, builder)
     path, rest = run_path(config, out), (env, on_progress, options, on_message)
@@ -180,7 +182,8 @@ def train_finalized(
     on_message: OnMessage = ignore,
 ) -> Result:
     """Train a fleet as `train` does, with a finalized config."""
-    check_env_given(path, env)
+    if not options.overwrite:
+        check_env_given(path, env)
     if options.overwrite and options.retry_failed:
         raise UserError("not allowed with overwrite, which deletes the run", "retry_failed")
     if folder := ended_run(config, path, options):
@@ -278,11 +281,11 @@ def _load_result(folder: RunFolder, config: RunConfig) -> Result:
 
 
 def _checked(result: Result) -> Result:
-    """Return a result; raise if every member was stopped, and warn if some were."""
+    """Return a result; raise if every member was stopped, and warn the caller of `train` if some."""
     if len(result.stopped) == len(result.members):
         raise RunFailed(result)
     for name, why in result.stopped.items():
-        warnings.warn(f"{name} was stopped: {why}", StoppedMembersWarning, stacklevel=3)
+        warnings.warn(f"{name} was stopped: {why}", StoppedMembersWarning, stacklevel=4)
     return result
 
 

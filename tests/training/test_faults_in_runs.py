@@ -273,6 +273,7 @@ def test_stopped_member_resumes_when_more_failures_are_allowed(tmp_path):
     assert not more.folder.report("fragile.Raises-v0_s0").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbour", ["Calm", "Stillborn"])
 def test_stopped_member_is_retried_without_changing_the_others(tmp_path, monkeypatch, neighbour):
     monkeypatch.setenv(fragile.MARK, str(tmp_path / "repaired"))
@@ -297,7 +298,7 @@ def test_stopped_member_is_retried_without_changing_the_others(tmp_path, monkeyp
 
 
 @pytest.mark.usefixtures("default_signals")
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_environment_that_interrupts_or_exits_has_failed(tmp_path, workers, capfd):
     run = Run(tmp_path / "run", ["Interrupts", "Exits"], workers=workers)
     assert not run.result.stopped

@@ -11,7 +11,14 @@ import pytest
 
 from r2r2.cli import main as cli_main
 from r2r2.training import signals
-from r2r2.training.signals import WAIT, Terminated, defer_signals, exit_code, interruptible
+from r2r2.training.signals import (
+    WAIT,
+    Interrupted,
+    Terminated,
+    defer_signals,
+    exit_code,
+    interruptible,
+)
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 
@@ -101,6 +108,24 @@ def test_the_second_signal_exits_at_once(first, second, _, code, checks, exit_co
         with pytest.raises(ExitedError):
             signal.raise_signal(second)
     assert exit_codes == [code]
+
+
+def test_in_a_program_of_others_only_the_second_ctrl_c_is_raised_at_once(default_signals, capsys):
+    with interruptible(program=False) as check:
+        assert signal.getsignal(signal.SIGTERM) is default_signals[signal.SIGTERM]
+        check()
+        check()
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Interrupted):
+            check()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, lambda *_: None)
+    with interruptible(program=False) as check:
+        for _ in range(3):
+            check()
+            signal.raise_signal(signal.SIGINT)
+    assert capsys.readouterr() == ("", f"{WAIT}\n")
 
 
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM])

@@ -7,7 +7,6 @@ import threading
 import fragile
 import numpy as np
 import pytest
-import toys
 from runs import SMALL
 
 from r2r2 import (
@@ -32,12 +31,25 @@ def files(folder):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A run that was not interrupted."""
-    return train(CONFIG, tmp_path_factory.mktemp("whole") / "run", options=STEPWISE)
+def reported(tmp_path_factory):
+    """A run that was not interrupted, and its progress."""
+    path, reports = tmp_path_factory.mktemp("whole") / "run", []
+    return train(CONFIG, path, options=STEPWISE, on_progress=reports.append), reports
 
 
-def test_run_that_has_ended_is_returned(whole):
+def test_progress_does_not_change_afterwards(reported):
+    _, reports = reported
+    steps, updates = ([int(x[n][0]) for x in reports] for n in (0, 1))
+    assert (steps[0], steps[-1], sorted(steps)) == (0, 60, steps)
+    assert (updates[0], sorted(updates)) == (0, updates)
+    assert len(set(updates)) > 2
+    assert not reports[0].warm.any()
+    assert not reports[1].warm.any()
+    assert reports[-1].warm.all()
+
+
+def test_run_that_has_ended_is_returned(reported):
+    whole, _ = reported
     messages, before = [], files(whole.folder.path)
     again = train(CONFIG, whole.folder.path, on_message=messages.append)
     assert again._replace(returns=None) == whole._replace(returns=None)
@@ -65,8 +77,14 @@ def test_failure_of_every_member_is_raised_each_time(tmp_path):
     repaired = train(config, tmp_path, env=fragile.Calm, options=again)
     assert (repaired.stopped, read_manifest(tmp_path).status) == ({}, "finished")
     assert len(list(tmp_path.glob("*/weights.npz"))) == 1
+    text = r"trained with an environment given from Python \(Stillborn\); pass env= to train"
+    for call in (evaluate_run, lambda path: train(config, path)):
+        with pytest.raises(UserError, match=text):
+            call(tmp_path)
+    assert evaluate_run(tmp_path, 1, env=fragile.Calm, workers=0).returns.shape == (1, 1)
 
 
+@pytest.mark.slow
 def test_failure_of_some_members_is_a_warning_each_time(tmp_path):
     env = "fragile:Calm-v0,fragile:Doomed-v0"
     config = resolve(SMALL, {"env": env, "env_faults": 1})
@@ -108,6 +126,7 @@ def test_interrupted_run_returns_and_continues(tmp_path, capsys):
     assert read_manifest(tmp_path).status == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("default_signals")
 def test_second_interruption_is_raised_at_once(tmp_path):
     first, second = press_at(33), press_at(33)
@@ -120,6 +139,7 @@ def test_second_interruption_is_raised_at_once(tmp_path):
         train(CONFIG, tmp_path, on_progress=on_progress, options=STEPWISE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize("options", [STEPWISE, STEPWISE._replace(checkpoint_every="never")])
 def test_interruption_with_nothing_to_save_is_raised(tmp_path, options):
@@ -129,6 +149,7 @@ def test_interruption_with_nothing_to_save_is_raised(tmp_path, options):
     assert latest_valid(tmp_path / "checkpoints")[0] is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("default_signals")
 def test_handler_of_the_caller_stays(tmp_path):
     pressed = []
@@ -155,16 +176,7 @@ def test_run_in_a_thread_leaves_no_threads_and_no_handlers(tmp_path):
     assert not any(one.is_alive() for one in left)
 
 
-def test_progress_does_not_change_afterwards(tmp_path):
-    reports = []
-    config = resolve(SMALL, {"steps": 20})
-    train(config, tmp_path, on_progress=reports.append, options=STEPWISE)
-    steps = [int(progress.decisions[0]) for progress in reports]
-    assert (steps[0], steps[-1], sorted(steps)) == (0, 20, steps)
-    assert not reports[0].warm.any()
-    assert reports[-1].warm.all()
-
-
+@pytest.mark.slow
 def test_file_that_cannot_be_written_is_named_without_claiming_a_checkpoint(tmp_path):
     def on_progress(progress):
         if progress.decisions.max() == 5:
@@ -177,13 +189,3 @@ def test_file_that_cannot_be_written_is_named_without_claiming_a_checkpoint(tmp_
         train(CONFIG, tmp_path, on_progress=on_progress, options=options)
     assert str(error.value).startswith(f"{tmp_path / 'evaluations.csv'}: cannot write: ")
     assert str(error.value).endswith("from its last checkpoint, if there is one")
-
-
-def test_environment_from_python_is_recorded(tmp_path):
-    config = resolve(SMALL, {"env": "toys:Story-v0", "steps": 20})
-    run = train(config, tmp_path, env=toys.Story, options=STEPWISE).folder.path
-    text = "trained with an environment given from Python \\(Story\\); pass env= to train"
-    for call in (evaluate_run, lambda path: train(config, path)):
-        with pytest.raises(UserError, match=text):
-            call(run)
-    assert evaluate_run(run, 1, env=toys.Story, workers=0).returns.shape == (1, 1)

@@ -178,9 +178,7 @@ def parse_train(argv: Sequence[str]) -> TrainCommand:
 
 def _parse_resume(run: Path, argv: Sequence[str]) -> TrainCommand:
     """Return the command that resumes a run with its own config."""
-    folder = open_run(run)
-    check_env_given(run, None)
-    config = load_config(folder)
+    config = load_config(open_run(run))
     given = _parser(config).parse(argv)
     if others := [path for path in given if path not in ("resume", *WITH_RESUME)]:
         names = (x.rpartition(".")[2] for x in (others[0], *WITH_RESUME))
@@ -206,6 +204,8 @@ def _run_options(given: Mapping[str, Any]) -> RunOptions:
 def run(argv: list[str]) -> int:
     """Run `r2r2 train` and return its exit code."""
     command = parse_train(argv)
+    if command.out is not None and not command.options.overwrite:
+        check_env_given(command.out, None)
     config = finalize_config(command.config)
     path = run_path(config, command.out)
     if folder := ended_run(config, path, command.options):
