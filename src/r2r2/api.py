@@ -281,7 +281,7 @@ def _load_result(folder: RunFolder, config: RunConfig) -> Result:
 
 
 def _checked(result: Result) -> Result:
-    """Return a result; raise if every member was stopped, and warn the caller of `train` if some."""
+    """Return a result; raise if all members were stopped, warn the caller of `train` if some."""
     if len(result.stopped) == len(result.members):
         raise RunFailed(result)
     for name, why in result.stopped.items():
