@@ -69,11 +69,11 @@ class RunOptions(NamedTuple):
     """
 
     overwrite: bool = False  # delete a run that is already in the folder
-    retry_failed: bool = False  # also continue members whose environment failed
     tensorboard: bool = False  # write TensorBoard event files as well
     workers: int | None = None  # environment processes; None: one per core
     checkpoint_every: str = "10min"  # minutes ('0.5min'), decision steps, or 'never'
     checkpoints: int = 2  # number of checkpoints to keep
+    retry_failed: bool = False  # also continue members whose environment failed
 
 
 DEFAULT_OPTIONS = RunOptions()
@@ -107,6 +107,10 @@ class RunFailed(Exception):
             "or overwrite=True to start from step 0"
         )
         self.result = result
+
+    def __reduce__(self) -> tuple[type["RunFailed"], tuple[Result]]:
+        """Allow the error to be sent from another process."""
+        return RunFailed, (self.result,)
 
 
 def run_path(config: RunConfig, out: Path | str | None = None) -> Path:

@@ -263,6 +263,18 @@ def test_member_without_allowed_failures_stops_at_the_first(tmp_path):
     assert list(run.result.stopped) == ["fragile.Raises-v0_s0"]
 
 
+def test_retry_makes_the_evaluation_in_which_a_member_was_stopped(tmp_path, monkeypatch):
+    monkeypatch.setenv(fragile.MARK, str(tmp_path / "mark"))
+    tasks, name = ["Calm", "Judged"], "fragile.Judged-v0_s0"
+    run = Run(tmp_path / "run", tasks, every="7", env_faults=0)
+    assert list(run.result.stopped) == [name]
+    assert run.select("Judged", "evaluation") == []
+    again = Run(tmp_path / "run", tasks, every="7", env_faults=0, retry=True)
+    assert not again.result.stopped
+    steps = [e["decision_step"] for e in again.select("Judged", "evaluation")]
+    assert steps == [20, 40, 60]
+
+
 @pytest.mark.slow
 def test_stopped_member_resumes_when_more_failures_are_allowed(tmp_path):
     tasks = ["Calm", "Raises"]

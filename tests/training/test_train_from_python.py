@@ -1,6 +1,7 @@
 """Calls of `train`: failures, Ctrl-C, runs that have ended, threads, and a full disk."""
 
 import os
+import pickle
 import signal
 import threading
 
@@ -71,6 +72,7 @@ def test_failure_of_every_member_is_raised_each_time(tmp_path):
         assert f"see '{tmp_path / 'arm_s0' / 'stopped.json'}'" in text
         assert "RunOptions(retry_failed=True)" in text
         assert list(failure.value.result.stopped) == ["arm_s0"]
+        assert str(pickle.loads(pickle.dumps(failure.value))) == text
     assert read_manifest(tmp_path).status == "failed"
     assert not list(tmp_path.glob("*/weights.npz"))
     again = STEPWISE._replace(retry_failed=True)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from r2r2.agents.base import Agent
 from r2r2.config.agents import agent_spec
 from r2r2.config.common import AgentConfig
+from r2r2.config.errors import UserError
 from r2r2.envs.spec import Spec
 
 
@@ -19,6 +20,11 @@ def make_agent(config: AgentConfig, spec: Spec, utd: int) -> Agent:
         module, _, function = make.partition(":")
         make = getattr(importlib.import_module(module), function)
     agent: Agent = make(config, spec, utd)
+    if agent.normalizes and config.normalization is None:
+        raise UserError(
+            f"agent {config.name!r}: it normalizes observations, but its config has no "
+            "`normalization`"
+        )
     return agent._replace(normalizes=config.normalization is not None)
 
 

@@ -1,5 +1,6 @@
 """The speed of training on a real task, and the share of each part of it."""
 
+import contextlib
 import dataclasses
 import functools
 import tempfile
@@ -109,12 +110,12 @@ def time_training(
         run = create_run(Path(folder) / "run", to_toml(config), names, False)
         with RunLog(config, run, members, agent.name) as log:
             training = Training(config, pool, log)
-            profiler = _profile(training, pool, log)
-            training.state.fleet.compile_ahead().wait()
-            training.begin()
-            timer = TrainingTimer(profiler, config.steps, on_fraction)
-            training.run(timer)
-            training.close()
+            with contextlib.closing(training):
+                profiler = _profile(training, pool, log)
+                training.state.fleet.compile_ahead().wait()
+                training.begin()
+                timer = TrainingTimer(profiler, config.steps, on_fraction)
+                training.run(timer)
     return timer.result(agent.name, setup)
 
 

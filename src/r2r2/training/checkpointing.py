@@ -217,7 +217,7 @@ def resume(
     counts = checkpoint.step, int(state.schedule.done.min())
     state.log.event("resumed", None, counts, {"checkpoint": checkpoint.number})
     saved = SavedEvals(snapshot.evaluated, snapshot.obs, notes["points"], snapshot.best)
-    faults = list(state.evals.restore(saved))
+    faults = list(state.evals.restore(saved, state.stopped))
     return faults + _restore_envs(state, notes["points"]["width"], env_states)
 
 

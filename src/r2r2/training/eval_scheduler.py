@@ -1,6 +1,6 @@
 """Evaluations at fixed steps and at the end: the points of the learning curve."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -60,6 +60,7 @@ class EvalScheduler:
         slots = range(len(members), len(pool.slots))
         episodes = EvalEpisodes(members, slots, self._episodes, "evaluate")
         self._evaluator = Evaluator(agent, episodes, len(members))
+        self._cancelled: dict[int, Counts] = {}  # of members that were stopped
         self._deferred: list[DeferredEval] = []
         self._counts: dict[int, Counts] = {}  # by member under evaluation
         self._best: dict[int, SavedPolicy] = {}  # by member
@@ -165,9 +166,11 @@ class EvalScheduler:
     def cancel(self, member: int) -> None:
         """Cancel all evaluations of a member that is stopped."""
         self._evaluator.episodes.cancel(member)
-        self._counts.pop(member, None)
+        running, due = self._counts.pop(member, None), self.due.pop(member, None)
         self.value_bias.finish(member)
-        self.due.pop(member, None)
+        deferred = self._deferred[0].counts if self.shared_env and self._deferred else None
+        if counts := running or due or deferred:
+            self._cancelled[member] = counts
         if self.shared_env:
             self._deferred = []
 
@@ -182,6 +185,7 @@ class EvalScheduler:
         notes = episodes.notes() | {
             "due": [[member, *counts] for member, counts in self.due.items()],
             "counts": [[member, *counts] for member, counts in self._counts.items()],
+            "cancelled": [[member, *counts] for member, counts in self._cancelled.items()],
             "held": [list(deferred.counts) for deferred in self._deferred],
             "biases": list(map(list, self.value_bias.rows())),
         }
@@ -191,12 +195,18 @@ class EvalScheduler:
         obs = obs.reshape(-1, self._pool.spec.obs_dim)
         return SavedEvals(policies, obs, notes, dict(self._best))
 
-    def restore(self, saved: SavedEvals) -> tuple[Fault, ...]:
-        """Continue saved evaluations, or repeat them if the width differs; return the faults."""
+    def restore(self, saved: SavedEvals, stopped: Collection[int] = ()) -> tuple[Fault, ...]:
+        """Continue saved evaluations, or repeat them if the width differs; return the faults.
+
+        Evaluations in which a member was stopped are due again, unless it is still `stopped`.
+        """
         notes, faults = saved.notes, tuple[Fault, ...]()
         self._best = dict(saved.best)
         self._log.restore_best_weights(self._best)
         self.due = {member: (d, u) for member, d, u in notes["due"]}
+        self._cancelled = {member: (d, u) for member, d, u in notes.get("cancelled", [])}
+        for member in self._cancelled.keys() - {*stopped}:
+            self.due[member] = self._cancelled.pop(member)
         self._counts = {member: (d, u) for member, d, u in notes["counts"]}
         running, policies = bool(notes["playing"]), list(saved.policies)
         again = running and notes["width"] != self.width

@@ -54,7 +54,7 @@ def plan_resume(
     _check_steps(path, config, earlier.steps)
     checkpoint, damaged = latest_valid(path / "checkpoints")
     if checkpoint is None:
-        return _without_checkpoint(path, ended, damaged, on_message)
+        return _without_checkpoint(path, manifest.status, damaged, on_message)
     check_notes(path, checkpoint, config)
     for message in damaged:
         on_message(message)
@@ -63,12 +63,12 @@ def plan_resume(
 
 
 def _without_checkpoint(
-    path: Path, finished: bool, damaged: list[str], on_message: OnMessage
+    path: Path, status: str, damaged: list[str], on_message: OnMessage
 ) -> ResumePlan:
     if damaged:
         raise UserError(f"{damaged[0]}; {START_AGAIN}")
-    if finished:
-        raise UserError(f"{path}: finished, and has no checkpoint to continue from; {START_AGAIN}")
+    if status != "running":
+        raise UserError(f"{path}: {status}, and has no checkpoint to continue from; {START_AGAIN}")
     on_message(f"{path}: stopped before its first checkpoint; starting from step 0")
     return ResumePlan(restart=True)
 
@@ -166,6 +166,8 @@ def _contradiction(points: Mapping[str, Any], config: RunConfig) -> str | None:
     for name, rest in optional.items():
         if not _each(_row(*episode, *rest))(points.get(name, [])):
             return f"points.{name}"
+    if not _each(_row(_below(size), is_count, is_count))(points.get("cancelled", [])):
+        return "points.cancelled"
     for name in ("counts", "returns", "first"):
         if sorted(row[0] for row in points[name]) != busy:
             return f"points.{name}"
