@@ -22,8 +22,9 @@ from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
 from r2r2.report.figures import draw_curve
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
-from r2r2.storage.files import storage_errors
+from r2r2.storage.files import file_entry, storage_errors
 from r2r2.storage.run_folder import (
+    CURVE_FILE,
     RunFolder,
     create_run,
     lock_run,
@@ -264,7 +265,8 @@ def _run(
                 rows = read_evaluations(folder.evaluations)
                 lines = {f"random policy, {task}": x for task, x in random.items()}
                 draw_curve(rows, folder.curve, _title(state.config), lines)
-            folder.finish(list(stopped))
+            curve = {CURVE_FILE: file_entry(folder.curve)} if folder.curve.exists() else {}
+            folder.finish(list(stopped), log.files() | curve)
     return Result(folder, state.members, log.latest, random, stopped, interrupted)
 
 
@@ -310,13 +312,9 @@ def _prepare_folder(
     if env is not None:
         used[ENV_FROM_PYTHON] = getattr(env, "__qualname__", type(env).__qualname__)
     if plan.checkpoint:
-        folder = reopen_run(path, text)
-        folder.add_versions(plan.checkpoint.step, used)
-        return folder
+        return reopen_run(path, text, {"step": plan.checkpoint.step, **used}, plan.repairs)
     names = [member.name for member in fleet_members(config)]
-    folder = create_run(path, text, names, options.overwrite or plan.restart)
-    folder.write_versions(used)
-    return folder
+    return create_run(path, text, names, options.overwrite or plan.restart, used)
 
 
 def _title(config: RunConfig) -> str:

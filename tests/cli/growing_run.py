@@ -10,7 +10,7 @@ from r2r2.config.toml_io import to_toml
 from r2r2.envs.spec import Member
 from r2r2.storage.evaluations import Row, append_evaluations
 from r2r2.storage.events import EventLog, StepCounts
-from r2r2.storage.run_folder import create_run, lock_run
+from r2r2.storage.run_folder import create_run, lock_run, write_manifest
 
 
 class GrowingRun:
@@ -22,6 +22,9 @@ class GrowingRun:
         self.members = [Member(t, s) for t in config.env for s in config.seeds]
         names = [member.name for member in self.members]
         self.folder = create_run(path, to_toml(config), names, overwrite)
+        write_manifest(
+            path, names, "running"
+        )  # without a copy, so that tests can change the config
         self.path, self.now = path, 0.0
 
     def event(self, event, decisions, updates, member=None, **fields):

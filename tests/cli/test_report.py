@@ -14,6 +14,7 @@ from rich.console import Console
 from r2r2.cli.report import find_sources, load_study, progress_bar, usual_config
 from r2r2.config.resolve import resolve
 from r2r2.report import figures
+from r2r2.report.study import describe
 from r2r2.stats.scores import run_results
 from r2r2.storage.run_folder import lock_run, open_run
 from r2r2.training.run_config import finalize_config
@@ -302,24 +303,43 @@ def spoil(run, name, text):
 
 
 DAMAGES = {
-    "events": lambda run: spoil(run, "events.jsonl", "{\n"),
-    "table": lambda run: spoil(run, "evaluations.csv", HEADER + "a,b,c\n"),
-    "header": lambda run: spoil(run, "evaluations.csv", "a,b\n"),
-    "too large": lambda run: spoil(
-        run, "evaluations.csv", HEADER + "x,Hopper-v5,0,return,10,1e308\n"
-    ),
-    "versions": lambda run: spoil(run, "versions.json", "["),
-    "config": lambda run: spoil(run, "config.toml", "utd = ["),
-    "field": lambda run: spoil(run, "config.toml", "nonsense = 1"),
-    "manifest": lambda run: spoil(run, "manifest.json", "{}"),
-    "members": lambda run: spoil(run, "evaluations.csv", HEADER + "x,Ant-v5,0,return,10,1.0\n"),
+    "events": ("events.jsonl", "{\n"),
+    "table": ("evaluations.csv", HEADER + "a,b,c\n"),
+    "header": ("evaluations.csv", "a,b\n"),
+    "too large": ("evaluations.csv", HEADER + "x,Hopper-v5,0,return,10,1e308\n"),
+    "members": ("evaluations.csv", HEADER + "x,Ant-v5,0,return,10,1.0\n"),
+    "twice": ("evaluations.csv", HEADER + "".join(f"x,Hopper-v5,0,return,10,{x}\n" for x in "12")),
+    "versions": ("versions.json", "["),
+    "config": ("config.toml", "utd = ["),
+    "field": ("config.toml", "nonsense = 1"),
 }
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_damaged_runs_are_rejected(rejected, runs, what):
-    DAMAGES[what](runs / "plain")
-    assert "plain" in rejected("report", runs / "plain")
+def test_damaged_runs_are_marked(runs, what):
+    name, text = DAMAGES[what]
+    spoil(runs / "plain", name, text)
+    study = load_study(find_sources([runs]))
+    assert len(study.runs) == 2
+    (damage,) = study.damage
+    assert damage.startswith(f"{runs / 'plain' / name}: ")
+    marked = [cell for cell in study.cells if "damaged files" in describe(cell.shortfalls)]
+    assert {cell.method.agent for cell in marked} == {"td7"}
+
+
+@pytest.mark.parametrize("content", [None, "{}"])
+def test_an_unreadable_run_does_not_stop_the_report_of_a_folder(cli, rejected, runs, content):
+    manifest = runs / "plain" / "manifest.json"
+    manifest.unlink()
+    if content is not None:
+        manifest.write_text(content)
+    assert "manifest.json" in rejected("report", runs / "plain")
+    code, out, err = cli("report", runs)
+    assert (code, err) == (0, "")
+    assert "  damaged: " in out
+    assert str(runs / "plain") in out
+    for name in ("index.html", "tables/runs.md"):
+        assert "manifest.json" in Path("report", name).read_text()
 
 
 FILES = ("events.jsonl", "evaluations.csv", "config.toml", "versions.json")
@@ -341,7 +361,6 @@ BAD = {
     "report empty": "empty: no runs in this folder or below it",
     "report text.csv": "text.csv",
     "report none.csv": "none.csv",
-    "report twice": "200",
     "report a --out text.csv": "text.csv",
     "report a --out=": "--out: expected the name of a folder, got ''",
     "report a --to x": "--to: unknown option; did you mean '--out'?",
@@ -354,8 +373,6 @@ def test_bad_arguments_are_rejected(rejected, workdir, line):
     (workdir / "text.csv").write_text("hello\n")
     (workdir / "none.csv").write_text(HEADER)
     make_run("a", flat(1.0), **SMALL)
-    table = make_run("twice", flat(1.0), seeds=1, **SMALL) / "evaluations.csv"
-    table.write_text(table.read_text() + "x,Hopper-v5,0,return,200,7.0\n")
     assert BAD[line] in rejected(*line.split())
 
 

@@ -1,9 +1,10 @@
 import os
+import zlib
 
 import pytest
 
 from r2r2.config.errors import UserError
-from r2r2.storage.files import append_line, atomic_write, open_log, read_lines, read_regular
+from r2r2.storage.files import LogFile, atomic_write, file_entry, read_lines, read_regular
 
 
 def test_text_is_utf8_and_bytes_are_unchanged(tmp_path):
@@ -65,14 +66,14 @@ def test_missing_folder_raises_os_error(tmp_path):
 def test_lines_are_appended(tmp_path):
     path = tmp_path / "log"
     for line in ("a", "b"):
-        with open_log(path) as file:
-            append_line(file, line)
+        with LogFile(path) as log:
+            log.append(line)
     assert path.read_bytes() == b"a\nb\n"
 
 
 def test_appended_line_is_readable_at_once(tmp_path):
-    with open_log(tmp_path / "log") as file:
-        append_line(file, "a")
+    with LogFile(tmp_path / "log") as log:
+        log.append("a")
         assert read_lines(tmp_path / "log") == ["a"]
 
 
@@ -82,8 +83,26 @@ def test_special_log_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name, why in (("log", "is a symbolic link"), ("pipe", "is not a regular file")):
         with pytest.raises(OSError, match=why):
-            open_log(tmp_path / name)
+            LogFile(tmp_path / name)
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_log_knows_its_checksum_and_a_copy_without_reading_it_again(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"first\nincomplete")
+    with LogFile(path) as log:
+        for line in ("second", "é"):
+            log.append(line)
+            content = path.read_bytes()
+            assert log.entry() == file_entry(path)
+            assert zlib.decompress(log.compressed()) == content
+        path.write_bytes(b"changed by another program")
+        assert log.entry().bytes == len(content)
+        assert zlib.decompress(log.compressed()) == content
+        path.write_bytes(content)
+        log.truncate(len(b"first\n"))
+        assert log.entry() == file_entry(path) == file_entry(path, 6)
+        assert path.read_bytes() == zlib.decompress(log.compressed()) == b"first\n"
 
 
 def test_too_long_file_is_not_read(tmp_path):
@@ -96,8 +115,8 @@ def test_too_long_file_is_not_read(tmp_path):
 def test_incomplete_last_line_is_cut_before_appending(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"whole\ntor")
-    with open_log(path) as file:
-        append_line(file, "next")
+    with LogFile(path) as log:
+        log.append("next")
     assert read_lines(path) == ["whole", "next"]
 
 

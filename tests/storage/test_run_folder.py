@@ -1,11 +1,13 @@
+import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from r2r2.config.errors import UserError
 from r2r2.storage import run_folder as subject
-from r2r2.storage.run_folder import create_run, open_run, read_manifest
+from r2r2.storage.run_folder import create_run, open_run, read_manifest, reopen_run, write_manifest
 
 CONFIG = 'agent = "td7"\r\n# é\n'
 MEMBERS = ["Hopper-v5_s0", "Hopper-v5_s1"]
@@ -243,7 +245,85 @@ def test_missing_run_is_rejected(path):
 def test_unreadable_config_is_rejected(path, content):
     run = create_run(path, CONFIG, MEMBERS, overwrite=False)
     (path / "config.toml").unlink()
+    assert run.config_text() == CONFIG
+    write_manifest(path, MEMBERS, "running")  # as of a run from before there were copies
     if content is not None:
         (path / "config.toml").write_bytes(content)
     with pytest.raises(UserError, match=r"config.toml: cannot read: "):
         run.config_text()
+
+
+class FullDisk:
+    """Lets some calls succeed; then the disk is full."""
+
+    def __init__(self, calls):
+        self.left = calls
+
+    def wrap(self, function):
+        def call(*arguments, **options):
+            if self.left == 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.left -= 1
+            return function(*arguments, **options)
+
+        return call
+
+
+@pytest.mark.parametrize("calls", range(6))  # a new run takes six, with a folder of each member
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_full_disk_while_a_run_is_created_leaves_nothing(path, monkeypatch, calls, overwrite):
+    """Neither half a run, nor a folder that a later run refuses."""
+    path.parent.mkdir()
+    if overwrite:
+        finished(path, "other", ["old_s0"])
+    before = tree(path.parent)
+    disk = FullDisk(calls)
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.mkdir", disk.wrap(Path.mkdir))
+        patch.setattr(subject, "atomic_write", disk.wrap(subject.atomic_write))
+        with pytest.raises(UserError, match=f"{path}: cannot write: No space left on device"):
+            create_run(path, CONFIG, MEMBERS, overwrite, {"jax": "0.10"})
+    assert disk.left == 0
+    remains = {**before} if overwrite and calls < 2 else {"one": None} if overwrite else {}
+    assert tree(path.parent) == remains
+    if overwrite and calls < 2:
+        assert read_manifest(path).status == "finished"
+        return
+    create_run(path, "yet another", MEMBERS, overwrite=False)
+    assert open_run(path).config_text() == "yet another"
+
+
+def test_interrupted_deletion_can_be_continued_without_overwrite(path):
+    finished(path, "other", ["old_s0"])
+    write_manifest(path, (), "running")  # as create_run does before it deletes the run
+    create_run(path, CONFIG, MEMBERS, overwrite=False)
+    assert open_run(path).config_text() == CONFIG
+
+
+def test_files_that_were_not_written_are_in_the_manifest(path):
+    """A process that is killed between the manifest and these files loses nothing."""
+    create_run(path, CONFIG, MEMBERS, False, {"jax": "0.10"})
+    for name in ("config.toml", "versions.json"):
+        (path / name).unlink()
+    (path / MEMBERS[0]).rmdir()
+    run = reopen_run(path, open_run(path).config_text(), {"step": 3})
+    assert (path / "config.toml").read_bytes() == CONFIG.encode()
+    versions = {"jax": "0.10", "resumed": [{"step": 3}]}
+    assert json.loads((path / "versions.json").read_text()) == versions
+    assert (path / MEMBERS[0]).is_dir()
+    run.finish()
+    assert read_manifest(path).copies["config.toml"] == CONFIG
+
+
+def test_every_resume_is_recorded(path):
+    create_run(path, CONFIG, MEMBERS, False, {"commit": "a"})
+    for step in (10, 20):
+        reopen_run(path, CONFIG, {"step": step, "commit": f"b{step}", "precision": "tf32"})
+    versions = json.loads((path / "versions.json").read_text())
+    assert versions == {
+        "commit": "a",
+        "resumed": [
+            {"step": 10, "commit": "b10", "precision": "tf32"},
+            {"step": 20, "commit": "b20", "precision": "tf32"},
+        ],
+    }

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from r2r2.config.errors import UserError
 from r2r2.envs.spec import Member
+from r2r2.storage.files import FileEntry
 from r2r2.storage.run_folder import (
     RUN_FORMAT,
     RunManifest,
@@ -95,3 +96,27 @@ def test_member_folder_is_directly_inside_the_run(tmp_path_factory, name):
 def test_duplicate_member_is_rejected():
     with pytest.raises(UserError, match="member 'a_s0': given twice"):
         check_members(["a_s0", "b_s0", "a_s0"])
+
+
+def test_every_change_of_a_manifest_with_checksums_is_noticed(tmp_path):
+    copies, files = {"config.toml": "steps = 1\n"}, {"a_s0/weights.npz": FileEntry(9, "ab")}
+    write_manifest(tmp_path, ["a_s0"], "finished", copies=copies, files=files)
+    assert read_manifest(tmp_path) == RunManifest(1, "finished", ("a_s0",), copies, files)
+    path = tmp_path / "manifest.json"
+    content = path.read_bytes()
+    for place in range(len(content)):
+        for changed in (b"", b"7", content[place : place + 1] * 2):
+            new = content[:place] + changed + content[place + 1 :]
+            path.write_bytes(new)
+            manifest = read_manifest(tmp_path)
+            assert new == content or manifest is None or manifest.status == "unknown"
+    lines = content.splitlines(keepends=True)
+    for number in range(len(lines)):
+        path.write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
+        assert read_manifest(tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["../other", "/etc/passwd", "..", "a/../../b", "a/b/c", ""])
+def test_manifest_with_files_outside_the_run_is_none(tmp_path, name):
+    write_manifest(tmp_path, ["a_s0"], "finished", files={name: FileEntry(9, "ab")})
+    assert read_manifest(tmp_path) is None

@@ -12,6 +12,7 @@ from r2r2 import api, resolve, train
 from r2r2.api import Result, RunOptions
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
+from r2r2.storage.run_folder import read_manifest, write_manifest
 from r2r2.training.checkpointing import CheckpointWriter
 
 # Two evaluations per point, losses between them, and a replay buffer that fills up:
@@ -87,8 +88,8 @@ def interrupt(config, path, when, options=OFTEN, **more):
 def killed_after(whole: Result, path: Path, number: int) -> Path:
     """Return a copy of a run as if killed before later checkpoints were written."""
     shutil.copytree(whole.folder.path, path)
-    manifest = (path / "manifest.json").read_text()
-    (path / "manifest.json").write_text(manifest.replace('"finished"', '"running"'))
+    manifest = read_manifest(path)
+    write_manifest(path, manifest.members, "running", copies=manifest.copies)
     for file in (path / "checkpoints").iterdir():
         if int(file.name[:8]) > number:
             file.unlink()

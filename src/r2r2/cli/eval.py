@@ -15,7 +15,7 @@ from rich.table import Table
 
 from r2r2.api import Evaluation, evaluate_run
 from r2r2.cli.argparser import FILE, ArgumentParser, field_table
-from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache
+from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache, warn_of_damage
 from r2r2.cli.train import WORKERS, print_stopped
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, EPISODES
@@ -82,6 +82,7 @@ def run(argv: list[str]) -> int:
         Console().print(_table(evaluation))
         print(f"saved: {saved}" if saved else "not saved")
     print_stopped(open_run(path).stopped())
+    warn_of_damage(path)
     return 0
 
 

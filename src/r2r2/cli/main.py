@@ -172,6 +172,14 @@ def enable_compilation_cache() -> None:
     settings.update("jax_persistent_cache_min_compile_time_secs", 1.0)
 
 
+def warn_of_damage(run: Path) -> None:
+    """Print which files of a run are not as they were written."""
+    from r2r2.storage.integrity import find_damage
+
+    for file, why in find_damage(run).items():
+        print(f"r2r2: warning: {one_line(f'{file}: {why}')}", file=sys.stderr)
+
+
 def one_line(text: str) -> str:
     """Return text with unprintable characters escaped, safe to show in a terminal."""
     return "".join(c if c.isprintable() else f"<{ord(c):#x}>" for c in text)

@@ -23,6 +23,7 @@ from r2r2.report.comparison_tables import all_tables
 from r2r2.report.figures import write_figures
 from r2r2.report.load import (
     compute_timing,
+    consistent_rows,
     effective_precision,
     load_evaluations,
     load_events,
@@ -35,12 +36,13 @@ from r2r2.report.load import (
 from r2r2.report.page import write_page
 from r2r2.report.study import RunData, Status, Study, make_study
 from r2r2.report.tables import write_tables
-from r2r2.stats.scores import run_results
+from r2r2.stats.scores import Shortfall, ShortfallKind, run_results
 from r2r2.stats.suites import SAMPLES, SEED
 from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.files import atomic_dir, check_report_dir
+from r2r2.storage.integrity import find_damage
 from r2r2.storage.run_folder import MANIFEST_FILE, is_locked, open_run, read_manifest
-from r2r2.training.run_config import load_config, task_default_config
+from r2r2.training.run_config import fleet_members, load_config, task_default_config
 
 DEFAULT = Path("report")
 CONTENTS = ("index.html", "figures", "tables")
@@ -91,8 +93,11 @@ def run(argv: list[str]) -> int:
     check_report_dir(out, CONTENTS)
     sources = find_sources([Path(name) for name in given["arguments"]])
     with progress_bar(Console(), len(sources) + STAGES_AFTER_READING) as on_stage:
-        summary = write_report(load_study(sources, on_stage), sources, out, on_stage)
+        study = load_study(sources, on_stage)
+        summary = write_report(study, sources, out, on_stage)
     print(one_line(summary))
+    for text in study.damage:
+        print(f"  damaged: {one_line(text)}")
     return 0
 
 
@@ -132,7 +137,8 @@ def find_sources(paths: Sequence[Path]) -> list[Source]:
     """Return the runs and files in paths, and in folders below them, each once."""
     expanded: list[Path] = []
     for path in paths:
-        expanded += [path] if path.is_file() else find_runs(path) or _raise_no_run(path)
+        runs = [path] if path.is_file() else find_runs(path, damaged=True)
+        expanded += runs or _raise_no_run(path)
     unique = list({path.resolve(): path for path in expanded}.values())
     names = [path.resolve().name for path in unique]
     return [
@@ -144,42 +150,53 @@ def find_sources(paths: Sequence[Path]) -> list[Source]:
 def load_study(sources: Sequence[Source], on_stage: OnStage = lambda _: None) -> Study:
     """Read runs and files, and compute their statistics."""
     runs: list[RunData] = []
+    unreadable: list[str] = []
     for source in sources:
         on_stage(source.name)
         if source.path.is_file():
             runs += map(_with_action_repeats, load_results_file(source.path, source.name))
-        else:
+            continue
+        try:
             runs.append(_load_run(source))
+        except UserError as error:  # must not stop the report of other runs
+            unreadable.append(str(error))
+    if not runs:
+        raise UserError(unreadable[0])
     on_stage("statistics")
-    return make_study(runs)
+    return make_study(runs)._replace(unreadable=tuple(unreadable))
 
 
 def _load_run(source: Source) -> RunData:
     folder = open_run(source.path)
-    config = load_config(folder)
-    versions = load_versions(source.path / "versions.json")
+    config, damage = load_config(folder), list[str]()
+    versions = load_versions(source.path / "versions.json", damage)
+    rows = load_evaluations(folder.evaluations, damage)
+    rows = consistent_rows(folder.evaluations, rows, {*fleet_members(config)}, damage)
     results = run_results(
         config,
         usual_config(config),
-        load_evaluations(folder.evaluations),
+        rows,
         effective_precision(parse_toml(folder.config_text()).get("precision"), versions),
     )
-    if not {(row.env_name, row.seed) for row in results.rows} <= {*results.members}:
-        raise UserError(f"{source.path}: evaluations.csv and manifest.json have different members")
-    events = load_events(folder.events)
+    events = load_events(folder.events, damage)
+    changed = {f"{file}: ": why for file, why in find_damage(source.path).items()}
+    damage += [x + why for x, why in changed.items() if not any(y.startswith(x) for y in damage)]
     members, status = read_members(folder.members, results.members, events), _status(source.path)
     finished = status == "finished"
-    truncated = truncated_logs(config, results.rows, members) if finished else {}
+    logs = truncated_logs(config, results.rows, members) if finished else {}
+    if damage:
+        logs = {key: Shortfall(ShortfallKind.DAMAGED, seed=key[1]) for key in results.members}
     return RunData(
         source.name,
         str(source.path),
         status,
-        results._replace(marks=member_marks(status, members, truncated)),
+        results._replace(marks=member_marks(status, members, logs)),
         members,
         compute_timing(events),
         versions,
         dict.fromkeys(config.env, config.action_repeat),
         config.diagnostics,
+        tuple(damage),
     )
 
 

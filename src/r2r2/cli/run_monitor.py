@@ -11,9 +11,10 @@ from r2r2.cli.progress import EtaEstimator, Sample, SpeedWindow
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve_toml
 from r2r2.config.run import RunConfig
-from r2r2.storage.evaluations import HEADER, Row, parse_row
+from r2r2.storage.evaluations import Row, parse_line
 from r2r2.storage.events import LogTail, TailUpdate, parse_event
 from r2r2.storage.files import MAX_INT, damaged_line, parse_count, parse_number
+from r2r2.storage.integrity import find_damage
 from r2r2.storage.run_folder import MANIFEST_FILE, RunFolder, lock_pid, open_run, read_manifest
 
 SPEED_SECONDS = 60.0
@@ -170,8 +171,11 @@ class RunMonitor:
         except (OSError, UserError) as error:
             self._set_unavailable(error)
         else:
+            before, self.state = self.state, self._current_state()
+            if self.state != before and self.state in ("finished", "interrupted"):
+                changed = {file: f"{file}: {why}" for file, why in find_damage(self.path).items()}
+                self._damage = changed | self._damage
             self.error = next(iter(self._damage.values()), None)
-            self.state = self._current_state()
 
     def _set_unavailable(self, error: Exception) -> None:
         """Wait for a run that does not exist yet; report one that is gone."""
@@ -232,10 +236,8 @@ class RunMonitor:
             raise damaged_line(path, number, str(error)) from error
 
     def _add_row(self, path: Path, number: int, line: str) -> None:
-        if number > 1:
-            self.rows.append(parse_row(path, number, line))
-        elif line != HEADER:
-            raise damaged_line(path, 1, f"not the header '{HEADER}'")
+        if (row := parse_line(path, number, line)) is not None:
+            self.rows.append(row)
 
     def _current_state(self) -> State:
         manifest = read_manifest(self.path)

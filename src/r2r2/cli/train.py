@@ -21,7 +21,12 @@ from r2r2.api import (
     train_finalized,
 )
 from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser, field_table
-from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache, program_name
+from r2r2.cli.main import (
+    add_working_folder_to_path,
+    enable_compilation_cache,
+    program_name,
+    warn_of_damage,
+)
 from r2r2.cli.progress import TrainingDisplay, format_returns
 from r2r2.config.agents import AGENTS, DEFAULT_AGENT
 from r2r2.config.errors import UserError
@@ -209,6 +214,7 @@ def run(argv: list[str]) -> int:
     config = finalize_config(command.config)
     path = run_path(config, command.out)
     if folder := ended_run(config, path, command.options):
+        warn_of_damage(path)
         stopped = folder.stopped()
         if len(stopped) < len(folder.members):
             print(f"{path} is already finished with the same config.")

@@ -5,7 +5,7 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -16,13 +16,14 @@ from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import unstated_precision
 from r2r2.report.study import MemberData, RunData, RunTiming, Spectrum, make_series
 from r2r2.stats.scores import METRIC, MemberKey, Method, Results, Shortfall, ShortfallKind
-from r2r2.storage.evaluations import HEADER, Row, read_evaluations
-from r2r2.storage.events import COMMON_FIELDS, read_events
+from r2r2.storage.evaluations import HEADER, Row, parse_line
+from r2r2.storage.events import COMMON_FIELDS, parse_event
 from r2r2.storage.files import (
     damaged_line,
     parse_count,
     parse_number,
     read_json_object,
+    read_log,
     read_regular,
     reason,
 )
@@ -51,22 +52,51 @@ class Event(NamedTuple):
     reason: str = ""
 
 
-def load_evaluations(path: Path) -> list[Row]:
-    """Return the evaluations of a run; empty before its first evaluation."""
-    rows = read_evaluations(path) if path.exists() else []
-    for number, row in enumerate(rows, start=2):
+def load_evaluations(path: Path, damage: list[str] | None = None) -> list[Row]:
+    """Return the evaluations of a run; empty before its first evaluation.
+
+    A damaged line raises UserError, or is left out and its error added to `damage`.
+    """
+    lines = read_log(path, _parse_evaluation, damage) if path.exists() else []
+    return [row for row in lines if row is not None]
+
+
+def _parse_evaluation(path: Path, number: int, line: str) -> Row | None:
+    if (row := parse_line(path, number, line)) is not None:
         _check_return(path, number, row.value)
-    return rows
+    return row
 
 
-def load_versions(path: Path) -> dict[str, str]:
-    """Return the contents of a run's `versions.json`; empty without the file."""
-    if not path.exists():
-        return {}
-    versions = read_json_object(path)
+def consistent_rows(
+    path: Path, rows: Sequence[Row], members: Collection[MemberKey], damage: list[str]
+) -> list[Row]:
+    """Return the rows of members, one per step; other rows are damage."""
+    points = {row[1:5]: row for row in reversed(rows) if row[1:3] in members}
+    if len(points) < len(rows):
+        damage.append(f"{path}: damaged; has rows of other members, or several of one step")
+    return [*reversed(points.values())]
+
+
+def load_versions(path: Path, damage: list[str] | None = None) -> dict[str, str]:
+    """Return the contents of a run's `versions.json`; empty without the file.
+
+    A run that was resumed with other versions has all of them, as in `0.10.1 or 0.10.2`. A damaged
+    file raises UserError, or its error is added to `damage`.
+    """
+    versions = read_json_object(path) if path.exists() else {}
     if versions is None:
-        raise UserError(f"{path}: damaged; expected a JSON object")
-    return {name: str(version) for name, version in versions.items()}
+        error = UserError(f"{path}: damaged; expected a JSON object")
+        if damage is None:
+            raise error
+        damage.append(str(error))
+        return {}
+    resumed = versions.pop("resumed", [])
+    later = cast("list[dict[str, object]]", resumed) if isinstance(resumed, list) else []
+    records = [versions, *(record for record in later if isinstance(record, dict))]
+    return {
+        name: " or ".join(dict.fromkeys(str(x[name]) for x in records if name in x))
+        for name in versions
+    }
 
 
 def effective_precision(stated: str | None, versions: Mapping[str, str]) -> str:
@@ -80,10 +110,16 @@ def effective_precision(stated: str | None, versions: Mapping[str, str]) -> str:
     return stated or unstated_precision(versions)
 
 
-def load_events(path: Path) -> list[Event]:
-    """Return the events of a run; empty before its first event."""
-    events = read_events(path) if path.exists() else []
-    return [_parse_event(path, n, event) for n, event in enumerate(events, start=1)]
+def load_events(path: Path, damage: list[str] | None = None) -> list[Event]:
+    """Return the events of a run; empty before its first event.
+
+    A damaged line raises UserError, or is left out and its error added to `damage`.
+    """
+
+    def parse(path: Path, number: int, line: str) -> Event:
+        return _parse_event(path, number, parse_event(path, number, line))
+
+    return read_log(path, parse, damage) if path.exists() else []
 
 
 def read_members(

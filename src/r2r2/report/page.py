@@ -108,10 +108,15 @@ def introduction(study: Study) -> str:
 
 
 def _banner(study: Study) -> str:
-    """Return the warning that results are not the paper's, if any are not."""
+    """Return the warnings about damaged files, and about results that are not the paper's."""
+    damage = ""
+    if study.damage:
+        texts = "".join(f"<p>{escape(text)}</p>" for text in study.damage)
+        title = "Files of these runs are damaged."
+        damage = f'<div class="banner" role="note"><strong>{title}</strong>{texts}</div>'
     partial = sum(not cell.complete for cell in study.cells)
     if not partial:
-        return ""
+        return damage
     which = "All" if partial == len(study.cells) else f"{partial} of {len(study.cells)}"
     reason = "Notes and the section “What is missing” say what each result lacks."
     if study.shared_overrides:
@@ -120,7 +125,7 @@ def _banner(study: Study) -> str:
         marked = "; ".join(f"{label} ({why})" for label, why in study.abnormal.items())
         reason = f"Not trained as planned: {marked}. {reason}"
     return (
-        f'<div class="banner" role="note"><strong>{which} results are partial or '
+        f'{damage}<div class="banner" role="note"><strong>{which} results are partial or '
         f"scaled down: not a reproduction of the paper.</strong><p>{escape(reason)}</p></div>"
     )
 

@@ -37,6 +37,8 @@ NORMALIZED = (
     "Scores are relative to the base agent at UTD 1 on the same task: 1 + (S - mean of the base) / "
     "|mean of the base|. With a base near zero every difference becomes large: see the raw scores."
 )
+# Marks of members that the status, or another remark, shows already.
+SHOWN_ABOVE = (ShortfallKind.STATUS, ShortfallKind.STOPPED, ShortfallKind.DAMAGED)
 DIFFERENT_BASES = "Normalised scores with different bases cannot be compared"
 DIAGNOSTICS = {
     "effective_rank": "effective rank",
@@ -133,6 +135,7 @@ def runs_table(study: Study) -> Table:
     rows = [_run_row(study, run) for run in study.runs]
     shared = "; ".join(map(str, study.shared_overrides))
     notes = [f"All runs: {shared}."] if shared else []
+    notes += [f"Left out: {text}." for text in study.unreadable]
     return make_table("runs", "Runs and files", header, rows, notes)
 
 
@@ -315,6 +318,7 @@ def _run_row(study: Study, run: RunData) -> TableRow:
 
 
 def _remarks(run: RunData) -> Iterable[str]:
+    yield from run.damage
     for member in run.members:
         if member.stopped:
             step = f"environment step {member.env_steps:,}"
@@ -322,5 +326,5 @@ def _remarks(run: RunData) -> Iterable[str]:
         if member.collapses:
             yield f"{member.name} first collapsed at environment step {member.collapses[0]:,}"
         for mark in run.results.marks.get((member.task, member.seed), ()):
-            if mark.kind not in (ShortfallKind.STATUS, ShortfallKind.STOPPED):  # shown above
+            if mark.kind not in SHOWN_ABOVE:
                 yield f"{member.name} has {mark}"

@@ -110,6 +110,7 @@ class RunData(NamedTuple):
     versions: Mapping[str, str] = {}
     repeats: Mapping[str, int] = {}  # action repeat by task, where known
     probe: DiagnosticsConfig | None = None  # None: unknown
+    damage: tuple[str, ...] = ()  # a sentence for each damaged file or line
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -135,6 +136,12 @@ class Study(NamedTuple):
     normalized: tuple[NormalizedCell, ...]  # one per cell, in the same order
     curves: tuple[TaskCurve, ...]  # one per cell, in the same order
     suites: tuple[SuiteResult, ...]  # one per suite and method
+    unreadable: tuple[str, ...] = ()  # a sentence for each run that is left out
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """A sentence for each damaged file or line."""
+        return (*self.unreadable, *(text for run in self.runs for text in run.damage))
 
     @property
     def methods(self) -> tuple[Method, ...]:

@@ -111,6 +111,7 @@ class ShortfallKind(enum.Enum):
     ENV_STEPS = "{0.got:,} environment steps instead of {0.expected:,}"
     POINTS = "{0.got} points instead of {0.expected}"
     NOT_FINITE = "a score of {0.got}"
+    DAMAGED = "damaged files"
     TRUNCATED_LOG = "a log that ends at environment step {0.got:,} of {0.expected:,}"
     STATUS = "a run that {0.got}"
     STOPPED = "a stop at environment step {0.expected:,} ({0.got})"

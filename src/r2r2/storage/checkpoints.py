@@ -13,19 +13,21 @@ import json
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from r2r2.config.errors import UserError
 from r2r2.storage.arrays import NumPyArray, write_arrays
 from r2r2.storage.files import (
+    FileEntry,
     StorageError,
     atomic_write,
     cannot_read,
+    checksum,
     fsync_dir,
     is_count,
     open_regular,
+    parse_entries,
     reason,
 )
 
@@ -41,7 +43,6 @@ ARRAYS, ENV_STATES, REPLAY_SEGMENT = ".npz", ".worlds.npz", ".replay.npz"
 # A manifest starts with the checksum of everything that follows.
 CHECKSUM_PREFIX = '{{"blake2b": "{}", '
 
-checksum = partial(hashlib.blake2b, digest_size=32)
 Content = TypeVar("Content")
 
 
@@ -58,13 +59,6 @@ class CheckpointContent(NamedTuple):
     env_states: Mapping[str, NumPyArray]
     replay_segment: Mapping[str, NumPyArray]  # transitions since the last checkpoint
     earlier_segments: tuple[str, ...]  # names of those still needed, oldest first
-
-
-class FileEntry(NamedTuple):
-    """The length and checksum of a file as it was written."""
-
-    bytes: int
-    blake2b: str
 
 
 class Checkpoint(NamedTuple):
@@ -371,10 +365,9 @@ def _read_valid(folder: Path, number: int, digest: Callable[[Path], str]) -> Che
 
 def _is_manifest(fields: Mapping[str, Any], number: int) -> bool:
     """Return whether a manifest names its own files, segments, and nothing else."""
-    files: object = fields.get("files")
-    if not isinstance(files, dict) or not isinstance(fields.get("notes"), dict):
+    entries = parse_entries(fields.get("files"))
+    if entries is None or not isinstance(fields.get("notes"), dict):
         return False
-    entries = cast("dict[str, object]", files)
     own_files = [file_name(number, suffix) for suffix in (ARRAYS, ENV_STATES)]
     segments = [name for name in entries if name not in own_files]
     return (
@@ -384,16 +377,6 @@ def _is_manifest(fields: Mapping[str, Any], number: int) -> bool:
         and all(re.fullmatch(r"[0-9]{8}\.replay\.npz", name) for name in segments)
         and segments == sorted(segments)
         and segments[-1:] == [file_name(number, REPLAY_SEGMENT)]
-        and all(_is_entry(entry) for entry in entries.values())
-    )
-
-
-def _is_entry(entry: object) -> bool:
-    fields = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
-    return (
-        fields.keys() == set(FileEntry._fields)
-        and is_count(fields["bytes"], 2**63)
-        and isinstance(fields["blake2b"], str)
     )
 
 

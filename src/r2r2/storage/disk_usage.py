@@ -11,6 +11,8 @@ from r2r2.storage.checkpoints import CHECKPOINT_DIR, checkpoint_files, delete_fi
 from r2r2.storage.files import StorageError, reason
 from r2r2.storage.run_folder import (
     BEST_WEIGHTS_FILE,
+    CONFIG_FILE,
+    EVENTS_FILE,
     MANIFEST_FILE,
     STOPPED_WEIGHTS_FILE,
     WEIGHTS_FILE,
@@ -41,11 +43,15 @@ class RunUsage(NamedTuple):
         return self.checkpoints + self.weights + self.others
 
 
-def find_runs(folder: Path) -> list[Path]:
-    """Return the runs below a folder, or the folder itself if it is a run; ignore links."""
+def find_runs(folder: Path, damaged: bool = False) -> list[Path]:
+    """Return the runs below a folder, or the folder itself if it is a run; ignore links.
+
+    `damaged` includes folders with the files of a run whose manifest is damaged or missing.
+    """
     runs: list[Path] = []
-    for current, subfolders, _ in os.walk(folder):
-        if read_manifest(Path(current)):
+    for current, subfolders, files in os.walk(folder):
+        like_run = damaged and CONFIG_FILE in files and {MANIFEST_FILE, EVENTS_FILE} & {*files}
+        if like_run or read_manifest(Path(current)):
             runs.append(Path(current))
             subfolders.clear()
     return sorted(runs)

@@ -1,5 +1,6 @@
 """The table of evaluations: a long-format CSV file."""
 
+import contextlib
 import csv
 import io
 import os
@@ -7,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from r2r2.storage.files import append_line, damaged_line, open_log, read_lines, storage_errors
+from r2r2.storage.files import LogFile, damaged_line, read_log, storage_errors
 
 
 class Row(NamedTuple):
@@ -24,14 +25,12 @@ class Row(NamedTuple):
 HEADER = ",".join(Row._fields)
 
 
-def append_evaluations(path: Path, rows: Iterable[Row]) -> None:
-    """Append rows to a table, which is created with its header if it is missing."""
+def append_evaluations(path: Path, rows: Iterable[Row], log: LogFile | None = None) -> None:
+    """Append rows to a table, or to its open log; it is created with a header if it is missing."""
     lines = [_format_row(row) for row in rows]
-    with storage_errors(path), open_log(path) as file:
-        if file.tell() == 0:
-            append_line(file, HEADER)
-        for line in lines:
-            append_line(file, line)
+    with storage_errors(path), LogFile(path) if log is None else contextlib.nullcontext(log) as log:
+        for line in lines if log.entry().bytes else [HEADER, *lines]:
+            log.append(line)
 
 
 def truncate_evaluations(path: Path, length: int) -> None:
@@ -44,10 +43,17 @@ def truncate_evaluations(path: Path, length: int) -> None:
 
 def read_evaluations(path: Path) -> list[Row]:
     """Return the rows of a table; an incomplete last line is ignored."""
-    lines = enumerate(read_lines(path), start=1)
-    if next(lines, None) != (1, HEADER):
+    lines = read_log(path, parse_line) or [parse_line(path, 1, "")]
+    return [row for row in lines if row is not None]
+
+
+def parse_line(path: Path, number: int, line: str) -> Row | None:
+    """Return a line of a table as a row; None for the header, which is the first."""
+    if number > 1:
+        return parse_row(path, number, line)
+    if line != HEADER:
         raise damaged_line(path, 1, f"not the header '{HEADER}'")
-    return [parse_row(path, number, line) for number, line in lines]
+    return None
 
 
 def _format_row(row: Row) -> str:

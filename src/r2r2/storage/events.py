@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,12 +11,11 @@ from typing import NamedTuple, NoReturn, Self, cast
 import numpy as np
 
 from r2r2.storage.files import (
-    append_line,
+    LogFile,
     cannot_read,
     damaged_line,
-    open_log,
     open_regular,
-    read_lines,
+    read_log,
     storage_errors,
 )
 
@@ -51,8 +49,9 @@ class EventLog:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic):
-        self._path, self._file = path, open_log(path)
-        self._clock = clock
+        with storage_errors(path):
+            self.file = LogFile(path)
+        self._path, self._clock = path, clock
         self._start = clock()
 
     def write(
@@ -70,23 +69,22 @@ class EventLog:
         record |= steps._asdict() | dict(fields)
         values = {name: _json_value(value) for name, value in record.items()}
         with storage_errors(self._path):
-            append_line(self._file, json.dumps(values, allow_nan=False))
+            self.file.append(json.dumps(values, allow_nan=False))
 
     def position(self) -> LogPosition:
         """Flush the log to disk and return its end."""
-        os.fsync(self._file.fileno())
-        return LogPosition(self._file.tell(), self._clock() - self._start)
+        self.file.sync()
+        return LogPosition(self.file.entry().bytes, self._clock() - self._start)
 
     def truncate(self, position: LogPosition) -> None:
         """Delete the events after a position, whose steps are repeated on resume."""
-        self._file.truncate(position.length)
-        self._file.seek(0, os.SEEK_END)
+        self.file.truncate(position.length)
         self._start = self._clock() - position.seconds
 
     def close(self) -> None:
         """Close the file."""
         with contextlib.suppress(OSError):  # `write` has reported a full disk already
-            self._file.close()
+            self.file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -107,8 +105,7 @@ def _json_value(value: object) -> object:
 
 def read_events(path: Path) -> list[dict[str, object]]:
     """Return the events of a log, oldest first; an incomplete last line is ignored."""
-    lines = enumerate(read_lines(path), start=1)
-    return [parse_event(path, number, line) for number, line in lines]
+    return read_log(path, parse_event)
 
 
 def parse_event(path: Path, number: int, line: str) -> dict[str, object]:

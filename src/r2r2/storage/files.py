@@ -2,19 +2,26 @@
 
 import contextlib
 import errno
+import hashlib
 import io
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Generator, Mapping
+import zlib
+from collections.abc import Callable, Collection, Generator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeGuard, cast
+from typing import Any, BinaryIO, NamedTuple, Self, TypeGuard, TypeVar, cast
 
 from r2r2.config.errors import UserError
 
 MAX_INT = 2**62  # every integer of a run lies below; its double does not overflow
+T = TypeVar("T")
+
+checksum = partial(hashlib.blake2b, digest_size=32)
 
 
 class StorageError(Exception):
@@ -68,12 +75,6 @@ def atomic_write(path: Path, data: bytes | str) -> None:
         file.write(data.encode() if isinstance(data, str) else data)
 
 
-def fsync_file(path: Path) -> None:
-    """Flush the content of a file to disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 def fsync_dir(path: Path) -> None:
     """Flush the names in a folder to disk, so that a power failure keeps the order of renames."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -114,6 +115,27 @@ def _open_descriptor(path: Path, flags: int) -> int:
     return descriptor
 
 
+def check_link(path: Path) -> None:
+    """Check that a link leads to a folder of this user, and that nobody else can redirect it."""
+    if not path.is_symlink():
+        return
+    try:
+        target = path.resolve(strict=True)
+        link, around, status = path.lstat(), path.parent.stat(), target.stat()
+    except (OSError, RuntimeError) as error:  # or a loop of links
+        raise UserError(f"{path}: is a symbolic link to nothing; expected a folder") from error
+    user, sticky = os.geteuid(), around.st_mode & stat.S_ISVTX
+    problems = {
+        "that belongs to another user": link.st_uid not in (user, 0),
+        "in a folder that all users can write": around.st_mode & stat.S_IWOTH and not sticky,
+        "to a file; only folders may be linked": not stat.S_ISDIR(status.st_mode),
+        f"to '{target}', which belongs to another user": status.st_uid != user,
+        f"to '{target}', which all users can write": status.st_mode & stat.S_IWOTH,
+    }
+    for problem in (why for why, unsafe in problems.items() if unsafe):
+        raise UserError(f"{path}: is a symbolic link {problem}")
+
+
 def read_regular(path: Path, max_bytes: int = 2**26) -> bytes:
     """Return the content of a regular file of limited size."""
     with open_regular(path) as file:
@@ -123,38 +145,131 @@ def read_regular(path: Path, max_bytes: int = 2**26) -> bytes:
     return content
 
 
+# Checksums, which tell whether a file still is as it was written
+
+
+class FileEntry(NamedTuple):
+    """The length and checksum of a file as it was written."""
+
+    bytes: int
+    blake2b: str
+
+
+def file_entry(path: Path, length: int | None = None) -> FileEntry:
+    """Return the length and checksum of a file, or of at most its first `length` bytes."""
+    with open_regular(path) as file:
+        part = file if length is None else io.BytesIO(file.read(length))
+        digest = hashlib.file_digest(part, checksum).hexdigest()
+        return FileEntry(file.tell(), digest)
+
+
+def parse_entries(value: object) -> dict[str, FileEntry] | None:
+    """Return entries by file name from JSON, or None if it is something else."""
+    if not isinstance(value, dict):
+        return None
+    entries: dict[str, FileEntry] = {}
+    for name, item in cast("dict[str, object]", value).items():
+        fields = cast("dict[str, object]", item) if isinstance(item, dict) else {}
+        inside = re.fullmatch(r"([\w.+-]+/)?[\w.+-]+", name) and ".." not in name.split("/")
+        if not inside or fields.keys() != {*FileEntry._fields}:
+            return None
+        entries[name] = entry = FileEntry(**cast("dict[str, Any]", fields))
+        if not is_count(entry.bytes, 2**63) or not isinstance(entry.blake2b, str):
+            return None
+    return entries
+
+
 # Logs: files of lines that are only appended to
 
 
-def open_log(path: Path) -> BinaryIO:
-    """Open a log for appending; cut off an incomplete last line, left by a killed process."""
-    file = open(_open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+b")
-    file.seek(0)
-    file.truncate(file.read().rfind(b"\n") + 1)
-    file.seek(0, os.SEEK_END)
-    return file
+class LogFile:
+    """A log open for appending; knows the checksum of its content, and a compressed copy of it.
+
+    An incomplete last line, left by a killed process, is cut off.
+    """
+
+    def __init__(self, path: Path):
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        self._file = open(_open_descriptor(path, flags), "a+b")
+        self._file.seek(0)
+        self.truncate(self._file.read().rfind(b"\n") + 1)
+
+    def append(self, line: str) -> None:
+        """Append one line with a single write and flush it to the operating system."""
+        data = f"{line}\n".encode()
+        self._file.write(data)
+        self._file.flush()
+        self._record(data)
+
+    def truncate(self, length: int) -> None:
+        """Delete everything after a length in bytes."""
+        self._file.truncate(length)
+        self._file.seek(0)
+        self._hash, self._length = checksum(), 0
+        self._compressor, self._compressed = zlib.compressobj(), bytearray()
+        self._record(self._file.read())
+
+    def _record(self, data: bytes) -> None:
+        self._length += len(data)
+        self._hash.update(data)
+        self._compressed += self._compressor.compress(data)
+
+    def entry(self) -> "FileEntry":
+        """Return the length and checksum of what was written."""
+        return FileEntry(self._length, self._hash.hexdigest())
+
+    def compressed(self) -> bytes:
+        """Return what was written, compressed by zlib."""
+        return bytes(self._compressed) + self._compressor.copy().flush()
+
+    def sync(self) -> None:
+        """Flush the content to disk."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
 
-def append_line(file: BinaryIO, line: str) -> None:
-    """Append one line with a single write and flush it to the operating system."""
-    file.write(f"{line}\n".encode())
-    file.flush()
+def read_log(
+    path: Path, parse: Callable[[Path, int, str], T], damage: list[str] | None = None
+) -> list[T]:
+    """Return the parsed lines of a log; an incomplete last line is ignored.
 
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a log; an incomplete last line is ignored."""
+    A damaged line raises UserError, or is left out and its error added to `damage`.
+    """
     try:
         with open_regular(path) as file:
             complete = file.read().split(b"\n")[:-1]
     except OSError as error:
         raise cannot_read(path, error) from error
-    lines: list[str] = []
+    parsed: list[T] = []
     for number, line in enumerate(complete, start=1):
         try:
-            lines.append(line.decode())
-        except UnicodeDecodeError as error:
-            raise damaged_line(path, number, "not valid UTF-8") from error
-    return lines
+            parsed.append(parse(path, number, _decode(path, number, line)))
+        except UserError as error:
+            if damage is None:
+                raise
+            damage.append(str(error))
+    return parsed
+
+
+def _decode(path: Path, number: int, line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise damaged_line(path, number, "not valid UTF-8") from error
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a log; an incomplete last line is ignored."""
+    return read_log(path, lambda _, __, line: line)
 
 
 def damaged_line(path: Path, number: int, why: str) -> UserError:

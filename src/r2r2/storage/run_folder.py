@@ -8,26 +8,37 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
 
 from r2r2.config.errors import UserError
 from r2r2.config.toml_io import ADDED_FIELDS, MAX_TOML_BYTES, parse_toml
+from r2r2.storage.checkpoints import CHECKPOINT_DIR, checkpoint_files
 from r2r2.storage.files import (
+    FileEntry,
     atomic_write,
     cannot_read,
     cannot_write,
+    check_link,
+    checksum,
     open_regular,
+    parse_entries,
     read_json_object,
     read_regular,
 )
 
-CONFIG_FILE = "config.toml"
+CONFIG_FILE, VERSIONS_FILE, CURVE_FILE = "config.toml", "versions.json", "curve.png"
 EVENTS_FILE, EVALUATIONS_FILE = "events.jsonl", "evaluations.csv"
 MANIFEST_FILE, LOCK_FILE = "manifest.json", "lock"
 WEIGHTS_FILE, BEST_WEIGHTS_FILE = "weights.npz", "best_weights.npz"
 STOPPED_WEIGHTS_FILE = "stopped.npz"
+RUN_FILES = (
+    *(CONFIG_FILE, VERSIONS_FILE, CURVE_FILE, EVENTS_FILE, EVALUATIONS_FILE),
+    *(MANIFEST_FILE, LOCK_FILE),
+)
+COPIED_FILES = (CONFIG_FILE, VERSIONS_FILE)  # the manifest has copies of them
+TENSORBOARD_DIR = "tensorboard"
 RUN_KIND = "r2r2 run"
 RUN_FORMAT = 1
 # Processes that only check whether a run is locked hold the lock for a moment, too.
@@ -55,17 +66,17 @@ class RunFolder(NamedTuple):
     @property
     def curve(self) -> Path:
         """The picture of the learning curve."""
-        return self.path / "curve.png"
+        return self.path / CURVE_FILE
 
     @property
     def tensorboard(self) -> Path:
         """The folder of TensorBoard's files."""
-        return self.path / "tensorboard"
+        return self.path / TENSORBOARD_DIR
 
     @property
     def checkpoints(self) -> Path:
         """The folder of checkpoints from which the run can be resumed."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINT_DIR
 
     def weights(self, member: str) -> Path:
         """Return the weights file of a member."""
@@ -107,14 +118,7 @@ class RunFolder(NamedTuple):
 
     def write_versions(self, versions: Mapping[str, object]) -> None:
         """Write the versions that the run uses."""
-        atomic_write(self.path / "versions.json", json.dumps(dict(versions), indent=2) + "\n")
-
-    def add_versions(self, step: int, versions: Mapping[str, str]) -> None:
-        """Add the versions that resume the run at a step, as an item of `resumed`."""
-        record = read_json_object(self.path / "versions.json") or {}
-        resumed = record.get("resumed")
-        earlier = cast("list[object]", resumed) if isinstance(resumed, list) else []
-        self.write_versions({**record, "resumed": [*earlier, {"step": step, **versions}]})
+        _write_copies(self, {**_copies(self.path), VERSIONS_FILE: _indented(versions)})
 
     def save_eval(self, results: Mapping[str, object]) -> Path:
         """Write results of `r2r2 eval` to a new file, named by the time, and return its path."""
@@ -127,41 +131,105 @@ class RunFolder(NamedTuple):
             raise cannot_write(path, error) from error
         return path
 
-    def finish(self, stopped: Sequence[str] = ()) -> None:
-        """Mark the run as finished, or as failed if all of its members were stopped."""
+    def finish(
+        self, stopped: Sequence[str] = (), files: Mapping[str, FileEntry] | None = None
+    ) -> None:
+        """Mark the run as finished, or as failed if all of its members were stopped.
+
+        `files` are its files as they were written.
+        """
         failed = bool(stopped) and len(stopped) == len(self.members)
-        write_manifest(self.path, self.members, "failed" if failed else "finished", stopped)
+        status: Status = "failed" if failed else "finished"
+        write_manifest(self.path, self.members, status, stopped, _copies(self.path), files)
 
 
-def create_run(path: Path, config_text: str, members: Sequence[str], overwrite: bool) -> RunFolder:
-    """Create the folder of a new run; `overwrite` deletes a run in it, but nothing else."""
+def create_run(
+    path: Path,
+    config_text: str,
+    members: Sequence[str],
+    overwrite: bool,
+    versions: Mapping[str, object] | None = None,
+) -> RunFolder:
+    """Create a new run completely or not at all; `overwrite` deletes a run, but nothing else."""
     check_members(members)
+    folder, copies = RunFolder(path, tuple(members)), {CONFIG_FILE: config_text}
+    if versions is not None:
+        copies[VERSIONS_FILE] = _indented(versions)
     try:
+        check_link(path)
         _check_available(path, config_text, overwrite)
+        existed = path.exists()
         path.mkdir(parents=True, exist_ok=True)
-        # First, so that a crash from here on leaves a folder known as a run.
-        write_manifest(path, members, "running")
-        delete_contents(path)
-        atomic_write(path / CONFIG_FILE, config_text)
-        for member in members:
-            (path / member).mkdir()
+        if read_manifest(path):
+            write_manifest(path, (), "running")  # marks it in case of a crash
+            delete_contents(path)
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(_discard, path, existed)
+            _write_copies(folder, copies)
+            for member in members:
+                (path / member).mkdir()
+            on_failure.pop_all()
     except OSError as error:
         raise cannot_write(path, error) from error
-    return RunFolder(path, tuple(members))
+    return folder
 
 
-def reopen_run(path: Path, config_text: str) -> RunFolder:
-    """Open a run to resume it, and write its config, which may have more steps."""
+def _discard(path: Path, existed: bool) -> None:
+    """Delete what is there of a run that could not be created."""
+    with contextlib.suppress(OSError):
+        delete_contents(path)
+        (path / MANIFEST_FILE).unlink(missing_ok=True)
+        if not existed:
+            path.rmdir()
+
+
+def reopen_run(
+    path: Path,
+    config_text: str,
+    resumed: Mapping[str, object] | None = None,
+    repairs: Mapping[Path, bytes] | None = None,
+) -> RunFolder:
+    """Open a run to resume it.
+
+    Args:
+        path: the run folder.
+        config_text: its config, which may have more steps.
+        resumed: step and versions of this process, added to `versions.json`.
+        repairs: content of damaged files.
+    """
     folder = open_run(path)
     try:
-        _check_entries(path)
-        write_manifest(path, folder.members, "running")
-        atomic_write(path / CONFIG_FILE, config_text)
+        _check_entries(folder)
+        copies = {**_copies(path), CONFIG_FILE: config_text}
+        if resumed is not None:
+            text = copies.get(VERSIONS_FILE)
+            record = json.loads(text) if text else read_json_object(path / VERSIONS_FILE) or {}
+            earlier = cast("list[object]", record.get("resumed") or [])
+            copies[VERSIONS_FILE] = _indented({**record, "resumed": [*earlier, dict(resumed)]})
+        _write_copies(folder, copies)
+        for target, content in (repairs or {}).items():
+            atomic_write(target, content)
         for member in folder.members:
             (path / member).mkdir(exist_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
     return folder
+
+
+def _indented(fields: Mapping[str, object]) -> str:
+    return json.dumps(dict(fields), indent=2) + "\n"
+
+
+def _copies(run: Path) -> Mapping[str, str]:
+    manifest = read_manifest(run)
+    return manifest.copies if manifest else {}
+
+
+def _write_copies(folder: RunFolder, copies: Mapping[str, str]) -> None:
+    """Write small files, after the manifest, from which they can be restored."""
+    write_manifest(folder.path, folder.members, "running", copies=copies)
+    for name, text in copies.items():
+        atomic_write(folder.path / name, text)
 
 
 def open_run(path: Path) -> RunFolder:
@@ -193,17 +261,42 @@ def run_status(run: Path) -> str:
     return "interrupted" if status == "running" and not is_locked(run) else status
 
 
-def _check_entries(path: Path) -> None:
-    """Reject a run with links or special files: resuming must write only inside it."""
-    for folder, subfolders, files in os.walk(path):
-        for entry in (Path(folder, name) for name in sorted([*subfolders, *files])):
-            if entry.is_symlink():
-                raise UserError(f"{entry}: is a symbolic link; cannot resume the run")
-            if not (entry.is_file() or entry.is_dir()):
-                raise UserError(f"{entry}: not a regular file; cannot resume the run")
+def _check_entries(run: RunFolder) -> None:
+    """Check that resuming writes only to this run: its files, and folders that the user linked."""
+    check_link(run.path)
+    for name in (CHECKPOINT_DIR, TENSORBOARD_DIR, *run.members):
+        if os.path.lexists(run.path / name):
+            _check_folder(run.path, run.path / name)
+        for folder, subfolders, files in os.walk(run.path / name):
+            _check_regular([Path(folder, name) for name in (*subfolders, *files)])
+    _check_regular([run.path / name for name in RUN_FILES])
     for name in (EVENTS_FILE, EVALUATIONS_FILE):
-        if (path / name).is_dir():
-            raise UserError(f"{path / name}: is a folder; cannot resume the run")
+        if (run.path / name).is_dir():
+            raise UserError(f"{run.path / name}: is a folder; cannot resume the run")
+
+
+def _check_regular(entries: Iterable[Path]) -> None:
+    for entry in entries:
+        if entry.is_symlink():
+            raise UserError(f"{entry}: is a symbolic link; cannot resume the run")
+        if entry.exists() and not (entry.is_file() or entry.is_dir()):
+            raise UserError(f"{entry}: not a regular file; cannot resume the run")
+
+
+def _check_folder(run: Path, folder: Path) -> None:
+    """Check that a folder of a run, or the one that it links to, has no files of anything else."""
+    check_link(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: not a folder; cannot resume the run")
+    if not folder.is_symlink():
+        return
+    target = folder.resolve()
+    for other in (x for x in (target, *target.parents) if x != run.resolve()):
+        if read_manifest(other):
+            raise UserError(f"{folder}: is a symbolic link into another run, '{other}'")
+    others = {*folder.iterdir()} - {*checkpoint_files(folder)}
+    if folder.name == CHECKPOINT_DIR and others:
+        raise UserError(f"{folder}: is a symbolic link to other files: '{min(others).name}'")
 
 
 def _check_available(path: Path, config_text: str, overwrite: bool) -> None:
@@ -220,8 +313,8 @@ def _check_available(path: Path, config_text: str, overwrite: bool) -> None:
             f"{path}: not empty and not a run folder, so --overwrite does not delete "
             "it; choose another --out"
         )
-    if overwrite:
-        return
+    if overwrite or (manifest.status == "running" and not manifest.members):
+        return  # the latter is left of a deletion that was interrupted
     same = _has_config(path, config_text)
     config = "the same config" if same else _other_config(path, config_text)
     content = {
@@ -236,7 +329,9 @@ def _check_available(path: Path, config_text: str, overwrite: bool) -> None:
 
 
 def _read_config(run: Path) -> str:
-    return read_regular(run / CONFIG_FILE, MAX_TOML_BYTES).decode()
+    """Return the config that the manifest holds, or else that of `config.toml`."""
+    copy = _copies(run).get(CONFIG_FILE)
+    return read_regular(run / CONFIG_FILE, MAX_TOML_BYTES).decode() if copy is None else copy
 
 
 def _has_config(run: Path, config_text: str) -> bool:
@@ -275,20 +370,35 @@ class RunManifest(NamedTuple):
     format: int
     status: Status | Literal["unknown"]
     members: tuple[str, ...]
+    copies: Mapping[str, str] = {}  # content of small files, which can be restored from it
+    files: Mapping[str, FileEntry] = {}  # other files at the end of the run
 
 
 def write_manifest(
-    run: Path, members: Sequence[str], status: Status, stopped: Sequence[str] = ()
+    run: Path,
+    members: Sequence[str],
+    status: Status,
+    stopped: Sequence[str] = (),
+    copies: Mapping[str, str] | None = None,
+    files: Mapping[str, FileEntry] | None = None,
 ) -> None:
     """Write the manifest of a run atomically; it lists the stopped members, if any."""
-    manifest = {"kind": RUN_KIND, "format": RUN_FORMAT, "status": status}
-    lists = {"members": list(members)} | ({"stopped": list(stopped)} if stopped else {})
-    text = json.dumps({**manifest, **lists}, indent=2) + "\n"
-    atomic_write(run / MANIFEST_FILE, text)
+    fields: dict[str, object] = {"kind": RUN_KIND, "format": RUN_FORMAT, "status": status}
+    fields |= {"members": list(members)} | ({"stopped": list(stopped)} if stopped else {})
+    if copies or files:
+        entries = {name: entry._asdict() for name, entry in (files or {}).items()}
+        fields |= {"copies": dict(copies or {}), "files": entries}
+    atomic_write(run / MANIFEST_FILE, _manifest_text(fields))
+
+
+def _manifest_text(fields: Mapping[str, object]) -> str:
+    """Return the text of a manifest, which ends with its own checksum if it holds others."""
+    digest = checksum(json.dumps(fields).encode()).hexdigest()
+    return _indented({**fields, "blake2b": digest} if "files" in fields else fields)
 
 
 def read_manifest(run: Path) -> RunManifest | None:
-    """Return the manifest of a folder, or None if the folder is not a run."""
+    """Return the manifest of a folder, or None if it is damaged or the folder is not a run."""
     fields = read_json_object(run / MANIFEST_FILE) or {}
     number, status, members = (fields.get(k) for k in ("format", "status", "members"))
     if fields.get("kind") != RUN_KIND or not isinstance(number, int):
@@ -300,7 +410,20 @@ def read_manifest(run: Path) -> RunManifest | None:
     names = [str(name) for name in cast("list[object]", members)]
     if names != members or not all(is_member_name(name) for name in names):
         return None
-    return RunManifest(number, cast(Status, status), tuple(names))
+    manifest = RunManifest(number, cast(Status, status), tuple(names))
+    if fields.keys() <= {"kind", "format", "status", "members", "stopped"}:
+        return manifest  # of a run from before there were checksums
+    unsigned = {name: value for name, value in fields.items() if name != "blake2b"}
+    copies, files = fields.get("copies"), parse_entries(fields.get("files"))
+    if files is None or not isinstance(copies, dict) or not _is_intact(run, unsigned):
+        return None
+    return manifest._replace(copies=cast("dict[str, str]", copies), files=files)
+
+
+def _is_intact(run: Path, fields: Mapping[str, object]) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        return read_regular(run / MANIFEST_FILE) == _manifest_text(fields).encode()
+    return False
 
 
 def check_members(members: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from r2r2.config.errors import UserError
 from r2r2.config.fields import Interval
+from r2r2.config.toml_io import digest
 from r2r2.envs.spec import Fault
 from r2r2.envs.vector.step_types import SavedState
 from r2r2.replay.buffer import HostRows, Rows
@@ -26,6 +27,7 @@ from r2r2.storage.checkpoints import (
     latest_valid,
     write_checkpoint,
 )
+from r2r2.storage.integrity import COPY_PREFIX, logged_files
 from r2r2.training.eval_scheduler import SavedEvals
 from r2r2.training.fleet import Fleet
 from r2r2.training.state import (
@@ -182,12 +184,18 @@ def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
         "collapsed": sorted(state.collapsed),
         "best": sorted(evals.best),
         "rows": state.fleet.replay_rows,
+        "config": digest(state.config),
+        "files": {name: x._asdict() for name, x in state.log.files(best=False).items()},
+    }
+    logs = {
+        COPY_PREFIX + name: np.frombuffer(log.compressed(), np.uint8)
+        for name, log in state.log.logs().items()
     }
     segment = writer.segment(state.fleet)
     content = CheckpointContent(
         step=state.step(),
         metadata=notes,
-        arrays=to_arrays(take_snapshot(state, evals)),
+        arrays=to_arrays(take_snapshot(state, evals)) | logs,
         env_states=env_states,
         replay_segment=segment,
         earlier_segments=writer.needed_segments(state.fleet),
@@ -213,7 +221,7 @@ def resume(
     state.failures.update({m: n for m, n in failures.items() if not (retry and m in stopped)})
     state.stopped.update(_still_stopped(state, stopped))
     state.collapsed.update(notes.get("collapsed", []))
-    state.log.restore(notes["journal"], set(state.stopped))
+    state.log.restore(notes["journal"], logged_files(checkpoint), set(state.stopped))
     counts = checkpoint.step, int(state.schedule.done.min())
     state.log.event("resumed", None, counts, {"checkpoint": checkpoint.number})
     saved = SavedEvals(snapshot.evaluated, snapshot.obs, notes["points"], snapshot.best)
@@ -240,7 +248,8 @@ def read_snapshot(state: TrainState, checkpoint: Checkpoint) -> Snapshot:
 
 
 def _read_snapshot(state: TrainState, checkpoint: Checkpoint) -> Snapshot:
-    arrays, notes = read_arrays(checkpoint.arrays), checkpoint.metadata
+    saved, notes = read_arrays(checkpoint.arrays), checkpoint.metadata
+    arrays = {name: x for name, x in saved.items() if not name.startswith(COPY_PREFIX)}
     rows, evals = notes["rows"], notes["points"]
     if rows < state.fleet.replay_rows:
         if (np.asarray(arrays.get("fleet/opened", 0)) >= rows).any():

@@ -10,11 +10,19 @@ from typing import Any, NamedTuple, TypeGuard, cast
 
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.run import RunConfig
-from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields
+from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, digest
 from r2r2.storage.checkpoints import Checkpoint, latest_valid
 from r2r2.storage.evaluations import read_evaluations
-from r2r2.storage.files import is_count, is_number
-from r2r2.storage.run_folder import open_run, read_manifest
+from r2r2.storage.files import is_count, is_number, parse_entries
+from r2r2.storage.integrity import (
+    LOGS,
+    changed_files,
+    difference,
+    find_damage,
+    logged_files,
+    read_copy,
+)
+from r2r2.storage.run_folder import COPIED_FILES, EVENTS_FILE, open_run, read_manifest
 from r2r2.training.memory import replay_rows
 from r2r2.training.run_config import find_config
 from r2r2.training.state import OnMessage
@@ -23,7 +31,7 @@ Test = Callable[[object], bool]
 Form = Test | Mapping[str, "Form"]
 
 # Notes that the first runs did not write, with their value then.
-DEFAULT_NOTES: Mapping[str, Any] = {"collapsed": [], "best": []}
+DEFAULT_NOTES: Mapping[str, Any] = {"collapsed": [], "best": [], "files": {}}
 
 # Works after the same command and after --resume, with which --overwrite is not allowed.
 START_AGAIN = (
@@ -37,6 +45,7 @@ class ResumePlan(NamedTuple):
     checkpoint: Checkpoint | None = None  # where to resume
     restart: bool = False  # an earlier process left no checkpoint
     retry: bool = False  # continue members whose environment failed, too
+    repairs: Mapping[Path, bytes] = {}  # content of damaged logs
 
 
 def plan_resume(
@@ -56,10 +65,33 @@ def plan_resume(
     if checkpoint is None:
         return _without_checkpoint(path, manifest.status, damaged, on_message)
     check_notes(path, checkpoint, config)
+    repairs = _find_repairs(path, checkpoint)
+    located = {file: difference(file, content, growing=True) for file, content in repairs.items()}
     for message in damaged:
         on_message(message)
+    for file, why in (find_damage(path) | located).items():
+        on_message(f"{file}: {why}; {_remedy(file, checkpoint)}")
     on_message(f"{path}: resuming from step {checkpoint.step}")
-    return ResumePlan(checkpoint, retry=retry)
+    return ResumePlan(checkpoint, retry=retry, repairs=repairs)
+
+
+def _find_repairs(path: Path, checkpoint: Checkpoint) -> dict[Path, bytes]:
+    """Return the content of damaged logs; refuse to resume if the checkpoint has no copy of it."""
+    repairs: dict[Path, bytes] = {}
+    for file, why in changed_files(path, logged_files(checkpoint), growing=True).items():
+        if file.name in LOGS:
+            content = read_copy(checkpoint, file.name)
+            if content is None:
+                raise UserError(f"{file}: {why}; no copy in '{checkpoint.arrays}'; {START_AGAIN}")
+            repairs[file] = content
+    return repairs
+
+
+def _remedy(file: Path, checkpoint: Checkpoint) -> str:
+    """Return what resuming does about a damaged file."""
+    if file.name in LOGS:
+        return f"restored from the checkpoint of step {checkpoint.step}"
+    return "restored from manifest.json" if file.name in COPIED_FILES else "not restored"
 
 
 def _without_checkpoint(
@@ -69,6 +101,8 @@ def _without_checkpoint(
         raise UserError(f"{damaged[0]}; {START_AGAIN}")
     if status != "running":
         raise UserError(f"{path}: {status}, and has no checkpoint to continue from; {START_AGAIN}")
+    for file, why in find_damage(path).items():
+        on_message(f"{file}: {why}; it is replaced")
     on_message(f"{path}: stopped before its first checkpoint; starting from step 0")
     return ResumePlan(restart=True)
 
@@ -89,12 +123,20 @@ def _check_steps(path: Path, config: RunConfig, before: int) -> None:
 
 def check_notes(run: Path, checkpoint: Checkpoint, config: RunConfig) -> None:
     """Check that a checkpoint's notes and the run's logs fit together."""
-    invalid = _first_invalid({**DEFAULT_NOTES, **checkpoint.metadata}, _form(config))
-    invalid = invalid or _contradiction(checkpoint.metadata["points"], config)
+    notes, path = checkpoint.metadata, checkpoint.arrays.with_suffix(".json")
+    invalid = _first_invalid({**DEFAULT_NOTES, **notes}, _form(config))
+    invalid = invalid or _contradiction(notes["points"], config)
     if invalid:
-        path = checkpoint.arrays.with_suffix(".json")
         raise UserError(f"{path}: '{invalid}' in its notes is missing or invalid; {START_AGAIN}")
-    folder, expected = open_run(run), checkpoint.metadata["journal"]["events"][0]
+    if notes.get("config") not in (None, digest(config)):
+        raise UserError(f"{path}: written by a run with another config; {START_AGAIN}")
+    files, expected = logged_files(checkpoint), notes["journal"]["events"][0]
+    if EVENTS_FILE in files:  # the logs are verified by their checksums
+        lengths = [files[name].bytes if name in files else 0 for name in LOGS]
+        if lengths != [expected, notes["journal"]["evaluations"]]:
+            raise UserError(f"{path}: 'files' in its notes is invalid; {START_AGAIN}")
+        return
+    folder = open_run(run)
     size = folder.events.lstat().st_size if folder.events.exists() else 0
     if size < expected:
         raise UserError(
@@ -134,6 +176,7 @@ def _form(config: RunConfig) -> Mapping[str, Form]:
         "stopped": _each(_row(member, lambda x: isinstance(x, str))),
         "collapsed": _each(member),
         "best": _each(member),
+        "files": lambda x: parse_entries(x) is not None,
         "rows": _below(replay_rows(config) + 1),
     }
 

@@ -3,7 +3,8 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Self, cast
 
 import jax
 import numpy as np
@@ -15,8 +16,8 @@ from r2r2.replay.normalizer import Scales
 from r2r2.storage.arrays import save_weights
 from r2r2.storage.evaluations import Row, append_evaluations, read_evaluations, truncate_evaluations
 from r2r2.storage.events import EventLog, FieldValue, LogPosition, StepCounts, read_events
-from r2r2.storage.files import atomic_write, fsync_file, storage_errors
-from r2r2.storage.run_folder import RunFolder
+from r2r2.storage.files import FileEntry, LogFile, atomic_write, file_entry, storage_errors
+from r2r2.storage.run_folder import BEST_WEIGHTS_FILE, EVALUATIONS_FILE, EVENTS_FILE, RunFolder
 from r2r2.storage.tensorboard import TensorBoardWriter
 from r2r2.training.evaluation import MemberWeights, SavedPolicy, deviation, member_of
 from r2r2.training.rollout import Episode
@@ -37,7 +38,8 @@ class RunLog:
     ):
         self._config, self._folder = config, folder
         self._members, self._name = tuple(members), name
-        self._events = EventLog(folder.events)
+        self._events, self._evaluations = EventLog(folder.events), cast("LogFile | None", None)
+        self._files: dict[str, FileEntry] = {}  # of members, as they were written
         self._board = TensorBoardWriter(folder.tensorboard) if tensorboard else None
         # By member: means of the evaluations at multiples of the interval, and the points.
         self._means: list[list[float]] = [[] for _ in members]
@@ -99,7 +101,8 @@ class RunLog:
         self._points[member][step] = value = float(np.mean(since))
         task, seed = self._members[member]
         row = Row(self._name, task, seed, "return", self._steps(counts).env_step, value)
-        append_evaluations(self._folder.evaluations, [row])
+        self._evaluations = self._evaluations or self._open_table()
+        append_evaluations(self._folder.evaluations, [row], self._evaluations)
 
     def best_mean(self, member: int) -> float:
         """Return the highest mean of a member's evaluations so far, without NaN."""
@@ -145,6 +148,7 @@ class RunLog:
         path = self._folder.report(self._members[member].name)
         with storage_errors(path):
             atomic_write(path, text)
+            self._files[f"{path.parent.name}/{path.name}"] = file_entry(path)
 
     def save_weights(self, member: int, weights: MemberWeights) -> None:
         """Write one member's weights; those of a stopped member are not its final ones."""
@@ -152,15 +156,33 @@ class RunLog:
         path, other = self._folder.weights(name), self._folder.stopped_weights(name)
         if member in self._stopped:
             path, other = other, path
-        with storage_errors(path):
-            save_weights(path, weights)
+        self._save(path, weights)
+        with storage_errors(other):
             other.unlink(missing_ok=True)
+        self._files.pop(f"{name}/{other.name}", None)
+
+    def _save(self, path: Path, tree: object) -> None:
+        with storage_errors(path):
+            save_weights(path, tree)
+            self._files[f"{path.parent.name}/{path.name}"] = file_entry(path)
+
+    def _open_table(self) -> LogFile:
+        with storage_errors(self._folder.evaluations):
+            return LogFile(self._folder.evaluations)
+
+    def logs(self) -> dict[str, LogFile]:
+        """Return the logs by file name."""
+        table = {} if self._evaluations is None else {EVALUATIONS_FILE: self._evaluations}
+        return {EVENTS_FILE: self._events.file, **table}
+
+    def files(self, best: bool = True) -> dict[str, FileEntry]:
+        """Return length and checksum of logs and members' files, perhaps without best weights."""
+        own = {k: x for k, x in self._files.items() if best or not k.endswith(BEST_WEIGHTS_FILE)}
+        return own | {name: log.entry() for name, log in self.logs().items()}
 
     def save_best_weights(self, member: int, weights: SavedPolicy) -> None:
         """Write the policy of a member's best evaluation."""
-        path = self._folder.best_weights(self._members[member].name)
-        with storage_errors(path):
-            save_weights(path, weights)
+        self._save(self._folder.best_weights(self._members[member].name), weights)
 
     def restore_best_weights(self, weights: Mapping[int, SavedPolicy]) -> None:
         """Write the best weights of a checkpoint, and delete those of other members."""
@@ -184,22 +206,27 @@ class RunLog:
 
     def notes(self) -> dict[str, Any]:
         """Return the log's position as JSON values, copied since the run continues."""
-        table = self._folder.evaluations
-        if table.exists():
-            fsync_file(table)
+        for log in self.logs().values():
+            log.sync()
         return {
             "events": list(self._events.position()),
-            "evaluations": table.stat().st_size if table.exists() else 0,
+            "evaluations": self._evaluations.entry().bytes if self._evaluations else 0,
             "points": [list(means) for means in self._means],
             "random": {task: list(totals) for task, totals in self._random.items()},
             "logged": self._logged,
             "stopped": sorted(self._stopped),
         }
 
-    def restore(self, notes: Mapping[str, Any], stopped: set[int]) -> None:
+    def restore(
+        self, notes: Mapping[str, Any], files: Mapping[str, FileEntry], stopped: set[int]
+    ) -> None:
         """Remove everything written after `notes`, and the reports on members not `stopped`."""
         self._events.truncate(LogPosition(*notes["events"]))
         truncate_evaluations(self._folder.evaluations, notes["evaluations"])
+        self._evaluations = self._open_table() if self._folder.evaluations.exists() else None
+        # The weights of other members are written again.
+        names = [f"{self._members[member].name}/" for member in stopped]
+        self._files = {k: x for k, x in files.items() if k.startswith(tuple(names))}
         self._means = [list(means) for means in notes["points"]]
         self._random = {task: list(totals) for task, totals in notes["random"].items()}
         self._logged, self._stopped = notes["logged"], set(stopped)
@@ -221,6 +248,8 @@ class RunLog:
 
     def __exit__(self, *raised: object) -> None:
         self._events.close()
+        if self._evaluations is not None:
+            self._evaluations.close()
         if self._board is not None:
             self._board.close()
 
