@@ -172,8 +172,8 @@ def test_members_are_checked_before_writing(path, members):
     assert tree(path) == before
 
 
-@pytest.mark.parametrize("crash_at", ["manifest.json", "config.toml"])
-def test_crash_while_overwriting_leaves_an_unfinished_run(path, monkeypatch, crash_at):
+@pytest.mark.parametrize(("crash_at", "left"), [("manifest.json", True), ("config.toml", False)])
+def test_crash_while_overwriting_leaves_no_finished_run(path, monkeypatch, crash_at, left):
     finished(path)
     write = subject.atomic_write
 
@@ -185,7 +185,7 @@ def test_crash_while_overwriting_leaves_an_unfinished_run(path, monkeypatch, cra
         patch.setattr(subject, "atomic_write", write_then_crash)
         with pytest.raises(AssertionError):
             create_run(path, CONFIG, MEMBERS, overwrite=True)
-    assert read_manifest(path).status == "running"
+    assert (read_manifest(path).status == "running") if left else (os.listdir(path) == [])
     create_run(path, CONFIG, MEMBERS, overwrite=True)
 
 

@@ -18,7 +18,7 @@ from r2r2.config.toml_io import to_toml
 from r2r2.storage.arrays import read_arrays, write_arrays
 from r2r2.storage.checkpoints import delete_files, latest_valid, serialize_manifest
 from r2r2.storage.files import file_entry
-from r2r2.storage.integrity import find_damage, logged_files
+from r2r2.storage.integrity import LOGS, find_damage, logged_files
 from r2r2.storage.run_folder import open_run, read_manifest, reopen_run, write_manifest
 from r2r2.training.resume_plan import plan_resume
 from r2r2.training.run_config import finalize_config, fleet_members
@@ -133,7 +133,7 @@ def resume(run, config):
         return one_line_each(error), True
     with RunLog(config, folder, fleet_members(config), "name") as log:
         notes = plan.checkpoint.metadata["journal"]
-        log.restore(notes, logged_files(plan.checkpoint), set())
+        log.restore(notes, set(), logged_files(plan.checkpoint))
         assert log.notes()["events"][0] == notes["events"][0]
     return messages, False
 
@@ -186,6 +186,8 @@ def test_no_change_of_a_file_is_silent(runs, tmp_path):
         length = entry.bytes if entry and name == "killed" else None
         cut_off = content is not None and content[:length] == before[:length]
         inside = file.startswith("checkpoints/")
+        # The best weights are in the checkpoint, and are written again.
+        cut_off |= file.endswith("best_weights.npz") and name != "finished"
         said = report(path)
         assert inside or cut_off or any(f"/{file}:" in text for text in said), case
         messages, refused = resume(path, LONGER if name == "finished" else CONFIG)
@@ -195,7 +197,7 @@ def test_no_change_of_a_file_is_silent(runs, tmp_path):
             handled["refused"] += 1
         elif cut_off or (inside and file[12:] not in checkpoint.files):
             handled["not needed"] += 1
-        elif entry:
+        elif file in LOGS:
             assert named, case
             assert (path / file).read_bytes()[: entry.bytes] == before[: entry.bytes], case
             handled["restored"] += 1

@@ -221,7 +221,7 @@ def resume(
     state.failures.update({m: n for m, n in failures.items() if not (retry and m in stopped)})
     state.stopped.update(_still_stopped(state, stopped))
     state.collapsed.update(notes.get("collapsed", []))
-    state.log.restore(notes["journal"], logged_files(checkpoint), set(state.stopped))
+    state.log.restore(notes["journal"], set(state.stopped), logged_files(checkpoint))
     counts = checkpoint.step, int(state.schedule.done.min())
     state.log.event("resumed", None, counts, {"checkpoint": checkpoint.number})
     saved = SavedEvals(snapshot.evaluated, snapshot.obs, notes["points"], snapshot.best)

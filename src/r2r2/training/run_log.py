@@ -218,7 +218,10 @@ class RunLog:
         }
 
     def restore(
-        self, notes: Mapping[str, Any], files: Mapping[str, FileEntry], stopped: set[int]
+        self,
+        notes: Mapping[str, Any],
+        stopped: set[int],
+        files: Mapping[str, FileEntry] | None = None,
     ) -> None:
         """Remove everything written after `notes`, and the reports on members not `stopped`."""
         self._events.truncate(LogPosition(*notes["events"]))
@@ -226,7 +229,7 @@ class RunLog:
         self._evaluations = self._open_table() if self._folder.evaluations.exists() else None
         # The weights of other members are written again.
         names = [f"{self._members[member].name}/" for member in stopped]
-        self._files = {k: x for k, x in files.items() if k.startswith(tuple(names))}
+        self._files = {k: x for k, x in (files or {}).items() if k.startswith(tuple(names))}
         self._means = [list(means) for means in notes["points"]]
         self._random = {task: list(totals) for task, totals in notes["random"].items()}
         self._logged, self._stopped = notes["logged"], set(stopped)
