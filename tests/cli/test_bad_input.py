@@ -194,9 +194,7 @@ def test_a_fleet_that_does_not_fit_into_memory_is_rejected(rejected):
     ("argv", "sentence"),
     [
         ("--latent 1048576", "--agent: "),
-        ("--latent 1M --agent td7", "--agent: "),
-        ("--width 1048576", "--agent: networks of 1 x "),
-        ("--batch-size 1048576 --width 8k", "--agent.batch-size: an update needs about "),
+        ("--batch-size 1048576 --width 2k", "--agent.batch-size: an update needs about "),
         ("--agent simbav2 --critic-width 1M --expansion 64", "--agent: networks of 1 x "),
     ],
 )

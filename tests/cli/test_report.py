@@ -98,17 +98,6 @@ def test_a_scaled_down_run_is_not_a_reproduction(cli, workdir, made):
     assert all("steps" in row["lacks"] for row in table(workdir / "report", "lacks"))
 
 
-def test_minimalist_phi_is_reproduced_with_the_replay_of_its_release(workdir):
-    make_run("release", agent="minphi")
-    make_run("larger", agent="minphi", replay_size=1_000_000)
-    study = load_study(find_sources([Path("release"), Path("larger")]))
-    overrides = [[str(x) for x in run.results.method.overrides] for run in study.runs]
-    assert overrides == [
-        ["eval_every=100000 (default 10000)"],
-        ["replay_size=1000000 (default 100000)", "eval_every=100000 (default 10000)"],
-    ]
-
-
 def test_a_results_file_is_compared(cli, workdir, made):
     returns = {("td7_utd1", "Hopper-v5", seed): [5.0, 5.0] for seed in range(2)}
     make_csv(workdir / "other.csv", returns)
