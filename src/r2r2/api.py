@@ -170,6 +170,9 @@ def train(
         >>> [member.name for member in result.members]
         ['Pendulum-v1_s0', 'Pendulum-v1_s1']
     """
+    if not isinstance(config, RunConfig):
+        kind = type(config).__name__
+        raise UserError(f"expected a RunConfig, as `resolve` returns, got a {kind}", "config")
     if out is not None and not options.overwrite:
         check_env_given(Path(out), env)
     builder = env_builder_of(env, config.env, len(fleet_members(config)))

@@ -112,7 +112,7 @@ def test_training_is_timed_when_a_task_is_given(cli, workdir, small_roofline, mo
         ("--agents simbav2+r2r2", "SimbaV2 has no encoder"),
         ("--members 0", "--members: expected an integer from 1 to 1000, got '0'"),
         ("--members 1 x", "--members: expected an integer from 1 to 1000, got 'x'"),
-        ("--members", "--members: expected an integer"),
+        ("--members", "--members: value missing; expected different integers"),
         ("--members 2,2", "--members: expected different integers, got '2,2'"),
         ("--env Humanoid-v4", "did you mean 'Humanoid-v5'?"),
         ("--env nothing", "--env: expected one of Ant-v5, "),

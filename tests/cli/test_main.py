@@ -1,6 +1,7 @@
 """The program: dispatch, help, version, listings, exit codes."""
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -157,13 +158,18 @@ def test_a_program_without_an_output_ends_normally(workdir):
 @pytest.mark.parametrize(
     ("called", "on_path", "name"),
     [
-        (".venv/bin/r2r2", None, ".venv/bin/r2r2"),
-        (".venv/bin/r2r2", "bin/r2r2", "r2r2"),
-        ("site-packages/r2r2/__main__.py", None, "python -m r2r2"),
-        ("site-packages/pytest/__main__.py", None, "r2r2"),
+        (".venv/bin/r2r2", {}, ".venv/bin/r2r2"),
+        (".venv/bin/r2r2", {"r2r2": "bin/r2r2"}, "r2r2"),
+        ("site-packages/r2r2/__main__.py", {"python": sys.executable}, "python -m r2r2"),
+        (
+            "site-packages/r2r2/__main__.py",
+            {"python": "/another/bin/python"},
+            f"{shlex.quote(sys.executable)} -m r2r2",
+        ),
+        ("site-packages/pytest/__main__.py", {}, "r2r2"),
     ],
 )
 def test_suggested_commands_can_be_pasted(monkeypatch, called, on_path, name):
     monkeypatch.setattr(sys, "argv", [called, "train"])
-    monkeypatch.setattr(main_module.shutil, "which", lambda _: on_path)
+    monkeypatch.setattr(main_module.shutil, "which", on_path.get)
     assert main_module.program_name() == name

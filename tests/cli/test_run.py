@@ -18,7 +18,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.config.toml_io import parse_toml, to_toml
 from r2r2.storage.evaluations import read_evaluations
-from r2r2.storage.run_folder import lock_run
+from r2r2.storage.run_folder import lock_run, read_manifest, write_manifest
 from r2r2.training.run_config import finalize_config
 from tensorboard_reader import scalars
 
@@ -274,8 +274,7 @@ def test_results_that_cannot_be_saved_are_still_printed(cli, run):
 
 def unfinish(run):
     """Let a finished run be one that was interrupted after its last checkpoint."""
-    text = (run / "manifest.json").read_text()
-    (run / "manifest.json").write_text(text.replace('"finished"', '"running"'))
+    write_manifest(run, MEMBERS, "running", read_manifest(run).copies)
     for name in MEMBERS:
         (run / name / "weights.npz").unlink()
 

@@ -183,8 +183,8 @@ def test_resume_rejects_other_options(rejected, unfinished, argv):
     option = argv.removeprefix("--steps 900 ").split()[0].replace("--no-", "--")
     assert rejected("train", "--resume", "run", *argv.split()) == (
         f"{option}: not allowed with --resume, which uses the config of the run; "
-        "expected only --steps, --env-timeout, --env-faults, --retry-failed, --tensorboard, "
-        "--workers, --checkpoint-every, --checkpoints"
+        "expected only --steps, --env-timeout, --env-faults, --tensorboard, --workers, "
+        "--checkpoint-every, --checkpoints, --retry-failed"
     )
 
 

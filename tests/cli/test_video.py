@@ -18,6 +18,7 @@ from r2r2.cli.main import main
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
 from r2r2.envs.spec import EnvFailure
+from r2r2.storage.run_folder import read_manifest, write_manifest
 from r2r2.training.evaluation import MAX_EVAL_STEPS
 from r2r2.training.video import VideoOptions, record_video
 from video_reader import read_video
@@ -75,8 +76,8 @@ def test_json_is_alone_on_standard_output(workdir, runs, capfd, monkeypatch):
 
 def test_unfinished_run_is_recorded_from_its_checkpoint(cli, workdir, runs):
     run = shutil.copytree(runs("Dot-v0"), workdir / "run")
-    manifest = (run / "manifest.json").read_text()
-    (run / "manifest.json").write_text(manifest.replace('"finished"', '"running"'))
+    manifest = read_manifest(run)
+    write_manifest(run, manifest.members, "running", manifest.copies)
     argv = ("--video", "out.mp4", "--episodes", "1", "--workers", "0")
     code, out, _ = cli("eval", run, *argv)
     assert code == 0

@@ -179,6 +179,7 @@ def test_failed_diagnosis_is_logged_and_does_not_end_the_run(tmp_path, monkeypat
         assert [event["member"] for event in select(events, kind)] == [second] * 2
 
 
+@pytest.mark.filterwarnings("ignore::r2r2.StoppedMembersWarning")
 def test_stopped_member_is_not_shown_as_collapsed(tmp_path, monkeypatch):
     monkeypatch.setattr(LEAST_RANK, 8)
     shown = []

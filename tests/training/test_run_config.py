@@ -116,10 +116,12 @@ def test_minimalist_phi_has_a_larger_replay_on_the_task_that_its_release_names()
     assert finalize_config(run, builder=print).replay_size == 1_000_000
 
 
-@pytest.mark.parametrize("of_config", [True, False])
-@pytest.mark.parametrize("of_agent", [True, False])
-def test_the_config_decides_whether_an_agent_normalizes(of_config, of_agent):
-    assert normalizes(of_config, of_agent) == of_config
+def test_the_config_decides_whether_an_agent_normalizes():
+    assert normalizes(of_config=True, of_agent=True)
+    assert normalizes(of_config=True, of_agent=False)
+    assert not normalizes(of_config=False, of_agent=False)
+    with pytest.raises(UserError, match="'mine': it normalizes observations, but its config has"):
+        normalizes(of_config=False, of_agent=True)
 
 
 def normalizes(of_config, of_agent):

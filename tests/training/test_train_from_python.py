@@ -87,6 +87,11 @@ def test_failure_of_every_member_is_raised_each_time(tmp_path):
 
 
 @pytest.mark.slow
+def test_config_must_be_resolved_first():
+    with pytest.raises(UserError, match=r"^config: expected a RunConfig, as `resolve` returns"):
+        train({"env": "Pendulum-v1"})
+
+
 def test_failure_of_some_members_is_a_warning_each_time(tmp_path):
     env = "fragile:Calm-v0,fragile:Doomed-v0"
     config = resolve(SMALL, {"env": env, "env_faults": 1})

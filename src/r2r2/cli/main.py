@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -152,7 +153,9 @@ def program_name() -> str:
     if shutil.which("r2r2"):
         return "r2r2"
     if called.parts[-2:] == ("r2r2", "__main__.py"):
-        return "python -m r2r2"
+        python = shutil.which("python")
+        same = python is not None and Path(python).parent == Path(sys.executable).parent
+        return f"{'python' if same else shlex.quote(sys.executable)} -m r2r2"
     return sys.argv[0] if called.name == "r2r2" else "r2r2"
 
 

@@ -18,7 +18,7 @@ def warn_endless(task: str) -> None:
     """Warn, once per task, about an episode of `LONG_EPISODE` decision steps."""
     warnings.warn(
         f"env {task!r}: an episode has not ended after {LONG_EPISODE} decision steps; "
-        "--max-episode-steps sets a limit",
+        "--max-episode-steps limits the episodes of a new run",
         stacklevel=1,  # the same place for training and evaluation
     )
 

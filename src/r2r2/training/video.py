@@ -215,7 +215,7 @@ def _rendered_env(task: str, config: RunConfig, env: EnvBuilder | Env | None) ->
         limits = config.max_episode_steps, MAX_EVAL_STEPS * config.action_repeat
         return adapt_env(task, made, config.action_repeat, *limits)
     except (UserError, TypeError) as error:
-        if "render_mode" not in str(error):
+        if isinstance(error, UserError) and "render_mode" not in str(error):
             raise
         text = error if isinstance(error, UserError) else f"{task}: {error}"
         raise UserError(
