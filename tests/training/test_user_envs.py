@@ -126,6 +126,7 @@ def test_failure_to_close_does_not_lose_the_run(tmp_path):
     assert read_manifest(result.folder.path).status == "finished"
 
 
+@pytest.mark.slow
 def test_workers_report_what_they_cannot_close_and_that_fewer_are_used(tmp_path, capfd):
     messages, options = [], RunOptions(workers=999, checkpoint_every="never")
     config = resolve(SMALL, {"env": "arm", "steps": 20})
