@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -170,9 +170,8 @@ def train(
         >>> [member.name for member in result.members]
         ['Pendulum-v1_s0', 'Pendulum-v1_s1']
     """
-    if not isinstance(config, RunConfig):
-        kind = type(config).__name__
-        raise UserError(f"expected a RunConfig, as `resolve` returns, got a {kind}", "config")
+    if isinstance(config, Mapping):
+        raise UserError("expected a RunConfig, as `resolve` returns, got a table", "config")
     if out is not None and not options.overwrite:
         check_env_given(Path(out), env)
     builder = env_builder_of(env, config.env, len(fleet_members(config)))

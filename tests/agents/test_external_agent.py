@@ -70,6 +70,7 @@ def weights_of(path):
     return [read_arrays(file) for file in sorted(path.rglob("weights.npz"))]
 
 
+@pytest.mark.slow
 def test_fleet_is_trained_and_resumed(run):
     first, second = weights_of(run)
     assert any((first[name] != second[name]).any() for name in first)
@@ -82,12 +83,14 @@ def test_fleet_is_trained_and_resumed(run):
     assert not kinds & {"diagnostics", "spectrum", "collapse", "value"}
 
 
+@pytest.mark.slow
 def test_final_policies_are_evaluated(run):
     returns = evaluate_run(run, episodes=2, workers=0).returns
     assert returns.shape == (2, 2)
     assert np.isfinite(returns).all()
 
 
+@pytest.mark.slow
 def test_report_and_errors_without_the_module(run, tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "external_td3")
     entries = [x for x in sys.path if Path(x).resolve() != Path(__file__).parent]

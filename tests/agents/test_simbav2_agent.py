@@ -221,6 +221,7 @@ def test_automatic_settings_must_be_resolved_first(field):
         make_agent(dataclasses.replace(config, **{field: 0}), SPEC, 1)
 
 
+@pytest.mark.slow
 def test_stacked_critics_have_different_weights():
     tower = dataclasses.replace(agent_config("simbav2"), critic_width=8).critic_tower
     blank = Critic(tower, SPEC, bins=5)

@@ -50,6 +50,7 @@ def trained():
     return fleet, before, cost, fleet.seconds(2)
 
 
+@pytest.mark.slow
 def test_replay_is_full(trained):
     fleet, weights, _, _ = trained
     assert weights[:, : SIZES.rows].min() == weights.max() == 1
@@ -59,6 +60,7 @@ def test_replay_is_full(trained):
     assert rows.terminated.dtype == bool
 
 
+@pytest.mark.slow
 def test_call_trains_with_one_program(trained):
     fleet, _, _, seconds = trained
     assert seconds > 0
@@ -69,6 +71,7 @@ def test_call_trains_with_one_program(trained):
     assert np.isfinite(losses.total).all()
 
 
+@pytest.mark.slow
 def test_program_cost_is_known_before_running(trained):
     cost = trained[2]
     assert cost.compile_s > 0
@@ -77,6 +80,7 @@ def test_program_cost_is_known_before_running(trained):
     assert cost.flops > 1000
 
 
+@pytest.mark.slow
 def test_bytes_are_those_of_the_arrays(trained):
     replay, networks = trained[0].bytes_per_member()
     rows = SIZES.rows * ((4 + 2 + 1) * 4 + 1)
@@ -99,6 +103,7 @@ def flops_of_an_update(width, members=1, **changes):
     return update_flops(agent, programs, members)
 
 
+@pytest.mark.slow
 def test_flops_grow_with_width_not_with_fleet_size():
     narrow = flops_of_an_update(width=8)
     assert 4 < flops_of_an_update(width=32) / narrow < 16
@@ -110,6 +115,7 @@ def test_delayed_policy_updates_are_averaged():
     assert every_time > 1.05 * flops_of_an_update(width=8)
 
 
+@pytest.mark.slow
 def test_updates_are_rounded_up_to_policy_periods(trained):
     assert [trained[0].round_up(count) for count in (1, 2, 3)] == [2, 2, 4]
 

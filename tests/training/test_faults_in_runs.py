@@ -200,6 +200,7 @@ def test_dropped_episode_causes_updates_but_no_assessment(tmp_path):
     assert gaps[fragile.FATAL + 1] == dropped["decision_step"]
 
 
+@pytest.mark.slow
 def test_members_stop_beyond_the_limit_and_others_finish(tmp_path, monkeypatch):
     monkeypatch.setenv(fragile.MARK, str(tmp_path / "mark"))
     tasks = ["Calm", "Judged", "Unjudged", "Stillborn", "Doomed"]

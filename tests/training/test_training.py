@@ -157,6 +157,7 @@ def test_results_depend_on_neither_workers_nor_repetition(tmp_path, checkpoints)
     assert_same_results(here, away)
 
 
+@pytest.mark.slow
 def test_a_single_environment_in_this_process_gives_the_same_as_a_worker(tmp_path):
     changes = {"env": "Pendulum-v1", "steps": 230, "warmup": 200, "eval_every": 230}
     changes |= {"agent.policy_checkpoints": False, "eval_episodes": 1}

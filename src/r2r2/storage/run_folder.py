@@ -175,7 +175,7 @@ def create_run(
 
 
 def _discard(path: Path, existed: bool) -> None:
-    """Delete what is there of a run that could not be created."""
+    """Delete the files of a run that could not be created."""
     with contextlib.suppress(OSError):
         delete_contents(path)
         (path / MANIFEST_FILE).unlink(missing_ok=True)
