@@ -159,16 +159,16 @@ def test_unfinished_runs_and_stopped_members_are_marked(cli, workdir):
     assert "seed 1 has 400 environment steps instead of 500,000" in row["lacks"]
     stop = "seed 1 has a run that was interrupted and a stop at environment step 400"
     marked = f"td7+r2r2, UTD 1 (seed 0 has a run that was interrupted; {stop}"
-    assert f"Not trained as planned: {marked}" in page_text(workdir / "report")
+    assert f"Failed, unfinished, untrained or damaged: {marked}" in page_text(workdir / "report")
     with lock_run(Path("a")):
         assert cli("report", "a").code == 0
     assert table(workdir / "report", "runs")[0]["status"] == "running"
 
 
 def page_text(folder):
-    """Return the text of the banner of a page."""
+    """Return the text of the banners of a page."""
     page = (folder / "index.html").read_text()
-    return html.unescape(page.partition('<div class="banner"')[2].partition("</div>")[0])
+    return html.unescape(page.partition('<div class="banner"')[2].partition("<dl")[0])
 
 
 def test_a_run_of_random_actions_alone_is_marked(cli, workdir):
@@ -180,7 +180,10 @@ def test_a_run_of_random_actions_alone_is_marked(cli, workdir):
     assert remarks["trained"] == "none"
     assert remarks["random"].count("has no updates (untrained)") == 2
     banner = page_text(workdir / "report")
-    assert "Not trained as planned: td7+r2r2, UTD 1 (seeds 0, 1 have no updates" in banner
+    assert (
+        "Failed, unfinished, untrained or damaged: td7+r2r2, UTD 1 (seeds 0, 1 have no updates"
+        in banner
+    )
     assert "UTD 2" not in banner
 
 
@@ -195,6 +198,16 @@ def test_a_failed_run_is_marked_wherever_it_counts(cli, workdir):
     assert f"td7+r2r2, UTD 1 ({why}" in page_text(workdir / "report")
     ours = {row["method"]: row for row in table(workdir / "report", "aggregates")}["td7+r2r2"]
     assert "a run that failed" in ours["mean: note"]
+
+
+def test_a_damaged_run_is_marked_where_its_numbers_are_used(cli, workdir):
+    evaluations = make_run("a", flat(1.0), agent="td7", **SMALL) / "evaluations.csv"
+    evaluations.write_text(evaluations.read_text() + "a,b,c\n")
+    assert cli("report", "a").code == 0
+    why = "Failed, unfinished, untrained or damaged: td7, UTD 1 (seeds 0, 1 have damaged files)"
+    page = html.unescape((workdir / "report" / "index.html").read_text())
+    assert why in page_text(workdir / "report")
+    assert why in page.partition('<figure id="figure-aggregate-mean">')[2].partition("</figure>")[0]
 
 
 def test_scores_stand_beside_last_evaluations(cli, workdir):

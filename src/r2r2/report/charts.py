@@ -151,7 +151,7 @@ class NoteKind(enum.Enum):
     NO_MEAN = "No mean"
     MEAN_STOPS = "Means stop where a seed is not finite"
     PARTIAL = "Partial or scaled down, not a reproduction"
-    ABNORMAL = "Not trained as planned"
+    ABNORMAL = "Failed, unfinished, untrained or damaged"
     NO_STATISTIC = "Not shown"
     UNKNOWN_UTD = "Not shown, UTD unknown"
     NO_COMMON_STEPS = "Not shown, seeds have no steps in common"

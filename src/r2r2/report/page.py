@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from string import Template
 
-from r2r2.report.charts import COLORS, DARK_COLORS, Chart
+from r2r2.report.charts import COLORS, DARK_COLORS, Chart, NoteKind
 from r2r2.report.figures import ChartSet
 from r2r2.report.score_tables import paper_key
 from r2r2.report.study import Study
@@ -123,7 +123,7 @@ def _banner(study: Study) -> str:
         reason = f"All runs: {'; '.join(map(str, study.shared_overrides))}. {reason}"
     if study.abnormal:
         marked = "; ".join(f"{label} ({why})" for label, why in study.abnormal.items())
-        reason = f"Not trained as planned: {marked}. {reason}"
+        reason = f"{NoteKind.ABNORMAL.value}: {marked}. {reason}"
     return (
         f'{damage}<div class="banner" role="note"><strong>{which} results are partial or '
         f"scaled down: not a reproduction of the paper.</strong><p>{escape(reason)}</p></div>"

@@ -118,8 +118,11 @@ class ShortfallKind(enum.Enum):
     NO_UPDATES = "no updates (untrained)"
 
 
-# Shortfalls of runs that did not end as planned, or trained nothing.
-ABNORMAL = {ShortfallKind.STATUS, ShortfallKind.STOPPED, ShortfallKind.NO_UPDATES}
+# Shortfalls of runs that did not end as planned, trained nothing, or are damaged.
+ABNORMAL = {
+    *(ShortfallKind.STATUS, ShortfallKind.STOPPED),
+    *(ShortfallKind.NO_UPDATES, ShortfallKind.DAMAGED),
+}
 
 
 class Shortfall(NamedTuple):
