@@ -1,3 +1,4 @@
+import os
 import signal
 
 import hypothesis
@@ -35,9 +36,15 @@ def compile_without_optimization(request):
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once(tmp_path_factory):
-    """Cache compiled programs, so that each is compiled once for all tests."""
-    folder = str(tmp_path_factory.mktemp("xla"))
-    jax.config.update("jax_compilation_cache_dir", folder)
+    """Cache compiled programs, so that each is compiled once for all tests.
+
+    The processes of pytest-xdist share the folder. With a maximal size, JAX locks it.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
+    jax.config.update("jax_compilation_cache_max_size", 2**33)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
