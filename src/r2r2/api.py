@@ -3,10 +3,12 @@
 import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import gymnasium
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +36,9 @@ from r2r2.storage.run_folder import (
 )
 from r2r2.storage.tensorboard import require_tensorboard
 from r2r2.storage.versions import versions
+from r2r2.training.acting import make_actors
 from r2r2.training.checkpointing import CheckpointWriter
+from r2r2.training.collector import FirstEpisodes, begin_episodes
 from r2r2.training.evaluation import (
     EvalEpisodes,
     Evaluator,
@@ -240,19 +244,24 @@ def _train(
             on_progress(progress)
 
         report(_no_progress(len(members)))
+        first = None if plan.checkpoint else begin_episodes(config, pool, shared_env)
         training = Training(config, pool, log, writer, shared_env, on_message)
         stack.callback(training.close)
-        return _run(training, folder, plan, report)
+        return _run(training, folder, plan, report, first)
 
 
 def _run(
-    training: Training, folder: RunFolder, plan: ResumePlan, on_progress: OnProgress
+    training: Training,
+    folder: RunFolder,
+    plan: ResumePlan,
+    on_progress: OnProgress,
+    first: FirstEpisodes | None,
 ) -> Result:
     """Carry out a run, and finish its folder unless the run is interrupted."""
     if plan.checkpoint:
         training.resume(plan.checkpoint, plan.retry)
     else:
-        training.begin()
+        training.begin(first)
     interrupted = False
     try:
         training.run(on_progress)
@@ -335,9 +344,9 @@ def make_pool(
 ) -> EnvPool:
     """Return the pool with the members' training and evaluation environments.
 
-    A single member's training environment is stepped in this process, which saves the communication
-    with a worker. A user's environment is not, because it might hang and must then be terminated.
-    It is tried once before.
+    On a CPU, a single member's training environment is stepped in this process, which saves the
+    communication with a worker. A user's environment is not, because it might hang and must then
+    be terminated. It is tried once before.
     """
     members = fleet_members(config)
     factories = _factories(config, members, builder)
@@ -347,8 +356,10 @@ def make_pool(
     ]
     slots += eval_slots(members, factories, 1 if shared_env else config.eval_episodes)
     workers = 0 if shared_env else worker_count(options.workers)
-    local = 1 if len(members) == 1 and factories[0].is_builtin else 0
-    return EnvPool(slots, workers, local, config.env_timeout, trial=True)
+    on_cpu = jax.default_backend() == "cpu"
+    local = 1 if len(members) == 1 and factories[0].is_builtin and on_cpu else 0
+    actors = partial(make_actors, config, members)
+    return EnvPool(slots, workers, local, config.env_timeout, trial=True, actors=actors)
 
 
 def _factories(
@@ -414,11 +425,12 @@ def evaluate_run(
     slots = eval_slots(members, factories, 1 if shared_env else episodes)
     processes = 0 if shared_env else worker_count(workers)
     try_task.cache_clear()
-    with EnvPool(slots, processes, 0, config.env_timeout, trial=True) as pool:
+    actors, timeout = partial(make_actors, config, members), config.env_timeout
+    with EnvPool(slots, processes, 0, timeout, trial=True, actors=actors) as pool:
         loaded = load_policies(folder, config, pool.spec, members, weights)
         size = len(members)
         plan = EvalEpisodes(members, range(len(slots)), episodes, "eval-command")
-        evaluator = Evaluator(loaded.agent, plan, size)
+        evaluator = Evaluator(plan, size)
         for fault in evaluator.begin(pool, range(size), loaded.policies, first=[0] * size):
             raise pool.to_error(fault)
         returns = play_to_end(evaluator, pool)

@@ -122,7 +122,7 @@ def test_nothing_is_traced_twice(name):
     seeds, made = [0, 1, 2], np.zeros(3, int)
     fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False)
     for step in range(4):
-        fleet.act(np.zeros((3, 4)), np.full(3, step), np.arange(3) < step)
+        fleet.act(np.zeros((3, 4)), np.full(3, step))
         fleet.add(seeds, experience(seeds, step))
         call = UpdateCall((0, 1, 2), 2 + step % 3 * 2)
         fleet.train(call, made, scales_of(agent, [0, 1, step]))

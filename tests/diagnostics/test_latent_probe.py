@@ -66,7 +66,7 @@ def make_probe(name: str, weights: Representation, count: int = 64) -> LatentPro
 def test_member_is_diagnosed_on_its_own_rows(name):
     agent, states, data = fleet(name)
     weights = Representation(zero_centred=True, variance_threshold=0.4)
-    diagnosis, numbers = make_probe(name, weights).diagnose(1, data, states, opened=RING - 1)
+    diagnosis, numbers = make_probe(name, weights).latents(1, data, states, RING - 1).diagnose()
     obs = data.rows.obs[1, existing_rows(fixed_rows(7, DiagnosticsConfig(probe_batch=64)), RING)]
     if data.scales is not None:
         mean, deviation = (jnp.broadcast_to(x[1], obs.shape) for x in data.scales[:2])
@@ -85,7 +85,7 @@ def test_one_program_serves_all_members_and_replay_lengths():
     _, states, data = fleet("td7")
     probe = make_probe("td7", Representation())
     for member, opened in ((0, 3), (1, 3), (0, 50), (1, RING + 7)):
-        probe.diagnose(member, data, states, opened)
+        probe.latents(member, data, states, opened)
     assert probe._latents._cache_size() == 1
 
 
@@ -125,7 +125,7 @@ def test_full_replay_uses_all_its_rows():
     probe, asked = make_probe("td7", Representation(), count=500), []
     probe._latents = lambda *given: asked.append(given[-1]) or (np.eye(2), {})
     for opened in (RING - 1, RING, 10 * RING):
-        probe.diagnose(0, data, states, opened)
+        probe.latents(0, data, states, opened)
     for rows in asked:
         assert set(np.asarray(rows).tolist()) == set(range(RING))
         np.testing.assert_array_equal(rows, asked[0])

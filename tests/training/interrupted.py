@@ -103,12 +103,12 @@ def checkpoint(run: Path, number: int) -> tuple[dict, dict]:
 
 
 def logged(run: Path, without=("resumed",)) -> list[dict]:
-    """Return all events without their times."""
+    """Return all events without their times, and without those that only measure times."""
     events = read_events(run / "events.jsonl")
     return [
         {name: value for name, value in event.items() if name != "time"}
         for event in events
-        if event["event"] not in without
+        if event["event"] not in (*without, "time")
     ]
 
 

@@ -124,7 +124,9 @@ def state_of_two(**parts):
     evals = types.SimpleNamespace(
         value_bias=ValueBiasTracker(0.5), first_obs=lambda _: np.array([[13.0], [11.0]])
     )
-    fleet = types.SimpleNamespace(states=None, data=lambda _: None, opened=[5, 5])
+    fleet = types.SimpleNamespace(
+        states=None, data=lambda _: None, opened=[5, 5], accelerated=False
+    )
     defaults = {
         "fleet": fleet,
         "log": types.SimpleNamespace(event=lambda *_: None),
@@ -137,11 +139,13 @@ def state_of_two(**parts):
     return types.SimpleNamespace(**(defaults | parts))
 
 
-def fake_probe(diagnose=lambda *_: (HEALTHY, HEALTHY.numbers())):
+def healthy_latents(*_):
+    return types.SimpleNamespace(diagnose=lambda: (HEALTHY, HEALTHY.numbers()))
+
+
+def fake_probe(latents=healthy_latents):
     """Return a probe that values a state at twice its first coordinate."""
-    return types.SimpleNamespace(
-        diagnose=diagnose, values=lambda member, states, obs: 2 * obs[:, 0]
-    )
+    return types.SimpleNamespace(latents=latents, values=lambda member, states, obs: 2 * obs[:, 0])
 
 
 def test_values_of_a_normalizing_agent_are_in_units_of_the_task():
@@ -154,21 +158,21 @@ def test_values_of_a_normalizing_agent_are_in_units_of_the_task():
 
 def test_stopped_member_is_not_diagnosed():
     state, asked = state_of_two(stopped={0: "it fell"}), []
-    probe = fake_probe(lambda m, *_: asked.append(m) or fake_probe().diagnose())
+    probe = fake_probe(lambda m, *_: asked.append(m) or healthy_latents())
     Diagnoser(state, probe).diagnose({0: (10, 10), 1: (10, 10)}, None)
     assert asked == [1]
     assert state.evals.value_bias.finish(0) is None
 
 
 def test_failed_diagnosis_is_logged_and_does_not_end_the_run(tmp_path, monkeypatch):
-    original = LatentProbe.diagnose
+    original = LatentProbe.latents
 
-    def diagnose(self, member, *rest):
+    def latents(self, member, *rest):
         if member == 0:
             raise np.linalg.LinAlgError("no convergence\nin detail")
         return original(self, member, *rest)
 
-    monkeypatch.setattr(LatentProbe, "diagnose", diagnose)
+    monkeypatch.setattr(LatentProbe, "latents", latents)
     events, messages = run(tmp_path / "run")
     first, second = "toys.Story-v0_s0", "toys.Story-v0_s1"
     assert messages == [f"the representation of {first} could not be diagnosed (no convergence)"]

@@ -18,14 +18,12 @@ from r2r2.training.evaluation import (
     normalize_obs,
     play_to_end,
 )
+from small_policies import greedy_actors
 
 
-class Hold:
-    """An agent whose policy is its action."""
-
-    @staticmethod
-    def greedy(policy, obs):
-        return jnp.broadcast_to(policy, (*obs.shape[:-1], 1))
+def hold(policy, obs):
+    """Return the action of a policy that is its action."""
+    return policy
 
 
 MEMBERS = (Member("Pendulum-v1", 0), Member("Pendulum-v1", 1))
@@ -37,10 +35,11 @@ class Player:
     def __init__(self, members=MEMBERS, episodes=3, purpose="evaluate", workers=0):
         factories = [EnvFactory(member.task, 1) for member in members]
         places = eval_slots(members, factories, episodes)
-        self.pool = EnvPool(places, workers)
+        actors = greedy_actors(hold, jnp.zeros(1), [member.seed for member in members])
+        self.pool = EnvPool(places, workers, actors=actors)
         slots = range(len(places))
         plan = EvalEpisodes(members, slots, episodes, purpose)
-        self.evaluator = Evaluator(Hold, plan, len(members))
+        self.evaluator = Evaluator(plan, len(members))
 
     def returns(self, policies, members, first):
         firsts = [first] * len(members)
@@ -94,8 +93,9 @@ def test_workers_give_the_same_returns(player):
 def test_all_episodes_run_at_once(player):
     both = EvalPolicies(jnp.zeros((2, 1)))
     player.evaluator.begin(player.pool, [0, 1], both, [0, 0])
-    assert len(player.evaluator.request().slots) == 6
-    play_to_end(player.evaluator, player.pool)
+    player.evaluator.play(player.pool)
+    slots = [episode.slot for episode in player.evaluator.episodes.running]
+    assert player.pool.take(slots, wait=True).slots.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_each_member_uses_its_own_policy(player):
@@ -110,7 +110,8 @@ def test_running_evaluation_keeps_its_policy(player):
     expected = player.returns(jnp.array([[0.0], [0.5]]), [0, 1], first=0)
     evaluator.begin(pool, [0], EvalPolicies(jnp.array([[0.0], [9.0]])), [0])
     for _ in range(7):
-        assert not evaluator.episodes.record(pool.step(evaluator.request()))
+        evaluator.play(pool)
+        assert not evaluator.episodes.record(pool.take([0, 1, 2], wait=True))
     evaluator.begin(pool, [1], EvalPolicies(jnp.array([[9.0], [0.5]])), [0])
     assert evaluator.episodes.busy == [0, 1]
     actual = play_to_end(evaluator, pool)

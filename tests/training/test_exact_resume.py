@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import EnvFactory
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.run_folder import create_run
+from r2r2.training.acting import make_actors
 from r2r2.training.evaluation import EvalEpisodes, Evaluator, eval_slots, load_policies, play_to_end
 from r2r2.training.run_config import finalize_config, find_config, fleet_members
 from tensorboard_reader import scalars
@@ -55,11 +57,11 @@ def test_checkpoints_are_taken_when_much_is_incomplete(whole):
     warm_up, keep, busy = (checkpoint(whole.folder.path, n) for n in (1, 2, 3))
     arrays, notes = warm_up
     assert not arrays["schedule/warm"].all()
-    assert len(arrays["fleet/waiting/members"]) > 10
+    assert (arrays["fleet/opened"] > 10).all()
     assert notes["journal"]["random"]
 
     arrays, notes = keep
-    assert arrays["schedule/made"][arrays["fleet/kept"]].any()
+    assert arrays["schedule/made"].any()
     assert arrays["schedule/owed"].any()
     assert len(set(arrays["rollout/steps"].tolist())) == 3
 
@@ -139,10 +141,10 @@ def test_best_weights_are_the_policy_of_the_best_evaluation(whole):
     config, members = finalize_config(FLEET), fleet_members(FLEET)
     factories = [EnvFactory(member.task, 1) for member in members]
     slots, rows = eval_slots(members, factories, 2), range(len(members))
-    with EnvPool(slots, 0) as pool:
+    with EnvPool(slots, 0, actors=partial(make_actors, config, members)) as pool:
         loaded = load_policies(whole.folder, config, pool.spec, members, "best")
         plan = EvalEpisodes(members, range(len(slots)), 2, "evaluate")
-        evaluator = Evaluator(loaded.agent, plan, len(members))
+        evaluator = Evaluator(plan, len(members))
         first = [2 * (step // 15 - 1) for step in loaded.steps]
         evaluator.begin(pool, rows, loaded.policies, first)
         returns = play_to_end(evaluator, pool)
@@ -204,8 +206,9 @@ def test_run_without_checkpoints_starts_again(whole, tmp_path):
     shutil.rmtree(path / "checkpoints")
     interrupt(FLEET, path, lambda progress: True, options=NEVER, on_message=messages.append)
     assert messages == [f"{path}: stopped before its first checkpoint; starting from step 0"]
-    # Nothing is left of the first attempt.
-    assert logged(path, without=()) == []
+    # Nothing is left of the first attempt; an episode may have only one step.
+    events = logged(path, without=())
+    assert {(event["event"], event["decision_step"]) for event in events} <= {("episode", 1)}
     assert not (path / "evaluations.csv").exists()
 
 
@@ -268,21 +271,27 @@ def test_more_steps_resume_pending_updates(whole, tmp_path):
     np.testing.assert_allclose(result.returns, whole.returns, rtol=1e-5)
 
 
-def test_checkpoint_of_format_1_resumes(whole, tmp_path):
-    """The same run, saved on another machine, before there were diagnostics."""
+def test_checkpoint_of_format_1_resumes(tmp_path):
+    """It was saved on another machine, before there were diagnostics.
+
+    Warm-up had other random actions then, but was over. The log has the rest of that run.
+    """
     path, messages = tmp_path / "run", []
     shutil.copytree(Path(__file__).parent / "format_1" / "left", path)
+    theirs = logged(path)
     _, notes = checkpoint(path, 2)
     assert "collapsed" not in notes
     assert "biases" not in notes["points"]
-    result = train(find_config(path), path, options=NEVER, on_message=messages.append)
+    train(find_config(path), path, options=NEVER, on_message=messages.append)
     assert messages == [f"{path}: resuming from step 31"]
-    ours, theirs = logged(path), logged(whole.folder.path)
-    assert table(ours, "episode", *COUNTS) == table(theirs, "episode", *COUNTS)
-    assert table(ours, "evaluation", *COUNTS) == table(theirs, "evaluation", *COUNTS)
+    ours = logged(path)
+    assert ours[:5] == theirs[:5]
+    for kind, value in (("episode", "return"), ("evaluation", "mean")):
+        assert table(ours, kind, *COUNTS) == table(theirs, kind, *COUNTS)
+        actual, expected = (np.array(table(events, kind, value)) for events in (ours, theirs))
+        np.testing.assert_allclose(actual, expected, rtol=1e-2)
     later = [x for x in table(theirs, "evaluation", *COUNTS) if x[1] > 30]
     assert table(ours, "value", *COUNTS) == later
-    np.testing.assert_allclose(result.returns, whole.returns, rtol=1e-3)
     assert len(list(path.glob("*/weights.npz"))) == 3
 
 

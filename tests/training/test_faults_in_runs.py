@@ -78,7 +78,7 @@ class Run:
         fleet = self.training.state.fleet
         weights = np.asarray(fleet.learners.priorities.tree.weights)[member]
         rows = np.flatnonzero(weights == 0)
-        rows = rows[rows < int(fleet._newest[member])]
+        rows = rows[rows < int(fleet.opened[member])]
         return np.asarray(fleet._rows.obs)[member, rows].tolist()
 
 

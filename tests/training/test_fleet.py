@@ -8,8 +8,7 @@ import pytest
 
 from r2r2.agents.registry import make_agent
 from r2r2.compute.update_loop import UpdateCall, group_size
-from r2r2.training.fleet import Fleet
-from small_fleets import LENGTHS, SPEC, check_paths_agree, fleet_of, member, small, trained, trio
+from small_fleets import SPEC, check_paths_agree, fleet_of, member, small, trained, trio
 
 pytestmark = pytest.mark.slow  # a minute or two: every group is a program
 
@@ -76,24 +75,6 @@ def test_a_call_may_start_anywhere(name, made):
         check_paths_agree(name, made, updates=7)
 
 
-def test_warm_up_actions_depend_on_seed_and_step_only():
-    agent = make_agent(small("td7"), SPEC, 1)
-    obs, warm = np.zeros((2, 4)), np.array([False, False])
-    pair = Fleet(agent, SPEC, [3, 4], LENGTHS, act_on_cpu=False)
-    alone = Fleet(agent, SPEC, [4], LENGTHS, act_on_cpu=False)
-    pair.set_first_obs(obs)
-    alone.set_first_obs(obs[:1])
-    first = pair.act(obs, np.array([0, 5]), warm)
-    assert not np.allclose(first[0], first[1])
-    np.testing.assert_array_equal(alone.act(obs[:1], np.array([5]), warm[:1])[0], first[1])
-    assert not np.allclose(pair.act(obs, np.array([1, 6]), warm), first)
-    many = np.stack([pair.act(obs, np.full(2, t), warm) for t in range(200)])
-    # Uniform on [-1, 1]: mean 0, deviation 0.577, and both ends reached.
-    assert abs(many.mean()) < 0.1
-    assert 0.5 < many.std() < 0.65
-    assert np.abs(many).max() > 0.98
-
-
 def test_checkpointing_copies_only_the_chosen_policies():
     fleet = trained(small("td7"), [0, 1])
     before = member(fleet.states.checkpoint_actor, 0)
@@ -109,16 +90,16 @@ def test_checkpointing_copies_only_the_chosen_policies():
 def test_members_act_with_the_old_policy_until_it_is_refreshed():
     config = small("td7", exploration_noise=0.0)
     fleet, obs = fleet_of(config, [0, 1]), np.ones((2, 4))
-    warm, steps = np.ones(2, bool), np.zeros(2, int)
-    before = fleet.act(obs, steps, warm)
+    steps = np.zeros(2, int)
+    before = fleet.act(obs, steps)
     fleet.train(UpdateCall((0, 1), 20), np.zeros(2, int))
-    np.testing.assert_array_equal(fleet.act(obs, steps, warm), before)
+    np.testing.assert_array_equal(fleet.act(obs, steps), before)
     fleet.refresh([1])
-    after = fleet.act(obs, steps, warm)
+    after = fleet.act(obs, steps)
     np.testing.assert_array_equal(after[0], before[0])
     assert not np.allclose(after[1], before[1])
     fleet.refresh([0, 1])
-    assert not np.allclose(fleet.act(obs, steps, warm)[0], before[0])
+    assert not np.allclose(fleet.act(obs, steps)[0], before[0])
 
 
 def test_policy_checkpoints_are_evaluated_if_enabled():

@@ -7,7 +7,8 @@ from runs import run, select
 
 from r2r2.envs.make import time_limit_of
 from r2r2.envs.spec import Member, Spec
-from r2r2.envs.vector.step_types import EnvFactory, StepRequest, StepResult
+from r2r2.envs.vector.pool import TakenRows
+from r2r2.envs.vector.step_types import EnvFactory, StepResult
 from r2r2.training.evaluation import MAX_EVAL_STEPS, EvalEpisodes, eval_slots
 from r2r2.training.rollout import LONG_EPISODE, Rollout
 
@@ -21,29 +22,37 @@ def step(*ended):
     return StepResult(zeros, np.ones(size), np.zeros(size, bool), np.array(ended), zeros)
 
 
+def rows(ended):
+    """Return one row of each slot; `ended` says by slot whether its episode ends."""
+    size, empty = len(ended), np.zeros((len(ended), 0))
+    flags = np.zeros(size, bool), np.array([*ended.values()])
+    return TakenRows(np.array([*ended]), np.ones(size), *flags, empty, empty, empty, ())
+
+
 def test_long_training_episode_is_reported_with_its_task():
-    rollout, request = Rollout(MEMBERS, Spec(2, 1)), StepRequest([0, 1], np.zeros((2, 1)), [1, 1])
+    rollout, actions = Rollout(MEMBERS, Spec(2, 1)), np.zeros((2, 1))
+    members = np.array([0, 1])
     for _ in range(LONG_EPISODE - 1):
-        rollout.record([0, 1], request, step(True, False))
+        rollout.record(members, actions, step(True, False))
     with pytest.warns(UserWarning, match=WARNING):
-        rollout.record([0, 1], request, step(True, False))
+        rollout.record(members, actions, step(True, False))
 
 
 def test_long_evaluation_episode_is_reported_and_counted_when_cut_off():
     episodes = EvalEpisodes(MEMBERS, range(2), 1, "evaluate")
     for member in range(2):
         episodes.begin(member, 0)
-    assert [member for member, _ in episodes.record(step(True, False))] == [0]
+    assert [member for member, _ in episodes.record(rows({0: True, 1: False}))] == [0]
     for _ in range(LONG_EPISODE - 2):
-        episodes.record(step(False))
+        episodes.record(rows({1: False}))
     with pytest.warns(UserWarning, match=WARNING):
-        episodes.record(step(False))
+        episodes.record(rows({1: False}))
     # A checkpoint in between keeps the count.
     resumed = EvalEpisodes(MEMBERS, range(2), 1, "evaluate")
     resumed.restore(episodes.notes(), np.zeros((1, 2)))
     for _ in range(MAX_EVAL_STEPS - LONG_EPISODE - 1):
-        resumed.record(step(False))
-    ((member, returns),) = resumed.record(step(True))
+        resumed.record(rows({1: False}))
+    ((member, returns),) = resumed.record(rows({1: True}))
     assert (member, returns.tolist()) == (1, [MAX_EVAL_STEPS])
     assert [episodes.cut_episodes(0), resumed.cut_episodes(1)] == [0, 1]
 

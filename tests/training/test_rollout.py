@@ -16,7 +16,7 @@ def stepped(rollout, members, reward, ended=False):
     request = rollout.request(members, np.zeros((len(members), 1)))
     obs, flags = np.full((len(members), 2), reward), np.full(len(members), ended)
     step = StepResult(obs, np.full(len(members), reward), flags & False, flags, obs)
-    return request, *rollout.record(members, request, step)
+    return request, *rollout.record(np.array(members), request.actions, step)
 
 
 @pytest.fixture
@@ -25,6 +25,23 @@ def rollout():
     stepped(made, [0, 1], 2.0)
     stepped(made, [0, 1], 4.0)
     return made
+
+
+def test_steps_of_a_member_may_be_recorded_together(rollout):
+    """Here three of member 1, the last of which ends its episode, and one of member 0."""
+    members, reward = np.array([1, 1, 0, 1]), np.array([1.0, 2, 5, 3])
+    ended, obs = np.array([False, False, False, True]), np.c_[reward, -reward]
+    step = StepResult(obs, reward, ended & False, ended, 10 * obs)
+    transition, episodes = rollout.record(members, np.zeros((4, 1)), step)
+    assert episodes == [Episode(member=1, number=0, length=5, total=12.0)]
+    assert rollout.steps.tolist() == [3, 5]
+    np.testing.assert_array_equal(rollout.obs, [[50, -50], [30, -30]])
+    assert (rollout.reward.tolist(), rollout.ended.tolist()) == ([5, 3], [False, True])
+    np.testing.assert_array_equal(transition.reward, reward)
+    assert stepped(rollout, [0, 1], 1.0, ended=True)[2] == [
+        Episode(member=0, number=0, length=4, total=12.0),
+        Episode(member=1, number=1, length=1, total=1.0),
+    ]
 
 
 def test_dropped_episode_is_followed_by_the_next_number_and_seed(rollout):

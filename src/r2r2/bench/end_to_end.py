@@ -2,12 +2,11 @@
 
 import contextlib
 import dataclasses
-import functools
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,53 +19,16 @@ from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import to_toml
 from r2r2.envs.make import make_env
-from r2r2.envs.vector.pool import EnvPool
 from r2r2.storage.run_folder import create_run
 from r2r2.training.loop import Progress, Training
 from r2r2.training.memory import check_fits
 from r2r2.training.run_config import finalize_config, fleet_members
 from r2r2.training.run_log import RunLog
-
-PARTS = ["environment", "acting", "replay", "update", "evaluation", "logging"]
-REST = "rest"  # the loop itself
+from r2r2.training.time_account import PARTS, TimeAccount
 
 # One evaluation episode per as many steps as in a default run, so that evaluation has
-# the same share of the time.
+# the same share of the time. Runs that are long enough are evaluated as by default.
 PERIOD = RunConfig.eval_every // RunConfig.eval_episodes
-
-
-class Profiler:
-    """Measures the seconds in wrapped methods by part; a nested part counts for itself only."""
-
-    def __init__(self, parts: list[str], clock: Callable[[], float] = time.perf_counter):
-        self._clock = clock
-        self.seconds = dict.fromkeys(parts, 0.0)
-        self._part: str | None = None  # the current one
-        self._since = 0.0
-
-    def wrap(self, part: str, owner: Any, *methods: str) -> None:
-        """Count these methods of an object for a part from now on."""
-        for name in methods:
-            setattr(owner, name, self._timed(part, getattr(owner, name)))
-
-    def _timed(self, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            outer = self._switch(part)
-            try:
-                return method(*args, **kwargs)
-            finally:
-                self._switch(outer)
-
-        return timed
-
-    def _switch(self, part: str | None) -> str | None:
-        """Start to measure a part and return the one that was measured."""
-        before, now = self._part, self._clock()
-        if before is not None:
-            self.seconds[before] += now - self._since
-        self._part, self._since = part, now
-        return before
 
 
 class TrainingSetup(NamedTuple):
@@ -111,10 +73,9 @@ def time_training(
         with RunLog(config, run, members, agent.name) as log:
             training = Training(config, pool, log)
             with contextlib.closing(training):
-                profiler = _profile(training, pool, log)
                 training.state.fleet.compile_ahead().wait()
                 training.begin()
-                timer = TrainingTimer(profiler, config.steps, on_fraction)
+                timer = TrainingTimer(training.state.times, config.steps, on_fraction)
                 training.run(timer)
     return timer.result(agent.name, setup)
 
@@ -125,42 +86,26 @@ def check_setup(agent: AgentConfig, setup: TrainingSetup) -> None:
 
 
 def _config(agent: AgentConfig, setup: TrainingSetup) -> RunConfig:
+    episodes = RunConfig.eval_episodes if setup.steps >= RunConfig.eval_every else 1
     fields = {
         "agent": agent.name,
         "env": setup.task,
         "seeds": list(range(setup.members)),
         "utd": setup.utd,
         "warmup": PERIOD,
-        "steps": PERIOD + setup.steps,
-        "eval_every": PERIOD,
-        "eval_episodes": 1,
+        "steps": PERIOD * episodes + setup.steps,
+        "eval_every": PERIOD * episodes,
+        "eval_episodes": episodes,
         "precision": setup.precision,
     }
     return finalize_config(dataclasses.replace(resolve(fields), agent=agent))
 
 
-def _profile(training: Training, pool: EnvPool, log: RunLog) -> Profiler:
-    """Measure the parts of a run from now on."""
-    profiler, state, fleet = Profiler(PARTS), training.state, training.state.fleet
-    profiler.wrap("environment", pool, "step", "try_reset")
-    profiler.wrap("acting", state.normalizer, "observe", "normalize")
-    profiler.wrap("acting", fleet, "act")
-    profiler.wrap("replay", fleet, "add", "_catch_up")
-    # Waiting is always for updates.
-    profiler.wrap("update", fleet, "train", "wait", "refresh", "nonfinite_members")
-    profiler.wrap("evaluation", state.evals, "start", "request", "record")
-    if training.diagnoser is not None:
-        profiler.wrap("evaluation", training.diagnoser, "diagnose")
-    profiler.wrap("logging", log, "event", "evaluation", "episode", "losses")
-    profiler.wrap("logging", fleet, "read_metrics")
-    return profiler
-
-
 class TrainingTimer:
     """An `on_progress` callback that records the first and the last timed moment."""
 
-    def __init__(self, profiler: Profiler, steps: int, on_fraction: Callable[[float], None]):
-        self._profiler, self._steps = profiler, steps
+    def __init__(self, times: TimeAccount, steps: int, on_fraction: Callable[[float], None]):
+        self._times, self._steps = times, steps
         self._on_fraction = on_fraction
         self._moments: list[NDArray[np.float64]] = []  # the first and the last
 
@@ -173,7 +118,7 @@ class TrainingTimer:
         if not started or decisions.max() >= self._steps or progress.stopped.any():
             return
         counts = time.perf_counter(), decisions.sum(), updates.sum()
-        self._moments[1:] = [np.array([*counts, *self._profiler.seconds.values()])]
+        self._moments[1:] = [np.array([*counts, *self._times.seconds().values()])]
 
     def result(self, agent: str, setup: TrainingSetup) -> EndToEnd:
         """Return the speed between the first and the last moment."""
@@ -184,7 +129,6 @@ class TrainingTimer:
             )
         first, last = self._moments
         seconds, steps, updates, *parts = map(float, last - first)
-        parts.append(seconds - sum(parts))
         shares = [round_significant(part / seconds) for part in parts]
         return EndToEnd(
             agent,
@@ -193,5 +137,5 @@ class TrainingTimer:
             round_significant(seconds),
             round_significant(steps / seconds),
             round_significant(updates / seconds),
-            dict(zip([*PARTS, REST], shares, strict=True)),
+            dict(zip(PARTS, shares, strict=True)),
         )

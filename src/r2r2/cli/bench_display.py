@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress
 from rich.table import Column, Table
 
-from r2r2.bench.end_to_end import PARTS, REST, EndToEnd
+from r2r2.bench.end_to_end import EndToEnd
 from r2r2.bench.updates import Overhead, Roofline, Stage, TimingStats, UpdateTiming
 from r2r2.cli.progress import format_duration, format_eta
+from r2r2.training.time_account import PARTS
 
 RANGE = "(lowest to highest)"
 
@@ -155,6 +156,6 @@ def _fleet_table(fleets: Iterable[Any], columns: Columns) -> Table:
 
 def _shares_table(trainings: Sequence[EndToEnd]) -> Table:
     table = Table("part", *[Column(x.agent, justify="right") for x in trainings], box=SIMPLE_HEAD)
-    for part in (*PARTS, REST):
+    for part in PARTS:
         table.add_row(part, *(f"{100 * x.shares[part]:.1f} %" for x in trainings))
     return table

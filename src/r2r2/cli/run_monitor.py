@@ -16,6 +16,7 @@ from r2r2.storage.events import LogTail, TailUpdate, parse_event
 from r2r2.storage.files import MAX_INT, damaged_line, parse_count, parse_number
 from r2r2.storage.integrity import find_damage
 from r2r2.storage.run_folder import MANIFEST_FILE, RunFolder, lock_pid, open_run, read_manifest
+from r2r2.training.time_account import describe_event
 
 SPEED_SECONDS = 60.0
 RECENT_SECONDS = 120.0  # a log that changed since may be written on another machine
@@ -82,6 +83,7 @@ class EventSummary:
         self.members = {name: MemberStatus() for name in members}
         self.seconds = 0.0
         self.resumed = 0  # number of times
+        self.time = ""  # where it went, according to the latest event
         self.remaining: float | None = None  # seconds, as of the latest event
         self.speed = SpeedWindow(SPEED_SECONDS)  # of the whole fleet
         self.steps, self._eta = steps, EtaEstimator(steps)
@@ -113,6 +115,8 @@ class EventSummary:
             self.resumed += 1
             self._eta, self.remaining = EtaEstimator(self.steps, updates), None
             self.speed.restart()
+        if event["event"] == "time":
+            self.time = describe_event(event)
         if name is None:
             self.seconds = max(self.seconds, seconds)
             return

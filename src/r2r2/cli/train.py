@@ -53,6 +53,7 @@ from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, read_toml
 from r2r2.envs.output import lossy_output
 from r2r2.stats.scores import LAST_NAME, Method, Results, make_cells
 from r2r2.storage.evaluations import read_evaluations
+from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import open_run
 from r2r2.training.loop import Progress
 from r2r2.training.recovery import NOT_FINITE
@@ -64,6 +65,7 @@ from r2r2.training.run_config import (
     task_default_config,
 )
 from r2r2.training.signals import exit_code, interruptible
+from r2r2.training.time_account import describe_event
 
 WORKERS = ("workers", int, "one per core", "processes for environments", at_least(0))
 EVERY, KEPT = DEFAULT_OPTIONS.checkpoint_every, DEFAULT_OPTIONS.checkpoints
@@ -256,6 +258,7 @@ def _train(config: RunConfig, path: Path, command: TrainCommand) -> int:
     failed = len(result.stopped) == len(result.members)
     if not failed:
         _print_returns(result, command.quick)
+        _print_time(result)
     return _print_end(path, result.stopped, failed)
 
 
@@ -304,6 +307,14 @@ def _print_returns(result: Result, quick: bool) -> None:
         if quick and task == QUICK_TASK["env"]:
             line += f"; --quick target: {QUICK_TARGET}"
         print(line)
+
+
+def _print_time(result: Result) -> None:
+    """Print where the time of the run went."""
+    path = result.folder.events
+    events = read_events(path) if path.exists() else []
+    if times := [event for event in events if event["event"] == "time"]:
+        print(f"time: {describe_event(times[-1])}")
 
 
 def _mean_returns(result: Result) -> dict[str, str]:

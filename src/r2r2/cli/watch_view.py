@@ -145,7 +145,8 @@ def _run_rows(run: RunMonitor, now: float, size: Size) -> list[Text]:
         rows.append(Text(f"  {path}", "dim"))
     if run.summary.started and run.config is not None:
         rows.append(_progress_bar(run, now, size))
-        lines = [_speed(run, now), *_returns(run, indented)]
+        times = [f"time {run.summary.time}"] if run.summary.time else []
+        lines = [_speed(run, now), *times, *_returns(run, indented)]
         rows += [Text(fit_row(f"  {line}", size)) for line in lines]
     for message, style in _messages(run):
         rows += [Text(f"  {row}", style) for row in wrap_text(message, indented)]

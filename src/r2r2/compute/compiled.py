@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import math
 import os
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,9 +28,10 @@ from r2r2.compute.update import (
     step_key,
     update_plainly,
 )
-from r2r2.compute.update_loop import group_sizes, update_many
+from r2r2.compute.update_loop import LoopState, UpdateLoop, group_sizes, update_many
 from r2r2.replay import buffer
-from r2r2.replay.buffer import Priorities, Replay, Rows, Transition
+from r2r2.replay.buffer import Priorities, Replay, Rows, StepBlock
+from r2r2.replay.normalizer import Scales
 
 # A GPU runs the whole loop as one graph, in which independent kernels overlap: 25 to
 # 40 % less time than launching them one by one.
@@ -45,7 +47,7 @@ GRAPH: dict[str, str | bool] = {
 LARGE_PRODUCT = 15e9
 LIBRARY: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}
 PRODUCT = "dot_general"
-Stores = tuple[Rows, Array, Priorities]  # a replay, in the order of its changes
+Stores = tuple[Rows, Priorities]  # a replay without its newest rows
 
 
 class ProgramKey(NamedTuple):
@@ -96,8 +98,7 @@ class CompiledUpdates:
         """Return a program as JAX traced it."""
         size = key.size
         member, count = (_shape(jnp.zeros(n, dtype=int)) for n in ((size,), ()))
-        keys = jax.eval_shape(lambda keys: keys[jnp.zeros(size, int)], self._keys)
-        group = UpdateGroup(member, keys, member, count)
+        group = UpdateGroup(member, self._keys, member, count)
         program = self._fleet if key.is_fleet else self._part
         with tracing(self._options):
             args = self._data, self._learners, (group, member)
@@ -121,6 +122,109 @@ class CompiledUpdates:
         for size, steps in itertools.product(sizes, strides):
             self.program(ProgramKey(size, False, steps))
         return self
+
+
+class LockstepInputs(NamedTuple):
+    """What one step of a fleet in lockstep needs from the host, in few arrays."""
+
+    floats: Any  # [S, F]: the transition, the observation to act on, and the scales
+    counts: Any  # [3, S]: updates made, decision steps, newest rows of the replay
+
+
+class LockstepResult(NamedTuple):
+    """The replay and the learners after a step of a fleet, and what the host reads."""
+
+    rows: Rows
+    learners: LoopState
+    output: Array  # [S, action + 1]: actions, and whether a loss was ever not finite
+
+
+class LockstepPrograms:
+    """One call per step of a whole fleet: store the transition, update, act.
+
+    The learners stay packed between the calls; `pack` and `restore` convert them.
+    """
+
+    def __init__(
+        self, agent: Agent, example: tuple[Any, ...], keys: Array, options: ComputeOptions
+    ):
+        data, learners = jax.tree.map(_shape, example)
+        self._agent, self._options = agent, options
+        self._loop = UpdateLoop(agent, learners, options.fp16)
+        self._keys = keys
+        self._scaled = data.scales is not None
+        self.pack = jax.jit(self._traced(self._loop.pack))
+        self.restore = jax.jit(self._traced(self._loop.restore))
+        self._step = jax.jit(self._traced(self._run), donate_argnums=(0, 1), static_argnums=4)
+        self._compiler = ThreadPoolExecutor(1)
+        self._compiled: dict[int, Future[Any]] = {}  # by the number of updates
+        self._shapes = data.rows, jax.eval_shape(self.pack, learners), keys
+
+    def _traced(self, function: Any) -> Any:
+        def traced(*args: Any) -> Any:
+            with tracing(self._options):
+                return function(*args)
+
+        return traced
+
+    def step(
+        self, rows: Rows, learners: LoopState, inputs: LockstepInputs, updates: int
+    ) -> LockstepResult:
+        """Store a transition, make the updates, and act on the next observation."""
+        program = self.request(updates)._compiled[updates].result()
+        result: LockstepResult = program(rows, learners, self._keys, inputs)
+        return result
+
+    def request(self, updates: int) -> Self:
+        """Request the program of steps with so many updates; it is compiled in another thread."""
+        if updates not in self._compiled:
+            rows = self._shapes[0]
+            (members, _, obs), action = rows.obs.shape, rows.action.shape[-1]
+            zeros = jnp.zeros((members, action + 5 * obs + 5), rows.obs.dtype)
+            inputs = LockstepInputs(zeros, jnp.zeros((3, members), int))
+            shapes = *self._shapes, jax.tree.map(_shape, inputs)
+            traced = self._step.trace(*shapes, updates)
+            options = graph_options(traced.jaxpr.jaxpr)
+            self._compiled[updates] = self._compiler.submit(
+                compile_lowered, traced.lower(), options
+            )
+        return self
+
+    def wait(self) -> None:
+        """Wait until all requested programs are compiled."""
+        for program in list(self._compiled.values()):
+            program.result()
+
+    def close(self) -> None:
+        """Cancel programs that are not compiled yet; the thread ends after the one that is."""
+        self._compiler.shutdown(wait=False, cancel_futures=True)
+
+    def _run(
+        self, rows: Rows, learners: LoopState, keys: Array, inputs: LockstepInputs, updates: int
+    ) -> LockstepResult:
+        made, steps, newest = inputs.counts
+        members = jnp.arange(len(newest))
+        packed, obs, scales = _split_floats(inputs.floats, rows, self._scaled)
+        replay = Replay(rows, learners.rest.priorities, newest)
+        replay = buffer.add(replay, members, buffer.unpack_steps(packed, rows))
+        rows, priorities, _ = replay
+        learners = learners._replace(rest=learners.rest._replace(priorities=priorities))
+        group = UpdateGroup(members, keys, made, jnp.asarray(updates))
+        run = self._loop.run_one if updates == 1 else self._loop.run
+        learners = run(Data(rows, scales), learners, group)
+        policies = self._agent.behavior_policy(self._loop.unpack(learners).state)
+        actions = act(self._agent, policies, keys, obs, steps)
+        raised = learners.rest.alarm.raised.astype(actions.dtype)
+        output = jnp.concatenate([actions, raised[:, None]], axis=1)  # read in one transfer
+        return LockstepResult(rows, learners, output)
+
+
+def _split_floats(floats: Array, rows: Rows, scaled: bool) -> tuple[Array, Array, Scales | None]:
+    """Return the packed transition, the observation and the scales of `LockstepInputs`."""
+    obs, action = rows.obs.shape[-1], rows.action.shape[-1]
+    ends = np.cumsum([action + 2 * obs + 4, obs, obs, obs])
+    transition, current, mean, deviation, reward = jnp.split(floats, ends, axis=1)
+    return transition, current, Scales(mean, deviation, reward[:, 0]) if scaled else None
 
 
 def _shape(leaf: Array) -> Any:
@@ -151,12 +255,26 @@ def x64_enabled() -> bool:
     return bool(settings.jax_enable_x64)
 
 
-def run_compiled(program: Future[Any], x64: bool, *args: Any) -> LearnerState:
+class UpdateSeconds:
+    """Seconds that updates took, and that they waited for their programs."""
+
+    def __init__(self) -> None:
+        self.running = self.compiling = 0.0
+
+
+def run_compiled(
+    program: Future[Any], x64: bool, seconds: UpdateSeconds, *args: Any
+) -> LearnerState:
     """Run a program and wait; x64 is `x64_enabled()` where it was traced."""
+    start = time.perf_counter()
+    compiled = program.result()
+    begin = time.perf_counter()
     with jax.enable_x64(x64):
-        learners: LearnerState = program.result()(*args)
+        learners: LearnerState = compiled(*args)
     for leaf in jax.tree.leaves(learners.metrics):
         leaf.block_until_ready()
+    seconds.compiling += begin - start
+    seconds.running += time.perf_counter() - begin
     return learners
 
 
@@ -170,6 +288,7 @@ def _update_part(
     update: Any, data: Data, learners: LearnerState, who: Any, stride: int
 ) -> LearnerState:
     group, place = who
+    group = group._replace(key=group.key[group.member])
     part = jax.tree.map(lambda x: x[group.member], learners)
     part = update(data, part, group, stride)
     return cast(LearnerState, scatter(learners, place, part))
@@ -180,47 +299,27 @@ def scatter(fleet: Any, place: Array, part: Any) -> Any:
     return jax.tree.map(lambda x, new: x.at[place].set(new, mode="drop"), fleet, part)
 
 
-def act(agent: Agent, policies: Any, keys: Array, obs: Array, steps: Array, warm: Array) -> Array:
-    """Return actions of all members, uniform ones where `warm` does not hold yet."""
+def act(agent: Agent, policies: Any, keys: Array, obs: Array, steps: Array) -> Array:
+    """Return actions of all members."""
 
-    def one(policy: Any, key: Array, obs: Array, step: Array, warm: Array) -> Array:
-        k_noise, k_uniform = jax.random.split(step_key(key, Purpose.ACT, step))
-        action = agent.explore(policy, obs, agent.action_noise(k_noise))
-        uniform = jax.random.uniform(k_uniform, action.shape, minval=-1, maxval=1)
-        return jnp.where(warm, action, uniform.astype(action.dtype))
+    def one(policy: Any, key: Array, obs: Array, step: Array) -> Array:
+        k_noise, _ = jax.random.split(step_key(key, Purpose.ACT, step))
+        return agent.explore(policy, obs, agent.action_noise(k_noise))
 
-    return jax.vmap(one)(policies, keys, obs, steps, warm)
+    return jax.vmap(one)(policies, keys, obs, steps)
 
 
-def store(stores: Stores, member: Array, packed: Array, count: Array) -> Stores:
-    """Store the first `count` of several steps, one after the other."""
-    # Members are [T, K], and may occur twice; packed holds the fields of `Transition` side by side.
-    if len(member) == 1:
-        return _store_step(stores, member[0], packed[0])
-
-    def one(step: Array, stores: Stores) -> Stores:
-        return _store_step(stores, member[step], packed[step])
-
-    return cast(Stores, jax.lax.fori_loop(0, count, one, stores))
+def store(stores: Stores, block: StepBlock) -> Stores:
+    """Store several steps."""
+    return buffer.add_block(*stores, block)
 
 
-def _store_step(stores: Stores, member: Array, packed: Array) -> Stores:
-    rows, newest, priorities = stores
-    actions, obs = rows.action.shape[-1], rows.obs.shape[-1]
-    ends = np.cumsum([actions, 1, 1, 1, obs, obs])
-    fields = jnp.split(packed, ends, axis=1)
-    action, reward, terminated, ended, next_obs, first, lost = fields
-    transition = Transition(
-        action=action,
-        reward=reward[:, 0],
-        terminated=terminated[:, 0] > 0,
-        ended=ended[:, 0] > 0,
-        next_obs=next_obs,
-        obs=first,
-        lost=lost[:, 0] > 0,
-    )
-    replay = buffer.add(Replay(rows, priorities, newest), member, transition)
-    return replay.rows, replay.newest, replay.priorities
+def read_metrics(metrics: Any) -> tuple[Array, Any]:
+    """Return totals, then numbers of times, of all metrics in one array, and zero metrics."""
+    named, clipped = metrics
+    each = [named[name] for name in sorted(named)] + ([] if clipped is None else [clipped])
+    stacked = jnp.stack([x.total for x in each] + [x.times for x in each])
+    return stacked, jax.tree.map(jnp.zeros_like, metrics)
 
 
 def checkpoint_policies(agent: Agent, learners: LearnerState, chosen: Array) -> LearnerState:

@@ -45,6 +45,104 @@ def longest_stride(agent: Agent, members: int) -> int:
     return next((x for x in strides if not agent.sync_period % x), 1)
 
 
+class LoopState(NamedTuple):
+    """The learners of a fleet as the loop carries them."""
+
+    packed: Packed
+    rest: LearnerState  # without what is packed
+
+
+class UpdateLoop:
+    """Many updates of every member of a group as one loop, for learners of some shapes.
+
+    `pack`, `run` and `restore` are one after the other in a call that makes many updates.
+    Short calls follow each other faster if only the first one packs and the last one restores.
+    """
+
+    def __init__(self, agent: Agent, shapes: LearnerState, fp16: bool = False):
+        self._agent, self._fp16 = agent, fp16
+        carried = jax.eval_shape(lambda learners: _carried(self._with_copies(learners)), shapes)
+        self._packing = LoopPacking(carried, packs())
+
+    def _with_copies(self, learners: LearnerState) -> LearnerState:
+        return learners._replace(state=add_copies(learners.state)) if self._fp16 else learners
+
+    def pack(self, learners: LearnerState) -> LoopState:
+        """Return learners as the loop carries them."""
+        return _pack(self._packing, self._with_copies(learners))
+
+    def unpack(self, state: LoopState) -> LearnerState:
+        """Return the learners as updates see them: kernels have rows of zeros."""
+        return _unpack(self._packing, state)
+
+    def restore(self, state: LoopState) -> LearnerState:
+        """Return the learners in their original shapes."""
+        agent_state, metrics = self._packing.restore(state.packed)
+        agent_state, clipped = drop_copies(agent_state)
+        learners = state.rest._replace(state=agent_state, metrics=metrics)
+        if clipped is None or learners.clipped is None:
+            return learners
+        total, times = learners.clipped
+        return learners._replace(clipped=Metric(total + clipped, times))
+
+    def run(self, data: Data, state: LoopState, group: UpdateGroup, stride: int = 1) -> LoopState:
+        """Make `group.updates` updates of every member."""
+        # A stride above 1 is whole policy periods that divide `group.updates`, `sync_period` and
+        # `group.made`: conditions of an update are then known at trace time, and the loop has no
+        # branches.
+        agent, packing = self._agent, self._packing
+        sample_rows = partial(sample_group, agent, data, group)
+
+        def turn(number: Array, carry: _Carry) -> _Carry:
+            for place in range(stride):
+                learners, inputs = _unpack(packing, carry.state), carry.ahead
+                done = number * stride + place
+                step = place + 1 if stride > 1 else (group.made + done + 1)[0]
+                ahead = None
+                if inputs is None:
+                    inputs = sample_rows(learners.priorities, done)
+                else:
+                    ahead = sample_rows(learners.priorities, done + 1)
+                learners = learn_group(agent, learners, inputs, step)
+                carry = _separate(_Carry(_pack(packing, learners), ahead))
+            return carry
+
+        def run(done: Array, until: Array, carry: _Carry) -> _Carry:
+            return cast(_Carry, jax.lax.fori_loop(done // stride, until // stride, turn, carry))
+
+        start = jnp.zeros_like(group.updates)
+        first = None if agent.prioritizes else sample_rows(state.rest.priorities, start)
+        carry = _Carry(state, first)
+        if agent.sync_period:
+            carry = _with_syncs(agent, group, packing, run, carry)
+        else:
+            carry = run(start, group.updates, carry)
+        return _count_clipped(carry.state, group.updates)
+
+    def run_one(self, data: Data, state: LoopState, group: UpdateGroup) -> LoopState:
+        """Make one update of every member, without a loop and what it computes ahead."""
+        agent = self._agent
+        learners = _unpack(self._packing, state)
+        inputs = sample_group(agent, data, group, learners.priorities, jnp.zeros((), int))
+        made = group.made + 1
+        learners = learn_group(agent, learners, inputs, made[0])
+        if agent.sync_period:
+            due = made % agent.sync_period == 0
+            synced = jax.vmap(partial(sync, agent))
+            learners = jax.lax.cond(
+                jnp.any(due), lambda old: select(due, synced(old), old), lambda old: old, learners
+            )
+        return _count_clipped(_pack(self._packing, learners), 1)
+
+
+def _count_clipped(state: LoopState, updates: Any) -> LoopState:
+    rest = state.rest
+    if rest.clipped is None:
+        return state
+    counted = rest.clipped._replace(times=rest.clipped.times + updates)
+    return state._replace(rest=rest._replace(clipped=counted))
+
+
 def update_many(
     agent: Agent,
     data: Data,
@@ -54,52 +152,14 @@ def update_many(
     fp16: bool = False,
 ) -> LearnerState:
     """Make `group.updates` updates of every member of a group."""
-    # A stride above 1 is whole policy periods that divide `group.updates`, `sync_period` and
-    # `group.made`: conditions of an update are then known at trace time, and the loop has no
-    # branches.
-    if fp16:
-        learners = learners._replace(state=add_copies(learners.state))
-    packing = LoopPacking(_carried(learners), packs())
-    sample_rows = partial(sample_group, agent, data, group)
-
-    def turn(number: Array, carry: _Carry) -> _Carry:
-        for place in range(stride):
-            learners, inputs = _unpack(packing, carry), carry.ahead
-            done = number * stride + place
-            step = place + 1 if stride > 1 else (group.made + done + 1)[0]
-            ahead = None
-            if inputs is None:
-                inputs = sample_rows(learners.priorities, done)
-            else:
-                ahead = sample_rows(learners.priorities, done + 1)
-            learners = learn_group(agent, learners, inputs, step)
-            carry = _separate(_pack(packing, learners, ahead))
-        return carry
-
-    def run(done: Array, until: Array, carry: _Carry) -> _Carry:
-        return cast(_Carry, jax.lax.fori_loop(done // stride, until // stride, turn, carry))
-
-    start = jnp.zeros_like(group.updates)
-    first = None if agent.prioritizes else sample_rows(learners.priorities, start)
-    carry = _pack(packing, learners, first)
-    if agent.sync_period:
-        carry = _with_syncs(agent, group, packing, run, carry)
-    else:
-        carry = run(start, group.updates, carry)
-    state, metrics = packing.restore(carry.packed)
-    state, clipped = drop_copies(state)
-    learners = carry.rest._replace(state=state, metrics=metrics)
-    if clipped is None or learners.clipped is None:
-        return learners
-    total, times = learners.clipped
-    return learners._replace(clipped=Metric(total + clipped, times + group.updates))
+    loop = UpdateLoop(agent, learners, fp16)
+    return loop.restore(loop.run(data, loop.pack(learners), group, stride))
 
 
 class _Carry(NamedTuple):
     """What the loop carries from one update to the next."""
 
-    packed: Packed
-    rest: LearnerState  # without what is packed
+    state: LoopState
     ahead: Sample | None  # inputs of the next update; None: they depend on this one
 
 
@@ -125,8 +185,8 @@ def _with_syncs(
         due = (group.made + until) % agent.sync_period == 0
 
         def synced(carry: _Carry) -> _Carry:
-            old = _unpack(packing, carry)
-            return _pack(packing, select(due, sync_all(old), old), carry.ahead)
+            old = _unpack(packing, carry.state)
+            return carry._replace(state=_pack(packing, select(due, sync_all(old), old)))
 
         return until, jax.lax.cond(jnp.any(due), synced, lambda same: same, carry)
 
@@ -138,14 +198,13 @@ def _carried(learners: LearnerState) -> Any:
     return learners.state, learners.metrics
 
 
-def _pack(packing: LoopPacking, learners: LearnerState, ahead: Sample | None) -> _Carry:
-    packed = packing.pack(_carried(learners))
-    return _Carry(packed, learners._replace(state=None, metrics={}), ahead)
+def _pack(packing: LoopPacking, learners: LearnerState) -> LoopState:
+    return LoopState(packing.pack(_carried(learners)), learners._replace(state=None, metrics={}))
 
 
-def _unpack(packing: LoopPacking, carry: _Carry) -> LearnerState:
-    state, metrics = packing.unpack(carry.packed)
-    return carry.rest._replace(state=state, metrics=metrics)
+def _unpack(packing: LoopPacking, state: LoopState) -> LearnerState:
+    agent_state, metrics = packing.unpack(state.packed)
+    return state.rest._replace(state=agent_state, metrics=metrics)
 
 
 class UpdateCall(NamedTuple):

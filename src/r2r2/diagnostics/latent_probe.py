@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,19 @@ def existing_rows(rows: NDArray[np.int_], count: int) -> NDArray[np.int_]:
     return rows % count
 
 
+class ProbeLatents(NamedTuple):
+    """A member's latents on its fixed rows."""
+
+    z: NDArray[np.floating]  # [N, d]
+    terms: dict[str, float]  # of R2R2's loss, unweighted
+    inputs: int  # size of an observation
+
+    def diagnose(self) -> tuple[Diagnosis, dict[str, Number]]:
+        """Return the diagnosis and all its numbers."""
+        diagnosis = diagnose(self.z, self.inputs)
+        return diagnosis, diagnosis.numbers() | self.terms
+
+
 class LatentProbe:
     """Diagnoses members of a fleet, each on its own fixed rows.
 
@@ -53,15 +66,12 @@ class LatentProbe:
         self._latents = jax.jit(partial(latents_and_terms, agent.encode, weights))
         self._values = jax.jit(partial(expected_values, agent))
 
-    def diagnose(
-        self, member: int, data: Data, states: Any, opened: int
-    ) -> tuple[Diagnosis, dict[str, Number]]:
-        """Return a member's diagnosis and all its numbers; `opened` is its newest row, from 0."""
+    def latents(self, member: int, data: Data, states: Any, opened: int) -> "ProbeLatents":
+        """Return a member's latents and R2R2's terms; `opened` is its newest row, from 0."""
         count = min(opened + 1, data.rows.reward.shape[1])
         rows = jnp.asarray(existing_rows(self._rows[member], count))
         z, terms = jax.device_get(self._latents(data, states, jnp.asarray(member), rows))
-        diagnosis = diagnose(z, inputs=data.rows.obs.shape[-1])
-        return diagnosis, diagnosis.numbers() | {k: float(x) for k, x in terms.items()}
+        return ProbeLatents(z, {k: float(x) for k, x in terms.items()}, data.rows.obs.shape[-1])
 
     def values(self, member: int, states: Any, obs: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the values of a member's policy for normalized obs [E, obs], [E]."""

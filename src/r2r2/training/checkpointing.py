@@ -169,6 +169,7 @@ def _member_rows(
 
 def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
     """Copy a run to the host and start writing it; no updates may be in flight."""
+    state.fleet.catch_up()
     evals, running = state.evals.saved(), state.running_seeds()
     env_states = {
         f"{slot}/{name}": array
@@ -226,7 +227,10 @@ def resume(
     state.log.event("resumed", None, counts, {"checkpoint": checkpoint.number})
     saved = SavedEvals(snapshot.evaluated, snapshot.obs, notes["points"], snapshot.best)
     faults = list(state.evals.restore(saved, state.stopped))
-    return faults + _restore_envs(state, notes["points"]["width"], env_states)
+    try:
+        return faults + _restore_envs(state, notes["points"]["width"], env_states)
+    except UserError as error:
+        raise UserError(f"{checkpoint.env_states}: {error}") from None
 
 
 def _still_stopped(state: TrainState, stopped: dict[int, str]) -> dict[int, str]:

@@ -1,84 +1,229 @@
 """Steps of environments: members collect transitions, evaluations advance."""
 
-from typing import Any
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
-from r2r2.envs.vector.step_types import NO_EPISODE, StepRequest, StepResult, concat_requests
+import numpy as np
+from numpy.typing import NDArray
+
+from r2r2.config.run import RunConfig
+from r2r2.envs.spec import Fault
+from r2r2.envs.vector.pool import EnvPool, TakenRows
+from r2r2.envs.vector.step_types import NO_EPISODE, StepResult
+from r2r2.envs.vector.streams import EXPLORE, RANDOM, StreamPlan
+from r2r2.replay.normalizer import Scales
+from r2r2.training.acting import ExplorationNoise, explores_ahead, parameters
 from r2r2.training.recovery import Recovery
+from r2r2.training.rollout import Rollout
+from r2r2.training.run_config import fleet_members
+from r2r2.training.schedule import Schedule
 from r2r2.training.state import TrainState
+from r2r2.training.time_account import ACTING, ENVIRONMENTS, EVALUATION, TRANSFER, UPDATES
+
+IDLE_SECONDS = 1e-4  # between two looks for rows, when there is nothing else to do
+
+
+class FirstEpisodes(NamedTuple):
+    """The first observations of all members, and the slots that failed."""
+
+    obs: NDArray[np.float64]  # [S, obs]
+    faults: tuple[Fault, ...]
+
+
+def begin_episodes(config: RunConfig, pool: EnvPool, shared_env: bool = False) -> FirstEpisodes:
+    """Begin every member's first episode; workers play the warm-up while programs compile."""
+    members = fleet_members(config)
+    rollout, schedule = Rollout(members, pool.spec), Schedule(config, len(members))
+    slots = range(len(members))
+    obs, faults = pool.try_reset(slots, [rollout.seed(member) for member in slots])
+    failed = {fault.slot for fault in faults}
+    steps = min(config.steps, schedule.random_steps(0))
+    pool.play(
+        {
+            slot: StreamPlan(
+                RANDOM, 0, steps, NO_EPISODE if shared_env else rollout.next_seed(slot)
+            )
+            for slot in slots
+            if slot not in failed and not schedule.warm[slot]
+        }
+    )
+    return FirstEpisodes(obs, faults)
 
 
 class Collector:
-    """Steps training and evaluation environments and records the results."""
+    """Steps training and evaluation environments and records the results.
 
-    def __init__(self, state: TrainState, recovery: Recovery):
+    Workers act by themselves during warm-up, and where the behavior policy is fixed for
+    whole episodes. Other agents act here, in lockstep with their updates.
+    """
+
+    def __init__(
+        self, state: TrainState, recovery: Recovery, start_evaluations: Callable[[], None]
+    ):
         self._state, self._recovery = state, recovery
+        self._start_evaluations = start_evaluations
+        self._explores_ahead = explores_ahead(state.config.agent)
+        seeds = [member.seed for member in state.members]
+        self._noise = ExplorationNoise(state.agent, seeds)
+        self._published: set[int] = set()  # members whose policy their workers have
 
-    def begin(self) -> None:
-        """Begin the first episode of every member."""
+    def begin(self, first: "FirstEpisodes") -> None:
+        """Record the beginning of every member's first episode."""
         state = self._state
-        members = range(len(state.members))
-        seeds = [state.rollout.seed(member) for member in members]
-        state.rollout.obs[:], faults = state.pool.try_reset(members, seeds)
-        state.fleet.set_first_obs(state.rollout.obs)
-        for fault in faults:
+        state.rollout.obs[:] = first.obs
+        state.fleet.set_first_obs(first.obs)
+        for fault in first.faults:
             self._recovery.recover(fault)
 
+    def refresh(self, members: list[int]) -> None:
+        """Let members act on their trained policies."""
+        with self._state.times.part(TRANSFER):
+            self._state.fleet.refresh(members)
+        self._published -= {*members}
+
     def step(self, members: list[int]) -> None:
-        """Make one step of `members` and of every running evaluation, all at once."""
-        state, requests = self._state, list[StepRequest]()
-        if members:
-            requests.append(self._act(members))
-        if state.evals.busy:
-            requests.append(state.evals.request())
-        if not requests:
-            return
-        result = self._step_pool(requests)
-        if state.evals.busy:
-            state.evals.record(result.rows(len(members), len(result.reward)))
-        if members:
-            self._record(members, requests[0], result)
+        """Make one step of `members` and of every running evaluation.
+
+        On a CPU all of them are waited for, so that results do not depend on timing.
+        Beside an accelerator, those steps are recorded that have been made.
+        """
+        state, fleet = self._state, self._state.fleet
+        playing = [m for m in members if self._explores_ahead or not state.schedule.warm[m]]
+        acting = [m for m in members if m not in playing]
+        self._start_playing(playing)
+        state.evals.play()
+        recorded = bool(acting)
+        if acting:
+            self._step_in_lockstep(acting)
+        if playing:
+            recorded |= self._record_training(playing, wait=not fleet.async_updates)
+        if state.evals.busy and not state.shared_env:
+            wait = not fleet.accelerated or not (members or state.in_flight)
+            recorded |= self._record_evaluation(wait)
+        if not recorded:
+            with state.times.part(UPDATES if state.in_flight else ENVIRONMENTS):
+                time.sleep(IDLE_SECONDS)
+
+    def _start_playing(self, members: list[int]) -> None:
+        """Start the episodes, or their rest, that members without a plan are to play."""
+        state, rollout, plans = self._state, self._state.rollout, dict[int, StreamPlan]()
+        for member in members:
+            if state.pool.streams.has_plan(member):
+                continue
+            step = int(rollout.steps[member])
+            left = state.config.steps - step
+            seed = NO_EPISODE if state.shared_env else rollout.next_seed(member)
+            if state.schedule.warm[member]:
+                self._publish(member)
+                noise = partial(self._noise, member)
+                plans[member] = StreamPlan(EXPLORE, step, left, seed, noise)
+            else:
+                steps = min(left, state.schedule.random_steps(step))
+                plans[member] = StreamPlan(RANDOM, step, steps, seed)
+        state.pool.play(plans)
+
+    def _publish(self, member: int) -> None:
+        """Give a member's policy to its worker."""
+        if member not in self._published:
+            with self._state.times.part(TRANSFER):
+                policy = parameters(self._state.fleet.policies, None, member)
+                self._state.pool.streams.set_policy(EXPLORE, member, policy)
+            self._published.add(member)
+
+    def _step_in_lockstep(self, members: list[int]) -> None:
+        state = self._state
+        request = state.rollout.request(members, self._act(members))
+        if state.shared_env:
+            request = request._replace(seeds=[NO_EPISODE])
+        with state.times.part(ENVIRONMENTS):
+            result = state.pool.step(request)
+        failed = {fault.slot for fault in result.faults}
+        good = [row for row, member in enumerate(members) if member not in failed]
+        columns: Any = (column[good] for column in result.arrays)
+        who = np.array(members)[good]
+        self._record(who, request.actions[good], StepResult(*columns))
         for fault in result.faults:
+            self._recovery.recover(fault)
+
+    def _act(self, members: list[int]) -> Any:
+        """Update the normalizer with the current observations, and act on them."""
+        state, rollout = self._state, self._state.rollout
+        scales = state.normalizer.scales()
+        self._observe(members)
+        obs = state.normalizer.normalize(rollout.obs)
+        if not state.fuses_step():
+            with state.times.part(ACTING):
+                return state.fleet.act(obs, rollout.steps)[members]
+        return self.update_and_act(scales, obs)
+
+    def update_and_act(self, scales: Scales | None, obs: NDArray[np.floating]) -> Any:
+        """Make the pending updates in one call, and start the evaluations that waited for them."""
+        state, schedule = self._state, self._state.schedule
+        updates, counts = int(schedule.pending[0]), (schedule.done, state.rollout.steps)
+        with state.times.part(UPDATES):
+            actions = state.fleet.update_and_act(updates, *counts, scales, obs)
+        schedule.record_updates(range(len(state.members)), updates)
+        if state.evals.due:
+            self._start_evaluations()
+        return actions
+
+    def _observe(self, members: Any) -> None:
+        state, rollout = self._state, self._state.rollout
+        last = rollout.reward[members], rollout.ended[members]
+        state.normalizer.observe(members, rollout.obs[members], *last)
+
+    def _record_training(self, members: list[int], wait: bool) -> bool:
+        """Record steps that workers have made; return whether there were any.
+
+        Without `wait`, several of a member at once, but not beyond an evaluation.
+        """
+        state = self._state
+
+        def most(member: int) -> int:
+            return state.evals.steps_until_due(int(state.rollout.steps[member]))
+
+        with state.times.part(ENVIRONMENTS):
+            taken = state.pool.take(members, wait, most)
+        if len(taken.slots):
+            if wait:
+                self._observe(taken.slots)
+            flags = taken.terminated, taken.truncated
+            result = StepResult(taken.next_obs, taken.reward, *flags, taken.obs)
+            self._record(taken.slots, taken.action, result)
+        self._recover(taken)
+        return bool(len(taken.slots))
+
+    def _record_evaluation(self, wait: bool) -> bool:
+        state = self._state
+        with state.times.part(EVALUATION):
+            taken = state.evals.take(wait)
+        self._recover(taken)
+        return bool(len(taken.slots))
+
+    def _recover(self, taken: TakenRows) -> None:
+        for fault in taken.faults:
             self._recovery.recover(fault)
 
     def run_deferred_evals(self) -> None:
         """Run the evaluations that wait for the shared environment."""
         self._state.evals.run_deferred(self._recovery.recover)
 
-    def _act(self, members: list[int]) -> StepRequest:
-        """Update the normalizer with the current observations, and act on them."""
-        state, rollout = self._state, self._state.rollout
-        last = rollout.reward[members], rollout.ended[members]
-        state.normalizer.observe(members, rollout.obs[members], *last)
-        obs = state.normalizer.normalize(rollout.obs)
-        actions = state.fleet.act(obs, rollout.steps, state.schedule.warm)
-        return rollout.request(members, actions[members])
-
-    def _step_pool(self, requests: list[StepRequest]) -> StepResult:
-        pool = self._state.pool
-        if not self._state.shared_env:
-            return pool.step(concat_requests(requests))
-        (request,) = requests
-        result = pool.step(request._replace(seeds=[NO_EPISODE]))
-        if result.ended.any():
-            self.run_deferred_evals()
-            obs, faults = pool.try_reset([0], request.seeds)
-            result = result._replace(obs=obs, faults=faults)
-        return result
-
-    def _record(self, members: list[int], request: StepRequest, result: StepResult) -> None:
-        """Record a step of the members whose slot did not fail."""
+    def _record(self, members: NDArray[np.int_], actions: Any, result: StepResult) -> None:
+        """Record steps of members [K]."""
         state = self._state
+        if state.shared_env and result.ended.any():
+            result = self._begin_shared(result)
+            for fault in result.faults:  # the step is lost, as in a worker whose reset fails
+                self._recovery.recover(fault)
         # An evaluation in a shared environment may just have stopped the member.
-        failed = {fault.slot for fault in result.faults} | state.stopped.keys()
-        good = [row for row, member in enumerate(members) if member not in failed]
-        if len(good) < len(members):
-            members = [members[row] for row in good]
-            request = request._replace(actions=request.actions[good])
-        if not members:
+        stopped = state.stopped.keys() & {*members.tolist()}
+        if not len(members) or result.faults or stopped:
             return
-        columns: list[Any] = [column[good] for column in result.arrays]
-        transition, episodes = state.rollout.record(members, request, StepResult(*columns))
-        state.fleet.add(members, transition)
+        transition, episodes = state.rollout.record(members, actions, result)
+        with state.times.part(TRANSFER):
+            state.fleet.add(members, transition)
         for episode in episodes:
             member = episode.member
             state.log.episode(episode, state.counts(member), not state.schedule.warm[member])
@@ -86,8 +231,15 @@ class Collector:
             state.fleet.checkpoint_policies(checkpointed)
             for member in checkpointed:
                 state.log.event("policy_checkpoint", member, state.counts(member))
-        for member in members:
+        for member in dict.fromkeys(members.tolist()):
             self._record_counts(member)
+
+    def _begin_shared(self, result: StepResult) -> StepResult:
+        """Evaluate between two training episodes, then begin the next one."""
+        self.run_deferred_evals()
+        state = self._state
+        obs, faults = state.pool.try_reset([0], [state.rollout.next_seed(0)])
+        return result._replace(obs=obs, faults=faults)
 
     def _record_counts(self, member: int) -> None:
         """Record a member's progress; drop its pending burst after its last step."""

@@ -1,5 +1,6 @@
 """Evaluations at fixed steps and at the end: the points of the learning curve."""
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -7,12 +8,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.agents.base import Agent
 from r2r2.config.run import RunConfig
 from r2r2.diagnostics.value_bias import ValueBiasTracker
 from r2r2.envs.spec import Fault, Member
-from r2r2.envs.vector.pool import EnvPool
-from r2r2.envs.vector.step_types import StepRequest, StepResult
+from r2r2.envs.vector.pool import EnvPool, TakenRows
 from r2r2.training.evaluation import EvalEpisodes, EvalPolicies, Evaluator, SavedPolicy, play_to_end
 from r2r2.training.run_log import Counts, RunLog
 
@@ -48,7 +47,6 @@ class EvalScheduler:
     def __init__(
         self,
         config: RunConfig,
-        agent: Agent,
         members: Sequence[Member],
         pool: EnvPool,
         log: RunLog,
@@ -59,7 +57,7 @@ class EvalScheduler:
         self._pool, self._log, self.shared_env = pool, log, shared_env
         slots = range(len(members), len(pool.slots))
         episodes = EvalEpisodes(members, slots, self._episodes, "evaluate")
-        self._evaluator = Evaluator(agent, episodes, len(members))
+        self._evaluator = Evaluator(episodes, len(members))
         self._cancelled: dict[int, Counts] = {}  # of members that were stopped
         self._deferred: list[DeferredEval] = []
         self._counts: dict[int, Counts] = {}  # by member under evaluation
@@ -94,6 +92,10 @@ class EvalScheduler:
         if counts[0] % self._interval == 0 or counts[0] == self._steps:
             self.due[member] = counts
 
+    def steps_until_due(self, step: int) -> int:
+        """Return the decision steps after `step` until an evaluation is due."""
+        return min(self._interval - step % self._interval, max(1, self._steps - step))
+
     def start(self, policies: EvalPolicies) -> tuple[Fault, ...]:
         """Start the evaluations that can start; return the slots that failed."""
         counts = self.startable
@@ -102,8 +104,8 @@ class EvalScheduler:
         if not counts:
             return ()
         if self.shared_env:
-            copy = jax.device_put(policies.policies, may_alias=False)
-            self._deferred.append(DeferredEval(counts[0], policies._replace(policies=copy)))
+            copy = policies._replace(policies=jax.tree.map(np.array, policies.policies))
+            self._deferred.append(DeferredEval(counts[0], copy))
             return ()
         return self._begin(counts, policies)
 
@@ -112,19 +114,24 @@ class EvalScheduler:
         episodes = self._evaluator.episodes
         return np.array([episodes.obs[x.slot] for x in episodes.running if x.member == member])
 
-    def request(self) -> StepRequest:
-        """Return the next step of every running episode."""
-        return self._evaluator.request()
+    def play(self) -> None:
+        """Have the workers play the running episodes."""
+        self._evaluator.play(self._pool)
 
-    def record(self, step: StepResult) -> None:
-        """Record a step and log the evaluations that it finished."""
-        for episode, reward in zip(self._evaluator.episodes.running, step.reward, strict=True):
-            self.value_bias.record(episode.member, episode.number, float(reward))
-        for member, returns in self._evaluator.episodes.record(step):
+    def take(self, wait: bool) -> TakenRows:
+        """Record steps that workers have made, and log the evaluations that they finished."""
+        episodes = self._evaluator.episodes
+        slots = [episode.slot for episode in episodes.running]
+        taken = self._pool.take(slots, wait, lambda _: sys.maxsize)
+        for slot, reward in zip(taken.slots, taken.reward, strict=True):
+            if episode := episodes.in_slot(slot):
+                self.value_bias.record(episode.member, episode.number, float(reward))
+        for member, returns in episodes.record(taken):
             counts = self._counts.pop(member)
             self._finish(member, counts, returns)
             if summary := self.value_bias.finish(member):
                 self._log.event("value", member, counts, summary)
+        return taken
 
     def run_deferred(self, recover: Callable[[Fault], None]) -> None:
         """Run the deferred evaluations in the shared environment, to their end."""
@@ -216,7 +223,7 @@ class EvalScheduler:
             faults = self._begin({m: self._counts[m] for m in members}, policies.pop(0))
         elif running:
             self._evaluator.episodes.restore(notes, saved.obs)
-            self._evaluator.restore(policies.pop(0))
+            self._evaluator.restore(self._pool, policies.pop(0))
         deferred = zip(notes["held"], policies, strict=True)
         self._deferred = [DeferredEval((d, u), policy) for (d, u), policy in deferred]
         return faults

@@ -1,7 +1,7 @@
 """Evaluation of policies on whole episodes without exploration, many at once."""
 
-import collections
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -11,22 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.agents.base import Agent, Array
+from r2r2.agents.base import Agent
 from r2r2.agents.registry import make_agent, state_shapes
-from r2r2.compute.update import select
-from r2r2.compute.update_loop import group_size, pad_members
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import one_of
 from r2r2.config.run import RunConfig
 from r2r2.envs.make import episode_seed
 from r2r2.envs.spec import Fault, Member, Spec
-from r2r2.envs.vector.pool import EnvPool, available_cores
-from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, EnvSlot, StepRequest, StepResult
+from r2r2.envs.vector.pool import EnvPool, TakenRows, available_cores
+from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, EnvSlot
+from r2r2.envs.vector.streams import GREEDY, StreamPlan
 from r2r2.replay.normalizer import Scales, initial_statistics, make_normalizer
 from r2r2.storage.arrays import load_weights
 from r2r2.storage.checkpoints import read_latest
 from r2r2.storage.files import is_count, read_json_object
 from r2r2.storage.run_folder import RunFolder, run_status
+from r2r2.training.acting import parameters
 from r2r2.training.rollout import LONG_EPISODE, warn_endless
 
 # Evaluation environments per core, at most: more would not be faster, and a dog takes 85 MB.
@@ -127,25 +127,29 @@ class EvalEpisodes:
         """Return how many episodes of a member's last evaluation were cut off."""
         return self._lengths[member].count(MAX_EVAL_STEPS)
 
-    def record(self, step: StepResult) -> list[tuple[int, NDArray[np.float64]]]:
-        """Record a step; return the finished members with their returns."""
-        running: list[EvalEpisode] = []
-        rows = zip(self.running, step.reward, step.ended, step.obs, strict=True)
-        for episode, reward, ended, obs in rows:
+    def record(self, taken: TakenRows) -> list[tuple[int, NDArray[np.float64]]]:
+        """Record steps of running episodes; return the finished members with their returns."""
+        ended = taken.terminated | taken.truncated
+        for slot, reward, over in zip(taken.slots, taken.reward, ended, strict=True):
+            index = self._index(slot)
+            episode = self.running[index]
             self._returns[episode.member][episode.number] += reward
             lengths = self._lengths[episode.member]
             lengths[episode.number] += 1
             if lengths[episode.number] == LONG_EPISODE:
                 warn_endless(self._members[episode.member].task)
-            self.obs[episode.slot] = obs
-            if not ended:
-                running.append(episode)
-            elif (number := episode.number + self.width) < self._episodes:
-                running.append(episode._replace(number=number))
-        self.running = running
-        unfinished = {episode.member for episode in running}
+            if not over:
+                continue
+            if (number := episode.number + self.width) < self._episodes:
+                self.running[index] = episode._replace(number=number)
+            else:
+                del self.running[index]
+        unfinished = {episode.member for episode in self.running}
         finished = [member for member in self._returns if member not in unfinished]
         return [(member, self._returns.pop(member)) for member in finished]
+
+    def _index(self, slot: int) -> int:
+        return next(n for n, episode in enumerate(self.running) if episode.slot == slot)
 
     def cancel(self, member: int) -> None:
         """Cancel a member's evaluation, if one is running."""
@@ -205,22 +209,18 @@ def eval_slots(
 
 
 class Evaluator:
-    """Runs the episodes of a fleet of `size`, one step of all of them at a time."""
+    """Has workers play the episodes of a fleet of `size`."""
 
-    def __init__(self, agent: Agent, episodes: EvalEpisodes, size: int):
+    def __init__(self, episodes: EvalEpisodes, size: int):
         self.episodes, self._size = episodes, size
-        self._greedy = jax.jit(partial(_greedy, agent))
-        self._select = jax.jit(select)
-        # On the CPU beside an accelerator too, which trains in the meantime.
-        self._device = jax.devices("cpu")[0]
-        self._policies: Any = None  # [S, ...], as of each member's evaluation
+        self._policies: Any = None  # [S, ...] on the host, as of each member's evaluation
         self._scales: dict[int, Scales | None] = {}
 
     def begin(
         self, pool: EnvPool, members: Sequence[int], policies: EvalPolicies, first: Sequence[int]
     ) -> tuple[Fault, ...]:
         """Start evaluating members, from their episodes `first` on; return the failed slots."""
-        self._set_policies(members, policies)
+        self._set_policies(pool, members, policies)
         pairs = zip(members, first, strict=True)
         new = [episode for pair in pairs for episode in self.episodes.begin(*pair)]
         slots = [episode.slot for episode in new]
@@ -228,39 +228,33 @@ class Evaluator:
         self.episodes.obs.update(zip(slots, obs, strict=True))
         return faults
 
-    def _set_policies(self, members: Sequence[int], policies: EvalPolicies) -> None:
+    def _set_policies(self, pool: EnvPool, members: Sequence[int], policies: EvalPolicies) -> None:
         self._scales |= dict.fromkeys(members, policies.scales)
         # A copy: the originals are donated to the next update.
-        copy = jax.device_put(policies.policies, self._device, may_alias=False)
+        copy = jax.tree.map(np.array, jax.device_get(policies.policies))
         if self._policies is None:
             self._policies = copy
-        else:
-            mask = np.isin(np.arange(self._size), list(members))
-            self._policies = self._select(mask, copy, self._policies)
+        for member in members:
+            pairs = zip(*map(jax.tree.leaves, (self._policies, copy)), strict=True)
+            for policy, new in pairs:
+                policy[member] = new[member]
+            values = parameters(copy, policies.scales, member)
+            pool.streams.set_policy(GREEDY, member, values)
 
-    def request(self) -> StepRequest:
-        """Return the next step of every running episode; there must be one."""
-        episodes, rows = self.episodes, collections.defaultdict[int, list[int]](list)
-        running = episodes.running
-        for index, episode in enumerate(running):
-            rows[episode.member].append(index)
-        who = pad_members(tuple(rows), group_size(len(rows), self._size, growth=2))
-        obs = np.zeros((len(who), episodes.width, len(episodes.obs[running[0].slot])))
-        where = np.zeros((len(running), 2), dtype=int)
-        for row, (member, indices) in enumerate(rows.items()):
-            for column, index in enumerate(indices):
-                obs[row, column] = episodes.obs[running[index].slot]
-                where[index] = row, column
-            obs[row] = normalize_obs(self._scales[member], member, obs[row])
-        arguments = jax.device_put((who, obs), self._device)
-        actions = np.asarray(self._greedy(self._policies, *arguments))
-        slots = [episode.slot for episode in running]
-        return StepRequest(slots, actions[tuple(where.T)], list(map(episodes.next_seed, running)))
+    def play(self, pool: EnvPool) -> None:
+        """Have the workers play the running episodes."""
+        pool.play(
+            {
+                episode.slot: StreamPlan(GREEDY, 0, sys.maxsize, self.episodes.next_seed(episode))
+                for episode in self.episodes.running
+                if not pool.streams.has_plan(episode.slot)
+            }
+        )
 
     def policies(self) -> EvalPolicies:
-        """Return the policies of the running evaluations, on the host."""
+        """Return the policies of the running evaluations."""
         busy = {m: scales for m in self.episodes.busy if (scales := self._scales[m])}
-        policies = jax.device_get(self._policies)
+        policies = jax.tree.map(np.copy, self._policies)
         if not busy:
             return EvalPolicies(policies)
         merged = [np.zeros_like(part) for part in next(iter(busy.values()))]
@@ -270,13 +264,13 @@ class Evaluator:
         return EvalPolicies(policies, Scales(*merged))
 
     def member_policy(self, member: int) -> tuple[Any, Scales | None]:
-        """Return the policy and scales with which a member is evaluated, on the host."""
-        policy = jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[member]), self._policies)
+        """Return the policy and scales with which a member is evaluated."""
+        policy = jax.tree.map(lambda leaf: np.array(leaf[member]), self._policies)
         return policy, member_of(self._scales[member], member)
 
-    def restore(self, policies: EvalPolicies) -> None:
+    def restore(self, pool: EnvPool, policies: EvalPolicies) -> None:
         """Set the policies of saved evaluations, after their episodes are restored."""
-        self._set_policies(self.episodes.busy, policies)
+        self._set_policies(pool, self.episodes.busy, policies)
 
 
 def normalize_obs(
@@ -289,20 +283,16 @@ def normalize_obs(
     return (obs - mean) / deviation
 
 
-def _greedy(agent: Agent, policies: Any, who: Array, obs: Array) -> Array:
-    actions: Array = jax.vmap(agent.greedy)(jax.tree.map(lambda leaf: leaf[who], policies), obs)
-    return actions
-
-
 def play_to_end(
     evaluator: Evaluator, pool: EnvPool, recover: Callable[[Fault], None] | None = None
 ) -> dict[int, NDArray[np.float64]]:
     """Play all episodes and return the returns by member; raise failures without `recover`."""
     returns: dict[int, NDArray[np.float64]] = {}
     while evaluator.episodes.busy:
-        step = pool.step(evaluator.request())
-        returns.update(evaluator.episodes.record(step))
-        for fault in step.faults:
+        evaluator.play(pool)
+        taken = pool.take([episode.slot for episode in evaluator.episodes.running], wait=True)
+        returns.update(evaluator.episodes.record(taken))
+        for fault in taken.faults:
             if recover is None:
                 raise pool.to_error(fault)
             recover(fault)

@@ -5,6 +5,7 @@ the last kernel is launched. Meanwhile members act on copies of their policies, 
 steps wait on the host.
 """
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -17,10 +18,19 @@ from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent, Array, Metric
 from r2r2.compute import compiled, update
-from r2r2.compute.compiled import CompiledUpdates, ProgramKey, run_compiled, x64_enabled
+from r2r2.compute.compiled import (
+    CompiledUpdates,
+    LockstepInputs,
+    LockstepPrograms,
+    ProgramKey,
+    UpdateSeconds,
+    run_compiled,
+    x64_enabled,
+)
 from r2r2.compute.precision import DEFAULT_OPTIONS, ComputeOptions, apply_precision, uses_fp16
 from r2r2.compute.update import Data, LearnerState, RunLengths, UpdateGroup, member_key
 from r2r2.compute.update_loop import (
+    LoopState,
     UpdateCall,
     choose_stride,
     group_size,
@@ -33,11 +43,11 @@ from r2r2.replay.buffer import HostRows, Replay, fetch_rows, put_rows
 from r2r2.replay.normalizer import Scales
 from r2r2.training.rollout import HostTransition
 
-STEPS = 32  # stored by one program; a transfer of each would cost more
+STEPS = 128  # of all members together, stored by one program; each transfer takes time
 
 
 class StackedSteps(NamedTuple):
-    """Several steps, the oldest first."""
+    """Several steps, the oldest first, as checkpoints hold them."""
 
     members: NDArray[np.int_]  # [T, S], those who made each, the first repeated
     packed: NDArray[np.floating]  # [T, S, fields of HostTransition side by side]
@@ -45,42 +55,31 @@ class StackedSteps(NamedTuple):
 
 
 class PendingSteps:
-    """A queue of steps of a fleet of `size`, each with `fields` numbers per member."""
+    """A queue of steps, each with `fields` numbers: those of `HostTransition` side by side."""
 
-    def __init__(self, size: int, fields: int):
-        self._size, self._fields = size, fields
-        self._steps: list[Any] = []
+    def __init__(self, fields: int):
+        self._members = np.zeros(0, dtype=int)
+        self._packed = np.zeros((0, fields))
+        self._blocks: list[tuple[NDArray[np.int_], NDArray[np.floating]]] = []  # newer ones
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self._members) + sum(len(members) for members, _ in self._blocks)
 
-    def add(self, members: Sequence[int], step: HostTransition) -> None:
-        """Append a step of `members`, whose fields are [K, ...]."""
-        index = pad_members(tuple(range(len(members))), self._size)
-        opened = np.zeros(self._size, dtype=int)
-        opened[list(members)] = 1 + step.ended
-        packed = np.column_stack(step)[index]
-        self._steps.append((np.asarray(members)[index], packed, opened))
+    def add(self, members: NDArray[np.int_], step: HostTransition) -> None:
+        """Append steps; the fields are [K, ...]."""
+        self._blocks.append((members, np.column_stack(step)))
 
-    def take(self) -> tuple[StackedSteps, int]:
-        """Remove and return the oldest steps, at most `STEPS`, and how many."""
-        # Several are padded to `STEPS` with others, which must not be stored.
-        steps, self._steps = self._steps[:STEPS], self._steps[STEPS:]
-        count = len(steps)
-        steps += steps[:1] * (STEPS - count if count > 1 else 0)
-        return StackedSteps(*map(np.stack, zip(*steps, strict=True))), count
+    def take(self, most: int) -> tuple[NDArray[np.int_], NDArray[np.floating]]:
+        """Remove and return the oldest steps, at most `most`: members [K], and [K, fields]."""
+        members, packed = zip((self._members, self._packed), *self._blocks, strict=True)
+        all_members, all_packed = np.concatenate(members), np.concatenate(packed)
+        self._members, self._packed, self._blocks = all_members[most:], all_packed[most:], []
+        return all_members[:most], all_packed[:most]
 
-    @property
-    def steps(self) -> StackedSteps:
-        """All steps, to be saved."""
-        if self._steps:
-            return StackedSteps(*map(np.stack, zip(*self._steps, strict=True)))
-        empty = np.zeros((0, self._size), dtype=int)
-        return StackedSteps(empty, np.zeros((0, self._size, self._fields)), empty)
-
-    @steps.setter
-    def steps(self, steps: StackedSteps) -> None:
-        self._steps = list(zip(*steps, strict=True))
+    def is_one_of(self, size: int) -> bool:
+        """Return whether exactly one step of every member of a fleet is waiting."""
+        blocks = self._blocks
+        return len(blocks) == 1 and not len(self._members) and len(blocks[0][0]) == size
 
 
 class FleetSnapshot(NamedTuple):
@@ -89,9 +88,36 @@ class FleetSnapshot(NamedTuple):
     learners: LearnerState
     policies: Any  # that act, [S, ...]
     newest: Array  # [S], as in `Replay`
-    waiting: StackedSteps  # not in the replay yet
+    waiting: StackedSteps  # not in the replay yet; empty since version 0.2
     opened: NDArray[np.int_]  # [S], rows ever opened in every replay, after its first
     kept: NDArray[np.bool_]  # [S], whose policy is to become its checkpoint
+
+
+def place_steps(
+    members: NDArray[np.int_],
+    packed: NDArray[np.floating],
+    ended: int,
+    opened: NDArray[np.int_],
+    rows: int,
+) -> buffer.StepBlock:
+    """Return steps with their rows in the replay, and count the rows they open in `opened`.
+
+    Args:
+        members: who made each step, [K].
+        packed: the steps, [K, fields].
+        ended: the column that says whether an episode ended.
+        opened: rows ever opened in every member's replay, [S].
+        rows: of every replay.
+    """
+    steps = 1 + packed[:, ended].astype(int)
+    here, last = np.zeros(len(members), dtype=int), np.zeros(len(members), dtype=bool)
+    for member in np.unique(members):
+        index = np.flatnonzero(members == member)
+        ends = opened[member] + np.cumsum(steps[index])
+        here[index] = ends - steps[index]
+        last[index[-1]], opened[member] = True, ends[-1]
+    places = np.stack([members, here % rows, (here + 1) % rows, (here + steps) % rows, last], 1)
+    return buffer.StepBlock(places, packed)
 
 
 class Fleet:
@@ -102,9 +128,12 @@ class Fleet:
 
     Attributes:
         agent: the algorithm, in the precision of `options`.
+        accelerated: whether there is an accelerator.
         async_updates: whether members act while others train.
         update_period: calls make a multiple of this many updates, where they can.
         opened: rows ever opened in every member's replay, after its first, [S].
+        update_seconds: how long updates took so far.
+        policies: the behavior policies, [S, ...]; on the host with `act_on_cpu`.
     """
 
     def __init__(
@@ -115,9 +144,10 @@ class Fleet:
         lengths: RunLengths,
         act_on_cpu: bool,
         options: ComputeOptions = DEFAULT_OPTIONS,
+        utd: int = 1,
     ):
         agent = self.agent = apply_precision(agent, options.precision)
-        self.size, self._options = len(seeds), options
+        self.size, self._options, self._utd = len(seeds), options, utd
         self._keys = jnp.stack([member_key(seed) for seed in seeds])
         device = jax.devices()[0]
         self._act_device = jax.devices("cpu")[0] if act_on_cpu else device
@@ -125,23 +155,31 @@ class Fleet:
         self._act_keys = jax.device_put(self._keys, self._act_device)
         zeros = np.zeros((self.size, spec.obs_dim))
         replay: Replay = jax.jit(partial(buffer.init, lengths.rows, spec))(zeros)
-        self._rows, self._newest = replay.rows, replay.newest
+        self._rows = replay.rows
         self._learners = self._initial_learners(replay, lengths, device)
-        accelerated = device.platform != "cpu"  # launches and branches take time
+        accelerated = self.accelerated = device.platform != "cpu"  # launches take time
         self._growth = 4 if accelerated else 2  # padding members are then almost free
         strides = accelerated and options.fast
         self._stride = longest_stride(agent, self.size) if strides else 1
         self.update_period = max(agent.policy_period, self._stride)
         fields = spec.action_dim + 2 * spec.obs_dim + len(HostTransition._fields) - 3
-        self._pending = PendingSteps(self.size, fields)
+        self._pending, self._fields = PendingSteps(fields), fields
+        ends = [spec.action_dim, 1, 1, 1, spec.obs_dim, spec.obs_dim]
+        self._columns = np.cumsum(ends)  # at which the packed fields of a step end
+        self._ended = int(self._columns[2])
         self.opened = np.zeros(self.size, dtype=int)
         self._to_checkpoint: set[int] = set()
+        self.update_seconds = UpdateSeconds()
         self._trainer = ThreadPoolExecutor(1)
         self._in_flight: Future[LearnerState] | None = None
+        self._packed: LoopState | None = None  # instead of `_learners`, between lockstep calls
+        self._stale_policies = False  # `_policies` are older than the learners
+        self.fuses_steps = accelerated and options.fast and not self.async_updates
         self._compile()
-        if self.async_updates:
+        if self.async_updates or self.fuses_steps:
             self.compile_ahead()
-        self._policies = self._copy(agent.behavior_policy(self._learners.state))
+        self._acts_on_host = act_on_cpu
+        self.policies = self._copy(agent.behavior_policy(self._learners.state))
 
     def _initial_learners(self, replay: Replay, lengths: RunLengths, device: Any) -> LearnerState:
         # On the act device: a GPU takes long to compile orthogonal initialization.
@@ -162,6 +200,7 @@ class Fleet:
         self._first = jax.jit(buffer.set_first_obs, donate_argnums=0)
         self._store = jax.jit(compiled.store, donate_argnums=0)
         self._checkpoint = jax.jit(partial(compiled.checkpoint_policies, agent), donate_argnums=0)
+        self._read_metrics = jax.jit(compiled.read_metrics)
         self._gather = jax.jit(lambda tree, who: jax.tree.map(lambda x: x[who], tree))
         self._scatter = jax.jit(compiled.scatter, donate_argnums=0)
         members, _, obs = self._rows.obs.shape
@@ -169,15 +208,19 @@ class Fleet:
         data = self.data(scales if agent.normalizes else None)
         example = data, self._learners, self._keys
         self._updates = CompiledUpdates(agent, example, self._options)
+        self._lockstep = LockstepPrograms(agent, example[:2], self._keys, self._options)
 
-    def compile_ahead(self) -> CompiledUpdates:
-        """Request every program that updates may need; the result can be waited for."""
+    def compile_ahead(self) -> CompiledUpdates | LockstepPrograms:
+        """Request the programs that most updates need; the result can be waited for."""
+        if self.fuses_steps:
+            return self._lockstep.request(self._utd)
         return self._updates.request(self.size, self._growth, self._stride)
 
     def close(self) -> None:
         """Cancel what has not begun; the threads end after what is running."""
         self._trainer.shutdown(wait=False, cancel_futures=True)
         self._updates.close()
+        self._lockstep.close()
 
     @property
     def replay_rows(self) -> int:
@@ -191,6 +234,8 @@ class Fleet:
 
     def wait(self) -> None:
         """Wait for all updates started so far."""
+        if self._packed is not None:
+            self._learners, self._packed = self._lockstep.restore(self._packed), None
         if self._in_flight is not None:
             self._learners = self._in_flight.result()
             self._in_flight = None
@@ -198,7 +243,7 @@ class Fleet:
     @property
     def learners(self) -> LearnerState:
         """All that updates change, [S, ...]; waits for those started so far."""
-        self._catch_up()
+        self.catch_up()
         return self._learners
 
     @property
@@ -210,18 +255,55 @@ class Fleet:
         """Store the first observations of all members, [S, obs]."""
         self._rows = self._first(self._rows, obs)
 
-    def act(
-        self, obs: NDArray[np.floating], steps: np.ndarray, warm: np.ndarray
-    ) -> NDArray[np.floating]:
-        """Return actions [S, action] of all members, uniform ones during warm-up."""
-        args = jax.device_put((obs, steps, warm), self._act_device)
-        return np.asarray(self._act(self._policies, self._act_keys, *args))
+    def act(self, obs: NDArray[np.floating], steps: np.ndarray) -> NDArray[np.floating]:
+        """Return actions [S, action] of all members."""
+        if self._stale_policies:
+            self.refresh(range(self.size))
+        args = jax.device_put((obs, steps), self._act_device)
+        return np.asarray(self._act(self.policies, self._act_keys, *args))
 
-    def add(self, members: Sequence[int], step: HostTransition) -> None:
-        """Store a step of `members`, whose fields are [K, ...]."""
-        self._pending.add(members, step)
-        if len(self._pending) >= STEPS and self._in_flight is None:
-            self._catch_up()
+    def update_and_act(
+        self,
+        updates: int,
+        made: np.ndarray,
+        steps: np.ndarray,
+        scales: Scales | None,
+        obs: NDArray[np.floating],
+    ) -> NDArray[np.floating]:
+        """Do the same as `train`, `refresh` and `act` for all members, in one call.
+
+        Exactly one step of all members may be waiting to be stored.
+        """
+        if self._packed is None:
+            self.wait()
+            self._packed = self._lockstep.pack(self._learners)
+        _, packed = self._pending.take(self.size)
+        newest = self.opened % self.replay_rows
+        self.opened += 1 + packed[:, self._ended].astype(int)
+        dtype = self._rows.obs.dtype
+        parts = [packed, obs, *(scales[:2] if scales else (obs, obs))]
+        reward = scales.reward if scales else made
+        floats = np.concatenate([*parts, np.asarray(reward)[:, None]], axis=1).astype(dtype)
+        inputs = LockstepInputs(floats, np.stack([made, steps, newest]))
+        start = time.perf_counter()
+        result = self._lockstep.step(self._rows, self._packed, inputs, updates)
+        self._rows, self._packed = result[:2]
+        self._stale_policies = True
+        output = np.asarray(result.output)
+        self.update_seconds.running += time.perf_counter() - start
+        self._raised = output[:, -1] > 0
+        return output[:, :-1]
+
+    @property
+    def has_one_step(self) -> bool:
+        """Whether exactly one step of every member is not stored yet."""
+        return self._pending.is_one_of(self.size)
+
+    def add(self, members: Sequence[int] | NDArray[np.int_], step: HostTransition) -> None:
+        """Store steps of `members`, whose fields are [K, ...]; a member's own are in order."""
+        self._pending.add(np.asarray(members), step)
+        if len(self._pending) >= STEPS and self._in_flight is None and self._packed is None:
+            self.catch_up()
 
     def checkpoint_policies(self, members: Sequence[int]) -> None:
         """Copy the behavior policies of `members` to their policy checkpoints."""
@@ -229,20 +311,20 @@ class Fleet:
 
     def train(self, call: UpdateCall, made: np.ndarray, scales: Scales | None = None) -> None:
         """Start `call.updates` updates of `call.members`; made and scales are [S]."""
-        self._catch_up()
+        self.catch_up()
         members, is_fleet = call.members, len(call.members) == self.size
         who = pad_members(members, group_size(len(members), self.size, self._growth))
-        keys = self._keys if is_fleet else self._keys[who]  # which takes 2 ms
         # Padding members are written beyond the fleet's end, which drops them.
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
         # Left on the host: a separate transfer takes as long as half an update.
-        group = UpdateGroup(who, keys, made[who], np.asarray(call.updates))
+        group = UpdateGroup(who, self._keys, made[who], np.asarray(call.updates))
         stride = choose_stride(call, made, self._stride)
         program = self._updates.program(ProgramKey(len(who), is_fleet, stride))
         args = self.data(scales), self._learners, (group, place)
-        self._in_flight = self._trainer.submit(run_compiled, program, x64_enabled(), *args)
+        settings = x64_enabled(), self.update_seconds
+        self._in_flight = self._trainer.submit(run_compiled, program, *settings, *args)
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
         """Apply to the device what had to wait for the updates in flight."""
         self.wait()
         if self._to_checkpoint:
@@ -250,44 +332,51 @@ class Fleet:
             self._learners = self._checkpoint(self._learners, chosen)
             self._to_checkpoint = set()
         while self._pending:
-            (members, packed, opened), count = self._pending.take()
-            self.opened += opened[:count].sum(axis=0)
-            stores = self._rows, self._newest, self._learners.priorities
-            stored = self._store(stores, members, packed, count)
-            self._rows, self._newest, priorities = stored
+            # Two programs: for one step of a fleet, and for many.
+            most = self.size if len(self._pending) <= self.size else max(STEPS, self.size)
+            most = min(most, max(1, (self.replay_rows - 1) // 2))  # no row is written twice
+            members, packed = self._pending.take(most)
+            block = place_steps(members, packed, self._ended, self.opened, self.replay_rows)
+            block = buffer.StepBlock(*(np.resize(x, (most, *x.shape[1:])) for x in block))
+            stored = self._store((self._rows, self._learners.priorities), block)
+            self._rows, priorities = stored
             self._learners = self._learners._replace(priorities=priorities)
 
     def refresh(self, members: Sequence[int]) -> None:
         """Copy the trained policies of `members` to their behavior policies."""
         self.wait()
         trained = self.agent.behavior_policy(self._learners.state)
-        if len(members) == self.size:
-            self._policies = self._copy(trained)
+        if len(members) == self.size or self._stale_policies:
+            self.policies, self._stale_policies = self._copy(trained), False
             return
-        size = group_size(len(members), self.size, self._growth)
-        who = pad_members(tuple(members), size)
-        part = jax.device_put(self._gather(trained, who), self._act_device)
-        self._policies = self._scatter(self._policies, who, part)
+        who = pad_members(tuple(members), group_size(len(members), self.size, self._growth))
+        part, rows = self._gather(trained, who), list(members)
+        if not self._acts_on_host:
+            self.policies = self._scatter(self.policies, who, part)
+            return
+        pairs = zip(*map(jax.tree.leaves, (self.policies, jax.device_get(part))), strict=True)
+        for policy, new in pairs:
+            policy[rows] = new[: len(rows)]
 
     def read_metrics(self) -> dict[str, NDArray[np.floating]]:
         """Return means per member since the last call, NaN if nothing was computed."""
         self.wait()
         metrics, clipped = self._learners.metrics, self._learners.clipped
-        sums = jax.device_get(metrics)
-        if clipped is not None:
-            sums["precision/saturated"] = jax.device_get(clipped)
-        zeros = jax.tree.map(jnp.zeros_like, (metrics, clipped))
+        names = sorted(metrics) + ([] if clipped is None else ["precision/saturated"])
+        stacked, zeros = self._read_metrics((metrics, clipped))
         self._learners = self._learners._replace(metrics=zeros[0], clipped=zeros[1])
+        totals, times = np.split(np.asarray(stacked), 2)
         with np.errstate(invalid="ignore"):
-            return {name: metric.total / metric.times for name, metric in sums.items()}
+            return dict(zip(names, totals / times, strict=True))
 
     def nonfinite_members(self) -> list[int]:
         """Return members with a non-finite loss, as of the updates that are done."""
-        return np.flatnonzero(np.asarray(self._learners.alarm.raised)).tolist()
+        raised = self._learners.alarm.raised if self._packed is None else self._raised
+        return np.flatnonzero(np.asarray(raised)).tolist()
 
     def nonfinite_batch(self, member: int) -> HostRows:
         """Return the transitions in which a member's loss was first non-finite."""
-        index = self._learners.alarm.batch[member]
+        index = self.learners.alarm.batch[member]
         batch = jax.jit(buffer.fetch)(self._rows, jnp.asarray(member), index)
         return {name: np.asarray(x) for name, x in batch._asdict().items()}
 
@@ -301,21 +390,27 @@ class Fleet:
 
     def snapshot(self) -> FleetSnapshot:
         """Copy all but the rows to the host; no updates may be in flight."""
+        self.catch_up()
+        if self._stale_policies:
+            self.refresh(range(self.size))
         kept = np.isin(np.arange(self.size), list(self._to_checkpoint))
         learners = self._learners._replace(clipped=None)
-        parts = learners, self._policies, self._newest
+        parts = learners, self.policies, jnp.asarray(self.opened % self.replay_rows)
         learners, policies, newest = jax.tree.map(np.array, jax.device_get(parts))
-        rest = self._pending.steps, self.opened.copy(), kept
-        return FleetSnapshot(learners, policies, newest, *rest)
+        empty = np.zeros((0, self.size), dtype=int)
+        waiting = StackedSteps(empty, np.zeros((0, self.size, self._fields)), empty)
+        return FleetSnapshot(learners, policies, newest, waiting, self.opened.copy(), kept)
 
     def restore(self, snapshot: FleetSnapshot) -> None:
         """Continue from a snapshot, except for the rows."""
         learners = jax.tree.map(jnp.asarray, snapshot.learners)
         self._learners = learners._replace(clipped=self._learners.clipped)
-        self._policies = self._copy(snapshot.policies)
-        self._newest = jnp.asarray(snapshot.newest)
-        self._pending.steps = snapshot.waiting
+        self.policies = self._copy(snapshot.policies)
         self.opened = snapshot.opened.copy()
+        for members, packed, _ in zip(*snapshot.waiting, strict=True):  # of an earlier version
+            _, first = np.unique(members, return_index=True)
+            columns = np.split(packed[first], self._columns, axis=1)
+            self._pending.add(members[first], HostTransition(*columns))
         self._to_checkpoint = {int(member) for member in np.flatnonzero(snapshot.kept)}
 
     def data(self, scales: Scales | None) -> Data:
@@ -326,4 +421,6 @@ class Fleet:
 
     def _copy(self, policies: Any) -> Any:
         # The originals are donated to the next update.
+        if self._acts_on_host:
+            return jax.tree.map(np.array, jax.device_get(policies))
         return jax.device_put(policies, self._act_device, may_alias=False)

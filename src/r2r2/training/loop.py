@@ -6,6 +6,8 @@ of those that have some pending. `TrainState` holds everything that changes; `Co
 steps environments, `Recovery` handles failures, `Diagnoser` diagnoses encoders.
 """
 
+import sys
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,17 +19,22 @@ from r2r2.config.run import RunConfig
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.storage.checkpoints import Checkpoint
 from r2r2.training.checkpointing import CheckpointWriter, resume, save_checkpoint
-from r2r2.training.collector import Collector
+from r2r2.training.collector import Collector, FirstEpisodes, begin_episodes
 from r2r2.training.diagnosis import make_diagnoser
 from r2r2.training.evaluation import EvalPolicies
 from r2r2.training.recovery import Recovery
 from r2r2.training.run_log import RunLog
 from r2r2.training.state import OnMessage, ignore, make_state
+from r2r2.training.time_account import CHECKPOINTS, EVALUATION, LOGGING, TRANSFER, UPDATES
 
 # Updates per compiled call. A call cannot be interrupted, and a progress display should move.
 UPDATES_PER_CALL = 250
 # The same while other members collect on the same cores: small, so that they continue.
 UPDATES_PER_SHARED_CALL = 16
+
+
+REPORT_SECONDS = 0.02  # between two reports of progress beside an accelerator
+SWITCH_INTERVAL = 2e-4  # seconds after which a thread that waits for another one may run
 
 
 class Progress(NamedTuple):
@@ -64,12 +71,15 @@ class Training:
         self.state = make_state(config, pool, log, shared_env, on_message)
         self._writer = writer
         self._recovery = Recovery(self.state, writer)
-        self._collector = Collector(self.state, self._recovery)
+        self._collector = Collector(self.state, self._recovery, self._start_evaluations)
         self.diagnoser = make_diagnoser(self.state)
+        self._next_report = 0.0
+        self._switch_interval = sys.getswitchinterval()
 
-    def begin(self) -> None:
-        """Begin every member's first episode."""
-        self._collector.begin()
+    def begin(self, first: FirstEpisodes | None = None) -> None:
+        """Begin every member's first episode, unless `begin_episodes` has done so."""
+        state = self.state
+        self._collector.begin(first or begin_episodes(state.config, state.pool, state.shared_env))
 
     def resume(self, checkpoint: Checkpoint, retry: bool = False) -> None:
         """Continue from a checkpoint, in place of `begin`; see `checkpointing.resume`."""
@@ -84,29 +94,42 @@ class Training:
         A KeyboardInterrupt raised by `on_progress` ends the run with a checkpoint.
         """
         state = self.state
+        if state.fleet.async_updates:  # two threads take turns at short pieces of work
+            sys.setswitchinterval(SWITCH_INTERVAL)
         while (collecting := self.collecting()) or self._work_pending():
             self._start_updates(alone=not collecting and not state.evals.busy)
             collecting = self.collecting()
             self._collector.step(collecting)
             self._finish_updates(wait=not collecting and not state.evals.busy)
-            self._start_evaluations()
-            self._log_losses()
-            self._report(on_progress)
-            self._checkpoint_if_due()
+            with state.times.part(EVALUATION):
+                self._start_evaluations()
+            with state.times.part(LOGGING):
+                self._log_losses()
+                self._report_if_due(on_progress)
+            with state.times.part(CHECKPOINTS):
+                self._checkpoint_if_due()
         if len(state.stopped) == len(state.members):  # perhaps before the first iteration
             self._report(on_progress)
         self._report_idle_members()
         skip = state.fleet.nonfinite_members()
         state.log.save_all_weights(state.fleet.states, state.normalizer.scales(), skip)
+        if self.diagnoser is not None:
+            self.diagnoser.collect(wait=True)
+        self._log_time()
         self._checkpoint_and_wait()
 
     def close(self) -> None:
-        """End the threads of the fleet, without waiting for programs that are being compiled."""
+        """End the threads of the run, without waiting for programs that are being compiled."""
+        sys.setswitchinterval(self._switch_interval)
         self.state.fleet.close()
+        if self.diagnoser is not None:
+            self.diagnoser.close()
 
     def collecting(self) -> list[int]:
         """Return the members that can make a decision step now."""
         state, schedule = self.state, self.state.schedule
+        if state.fuses_step() and not state.training_done(0):
+            return list(range(len(state.members)))
         if not state.config.agent.policy_checkpoints and (
             state.in_flight or state.evals.due or schedule.pending.any()
         ):
@@ -124,10 +147,17 @@ class Training:
         state, schedule, fleet = self.state, self.state.schedule, self.state.fleet
         if state.in_flight or not schedule.pending.any():
             return
+        if state.fuses_step():
+            if state.training_done(0):  # the last updates, without an action
+                scales = state.normalizer.scales()
+                obs = state.normalizer.normalize(state.rollout.obs)
+                self._collector.update_and_act(scales, obs)
+            return
         shared = max(UPDATES_PER_SHARED_CALL, state.config.utd)
         limit = UPDATES_PER_CALL if alone or fleet.async_updates else min(shared, UPDATES_PER_CALL)
         call = next_update_call(schedule.done, schedule.pending, fleet.update_period, limit)
-        fleet.train(call, schedule.done, state.normalizer.scales())
+        with state.times.part(TRANSFER):
+            fleet.train(call, schedule.done, state.normalizer.scales())
         schedule.record_updates(call.members, call.updates)
         state.in_flight = list(call.members)
 
@@ -139,14 +169,16 @@ class Training:
         """
         state, fleet = self.state, self.state.fleet
         running = fleet.async_updates and not wait and not fleet.ready
-        if not state.in_flight or running:
+        if not fleet.fuses_steps and (not state.in_flight or running):
             return
-        fleet.wait()
+        if state.in_flight:
+            with state.times.part(UPDATES):
+                fleet.wait()
         for member in fleet.nonfinite_members():
             self._recovery.stop_nonfinite(member)
         updated = [m for m in state.in_flight if m not in state.stopped]
         if done := [m for m in updated if state.schedule.pending[m] == 0]:
-            fleet.refresh(done)
+            self._collector.refresh(done)
         state.in_flight = []
 
     def _start_evaluations(self) -> None:
@@ -166,6 +198,8 @@ class Training:
                 self._recovery.recover(fault)
             if self.diagnoser is not None:
                 self.diagnoser.diagnose(due, scales)
+        if self.diagnoser is not None:
+            self.diagnoser.collect(wait=False)
         if state.shared_env and state.training_done(0):
             self._collector.run_deferred_evals()
 
@@ -174,6 +208,19 @@ class Training:
         if state.log.losses_due(state.rollout.steps) and not state.in_flight:
             counts = [state.counts(m) for m in range(len(state.members))]
             state.log.losses(state.fleet.read_metrics(), counts)
+            self._log_time()
+
+    def _log_time(self) -> None:
+        state = self.state
+        counts = state.step(), int(state.schedule.done.min())
+        state.log.event("time", None, counts, state.time_summary().fields())
+
+    def _report_if_due(self, on_progress: OnProgress) -> None:
+        """Report every iteration, or from time to time beside an accelerator."""
+        now = time.monotonic()
+        if not self.state.fleet.async_updates or now >= self._next_report:
+            self._next_report = now + REPORT_SECONDS
+            self._report(on_progress)
 
     def _report(self, on_progress: OnProgress) -> None:
         state = self.state
@@ -208,9 +255,14 @@ class Training:
             return
         self._writer.check()
         if not self.state.in_flight and self._writer.due(self.state.step()):
-            save_checkpoint(self.state, self._writer)
+            self._save_checkpoint(self._writer)
+
+    def _save_checkpoint(self, writer: CheckpointWriter) -> None:
+        if self.diagnoser is not None:
+            self.diagnoser.collect(wait=True)
+        save_checkpoint(self.state, writer)
 
     def _checkpoint_and_wait(self) -> None:
         if self._writer is not None and self._writer.enabled:
-            save_checkpoint(self.state, self._writer)
+            self._save_checkpoint(self._writer)
             self._writer.wait()

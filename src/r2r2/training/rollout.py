@@ -66,23 +66,32 @@ class Rollout:
         """Return one decision step of `members`; actions is [K, action], in [-1, 1]."""
         return StepRequest(members, actions, [self._next_seeds[m] for m in members])
 
+    def next_seed(self, member: int) -> int:
+        """Return the seed of a member's next episode."""
+        return self._next_seeds[member]
+
     def record(
-        self, members: Sequence[int], request: StepRequest, step: StepResult
+        self, members: NDArray[np.int_], actions: NDArray[np.floating], step: StepResult
     ) -> tuple[HostTransition, list[Episode]]:
-        """Record a step; return its transition and the episodes that it finished."""
-        rows = list(members)
-        self.steps[rows] += 1
-        self._length[rows] += 1
-        self._total[rows] += step.reward
+        """Record steps [K]; return their transitions and the episodes that they finished.
+
+        Those of a member are in order, and only its last may end an episode.
+        """
+        rows = members
+        before = self._length[rows]
+        np.add.at(self.steps, rows, 1)
+        np.add.at(self._length, rows, 1)
+        np.add.at(self._total, rows, step.reward)
         self.obs[rows], self.reward[rows] = step.obs, step.reward
         self.ended[rows] = step.ended
-        episodes = [self._finish(int(member)) for member in np.array(rows)[step.ended]]
-        for row in np.flatnonzero(self._length[rows] == LONG_EPISODE):
-            warn_endless(self._members[rows[row]].task)
+        long = (before < LONG_EPISODE) & (self._length[rows] >= LONG_EPISODE)
+        episodes = [self._finish(int(member)) for member in rows[step.ended]]
+        for task in {self._members[member].task for member in rows[long]}:
+            warn_endless(task)
         flags = step.terminated, step.ended
         observations = step.next_obs, step.obs
         lost = np.zeros(len(rows), dtype=bool)
-        return HostTransition(request.actions, step.reward, *flags, *observations, lost), episodes
+        return HostTransition(actions, step.reward, *flags, *observations, lost), episodes
 
     def seed(self, member: int) -> int:
         """Return the seed of a member's current episode."""

@@ -6,7 +6,8 @@ becomes the policy checkpoint, which is the one evaluated.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,8 +92,14 @@ class Schedule:
         self.pending = np.zeros(size, dtype=int)
         self.skipped = np.zeros(size, dtype=int)  # pending at the end of the run
 
+    def random_steps(self, step: int) -> int:
+        """Return how many more random steps a member in warm-up makes at most, after `step`."""
+        if self._whole_episodes or math.isinf(self._warmup):
+            return sys.maxsize
+        return max(1, int(self._warmup) - step)
+
     def record_step(
-        self, members: Sequence[int], steps: np.ndarray, episodes: Sequence[Episode]
+        self, members: Iterable[int], steps: np.ndarray, episodes: Sequence[Episode]
     ) -> list[int]:
         """Record a step; return the members whose policy must be checkpointed."""
         checkpointed: list[int] = []

@@ -33,6 +33,7 @@ from r2r2.training.rollout import Rollout
 from r2r2.training.run_config import fleet_members
 from r2r2.training.run_log import Counts, RunLog
 from r2r2.training.schedule import Schedule
+from r2r2.training.time_account import BusySeconds, TimeAccount, TimeSummary, summarize
 
 OnMessage = Callable[[str], None]
 
@@ -60,11 +61,22 @@ class TrainState:
     stopped: dict[int, str] = field(default_factory=dict[int, str])  # with the reason
     collapsed: set[int] = field(default_factory=set[int])  # at their last diagnosis
     in_flight: list[int] = field(default_factory=list[int])  # members being updated
+    times: TimeAccount = field(default_factory=TimeAccount)
 
     @property
     def shared_env(self) -> bool:
         """Whether training and evaluation share one environment."""
         return self.evals.shared_env
+
+    def fuses_step(self) -> bool:
+        """Return whether one call can make the pending updates and the next actions."""
+        pending = self.schedule.pending
+        return (
+            self.fleet.fuses_steps
+            and self.fleet.has_one_step
+            and not (self.in_flight or self.stopped)
+            and bool(pending[0] > 0 and (pending == pending[0]).all())
+        )
 
     def counts(self, member: int) -> Counts:
         """Return a member's decision steps and updates."""
@@ -78,6 +90,13 @@ class TrainState:
     def training_done(self, member: int) -> bool:
         """Return whether a member has made its last step."""
         return bool(self.rollout.steps[member] >= self.config.steps)
+
+    def time_summary(self) -> TimeSummary:
+        """Return where the time since the start of this process's run went."""
+        slots, workers = self.pool.busy_seconds()
+        seconds = self.fleet.update_seconds
+        busy = BusySeconds(seconds.running, seconds.compiling, slots[:, 0], slots[:, 1], workers)
+        return summarize(self.times.seconds(), busy, len(self.members))
 
     def running_seeds(self) -> dict[int, int]:
         """Return the seed of each running episode by its slot."""
@@ -104,6 +123,7 @@ def make_state(
         RunLengths(replay_rows(config), config.steps * config.utd),
         act_on_cpu=config.agent.policy_checkpoints,
         options=ComputeOptions(config.compute.fast, config.precision),
+        utd=config.utd,
     )
     statistics = initial_statistics(len(members), pool.spec.obs_dim)
     return TrainState(
@@ -116,7 +136,7 @@ def make_state(
         rollout=Rollout(members, pool.spec),
         schedule=Schedule(config, len(members)),
         normalizer=make_normalizer(config.agent, statistics),
-        evals=EvalScheduler(config, fleet.agent, members, pool, log, shared_env),
+        evals=EvalScheduler(config, members, pool, log, shared_env),
         on_message=on_message,
     )
 

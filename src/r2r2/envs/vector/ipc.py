@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from r2r2.envs.spec import Spec
 from r2r2.envs.vector.step_types import SavedState
 
-NO_COMMAND, RESET, STEP, SAVE, LOAD, TRY = range(6)
+NO_COMMAND, RESET, STEP, SAVE, LOAD, TRY, PLAY, REPORT = range(8)
 IDLE = -1  # instead of the slot that a worker works on
 
 SPIN_SECONDS = 2e-3

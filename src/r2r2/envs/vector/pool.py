@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -19,7 +20,25 @@ from r2r2.config.errors import UserError, invalid_value
 from r2r2.envs.make import EnvBuilder, spec_of
 from r2r2.envs.spec import EnvFailure, Fault, Spec
 from r2r2.envs.vector import ipc
-from r2r2.envs.vector.step_types import EnvFactory, EnvSlot, SavedState, StepRequest, StepResult
+from r2r2.envs.vector.step_types import (
+    NO_EPISODE,
+    STREAM,
+    EnvFactory,
+    EnvSlot,
+    SavedState,
+    StepRequest,
+    StepResult,
+)
+from r2r2.envs.vector.streams import (
+    ROWS,
+    Actors,
+    StreamArrays,
+    StreamLayout,
+    StreamPlan,
+    StreamTable,
+    create_streams,
+    map_streams,
+)
 from r2r2.envs.vector.trial import Trial, try_env
 from r2r2.envs.vector.worker_main import LocalEnvs, WorkerConfig
 from r2r2.envs.vector.worker_process import CLOSE_SECONDS, NotPicklable, WorkerLost, WorkerProcess
@@ -68,7 +87,9 @@ class CommandRunner:
         self._factories, self._local = factories, local
         self._envs = LocalEnvs({slot: factories[slot] for slot in range(local)})
         self.workers: list[WorkerProcess] = []
-        self._memory_file: int | None = None
+        self._files: tuple[int, ...] = ()  # descriptors of shared memory
+        self._streams: StreamArrays | None = None
+        self._next_check = 0.0  # of workers that play
 
     def spec(self, timeout: float | None) -> Spec:
         """Return the sizes of all tasks; with a timeout, the user's environments are tried."""
@@ -92,17 +113,73 @@ class CommandRunner:
             raise UserError(f"tasks trained together must have equal sizes, got {sizes}", "env")
         return next(iter(specs.values()))
 
-    def start(self, spec: Spec, spins: Sequence[float], timeout: float) -> None:
+    def start(
+        self,
+        spec: Spec,
+        spins: Sequence[float],
+        timeout: float,
+        layout: StreamLayout | None = None,
+        training: int = 0,
+    ) -> None:
         """Start one worker for each element of `spins`, its seconds to poll."""
         count, workers = len(self._factories), len(spins)
-        self._memory_file = ipc.create_memory(count, spec)
-        self.arrays = ipc.map_arrays(self._memory_file, count, spec)
-        remote = range(self._local, count)
-        self._worker_of = {slot: i % workers for i, slot in enumerate(remote)}
+        self._files = (ipc.create_memory(count, spec),)
+        self.arrays = ipc.map_arrays(self._files[0], count, spec)
+        if layout is not None:
+            self._files += (create_streams(layout),)
+            self._streams = map_streams(self._files[1], layout)
+            self._envs.attach(layout, self.arrays, self._streams)
+        self._worker_of = assign_slots(range(self._local, count), training, workers)
+        self._by_pipe = ipc.BY_PIPE in spins
         for number, spin in enumerate(spins):
-            factories = {slot: self._factories[slot] for slot in remote[number::workers]}
-            config = WorkerConfig(number, factories, count, spec, spin)
-            self.workers.append(WorkerProcess(config, self.arrays, self._memory_file, timeout))
+            slots = [slot for slot, worker in self._worker_of.items() if worker == number]
+            factories = {slot: self._factories[slot] for slot in slots}
+            config = WorkerConfig(number, factories, count, spec, spin, layout)
+            files = self._files[0], self._files[-1]
+            made = partial(self._rows_made, slots)
+            self.workers.append(WorkerProcess(config, self.arrays, files, timeout, made))
+
+    def stream_table(self, layout: StreamLayout) -> StreamTable:
+        """Return the main process's side of the streams."""
+        if self._streams is None:
+            raise ValueError("started without a layout of streams")
+        return StreamTable(layout, self.arrays, self._streams)
+
+    def _rows_made(self, slots: list[int]) -> int:
+        return 0 if self._streams is None else int(self._streams.made[slots].sum())
+
+    def plays_ahead(self, slot: int) -> bool:
+        """Return whether a slot is played by a worker that does not wait for commands."""
+        return slot >= self._local and not self._by_pipe
+
+    def wake(self, slots: Iterable[int]) -> None:
+        """Wake the workers of slots that may play now."""
+        for number in {self._worker_of[slot] for slot in slots if self.plays_ahead(slot)}:
+            self.workers[number].wake()
+
+    def wait_rows(self, slots: Sequence[int], is_done: Callable[[int], bool]) -> Outcome:
+        """Wait until `is_done` holds for each slot that a worker plays ahead."""
+        workers = [self.workers[number] for number in {self._worker_of[slot] for slot in slots}]
+        for worker in workers:
+            own = [slot for slot in slots if slot in worker.slots]
+            worker.expect(partial(_all, is_done, own))
+        return _collect(ipc.EMPTY, workers, WorkerProcess.wait)
+
+    def check_rows(self, slots: Sequence[int], is_done: Callable[[int], bool]) -> Outcome:
+        """Check from time to time whether the workers of slots are alive."""
+        outcome, now = Outcome({}, {}, []), time.monotonic()
+        if now < self._next_check:
+            return outcome
+        self._next_check = now + ipc.POLL_INTERVAL
+        for number in {self._worker_of[slot] for slot in slots}:
+            worker = self.workers[number]
+            own = [slot for slot in slots if slot in worker.slots]
+            try:
+                worker.check(partial(_all, is_done, own))
+            except WorkerLost as lost:
+                outcome.lost.append(lost)
+                worker.restart()
+        return outcome
 
     def run(self, commands: Mapping[int, int], states: Mapping[int, SavedState]) -> Outcome:
         """Run commands, by slot; `states` are those of slots to be loaded."""
@@ -125,6 +202,8 @@ class CommandRunner:
 
     def close(self) -> None:
         """Free environments, processes and memory; a second call does nothing."""
+        if self._streams is not None:
+            self._streams.allowed[:] = 0  # workers stop playing
         for worker in self.workers:
             worker.close()
         deadline = time.monotonic() + CLOSE_SECONDS
@@ -134,12 +213,31 @@ class CommandRunner:
         finally:
             while self.workers:
                 self.workers.pop().join(deadline)
-            if self._memory_file is not None:
-                os.close(self._memory_file)
-                self._memory_file = None
+            for file in self._files:
+                os.close(file)
+            self._files = ()
 
 
-def _collect(local: ipc.Message, workers: Sequence[WorkerProcess]) -> Outcome:
+def _all(is_done: Callable[[int], bool], slots: Sequence[int]) -> bool:
+    return all(map(is_done, slots))
+
+
+def assign_slots(slots: range, training: int, workers: int) -> dict[int, int]:
+    """Return the worker of each slot: in turns, evaluation apart from training if possible."""
+    trained = [slot for slot in slots if slot < training]
+    rest = [slot for slot in slots if slot >= training]
+    free = workers - len(trained)  # workers without a training slot
+    worker_of = {slot: index % workers for index, slot in enumerate(trained)}
+    if 0 < free and workers <= 4 * free:
+        return worker_of | {slot: len(trained) + i % free for i, slot in enumerate(rest)}
+    return worker_of | {slot: (len(trained) + i) % workers for i, slot in enumerate(rest)}
+
+
+def _collect(
+    local: ipc.Message,
+    workers: Sequence[WorkerProcess],
+    finish: Callable[[WorkerProcess, Callable[[], None]], ipc.Message] = WorkerProcess.finish,
+) -> Outcome:
     """Wait for all workers, restart the lost ones, and merge their messages."""
 
     def poll_all() -> None:
@@ -149,7 +247,7 @@ def _collect(local: ipc.Message, workers: Sequence[WorkerProcess]) -> Outcome:
     outcome = Outcome(dict(local.errors), dict(local.states), [])
     for worker in workers:
         try:
-            message = worker.finish(poll_all)
+            message = finish(worker, poll_all)
         except WorkerLost as lost:
             outcome.lost.append(lost)
             worker.restart()
@@ -221,6 +319,34 @@ def _try_in_worker(factory: EnvFactory, timeout: float) -> Trial:
     return Trial(Spec(obs_dim, action_dim), None if limit < 0 else limit)
 
 
+class TakenRows(NamedTuple):
+    """Rows of slots that play, those of a slot in order, and new faults."""
+
+    slots: NDArray[np.int_]  # [K]
+    reward: NDArray[np.float64]  # [K]
+    terminated: NDArray[np.bool_]  # [K]
+    truncated: NDArray[np.bool_]  # [K]
+    action: NDArray[np.float64]  # [K, action], empty for evaluation
+    next_obs: NDArray[np.float64]  # [K, obs], empty for evaluation
+    obs: NDArray[np.float64]  # [K, obs], empty for evaluation
+    faults: tuple[Fault, ...]
+
+
+def merge(*outcomes: Outcome) -> Outcome:
+    """Return the outcomes as one."""
+    errors = {slot: text for outcome in outcomes for slot, text in outcome.errors.items()}
+    states = {slot: state for outcome in outcomes for slot, state in outcome.states.items()}
+    return Outcome(errors, states, [lost for outcome in outcomes for lost in outcome.lost])
+
+
+class SavedStream(NamedTuple):
+    """What a checkpoint holds of a slot that plays."""
+
+    seed: int  # of the episode that the environment is in
+    obs: NDArray[np.float64]  # [obs], to act on
+    rows: dict[str, NDArray[Any]]  # that were not taken yet
+
+
 class EnvPool:
     """Environments of equal sizes that are stepped together, one per slot.
 
@@ -241,6 +367,8 @@ class EnvPool:
         spin_seconds: time that workers poll for commands before sleeping; None chooses
             it from the number of cores.
         trial: whether the user's environments are tried first, by `try_task`.
+        actors: returns the policies that can be played in the slots, for environments of
+            these sizes; None if only `step` is used.
     """
 
     def __init__(
@@ -251,6 +379,7 @@ class EnvPool:
         timeout: float = 60.0,
         spin_seconds: float | None = None,
         trial: bool = False,
+        actors: Callable[[Spec], Actors] | None = None,
     ):
         self.slots = tuple(slots)
         local = local if workers else len(self.slots)
@@ -264,13 +393,30 @@ class EnvPool:
         self._steps = np.zeros(len(self.slots), dtype=int)
         self._running = np.zeros(len(self.slots), dtype=bool)
         self._pending_faults: list[Fault] = []  # to be reported by the next call
+        self.streams: Any = None  # a StreamTable, with actors
         try:
             self.spec = self._runner.spec(timeout if trial else None)
-            self._runner.start(self.spec, spins, timeout)
+            layout = self._layout(actors(self.spec)) if actors else None
+            training = sum(slot.purpose == "training" for slot in self.slots)
+            self._runner.start(self.spec, spins, timeout, layout, training)
         except BaseException:
             self.close()
             raise
         self._arrays = self._runner.arrays
+        if layout is not None:
+            self.streams = self._runner.stream_table(layout)
+
+    def _layout(self, actors: Actors) -> StreamLayout:
+        members = list(dict.fromkeys(slot.member for slot in self.slots))
+        owners = tuple(members.index(slot.member) for slot in self.slots)
+        training = sum(slot.purpose == "training" for slot in self.slots)
+        return StreamLayout(owners, training, self.spec, actors)
+
+    def busy_seconds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return seconds of acting and physics, of each slot [N, 2] and each worker [W]."""
+        seconds = self.streams.seconds()
+        workers = [seconds[worker.slots].sum() for worker in self._runner.workers]
+        return seconds, np.array(workers)
 
     @property
     def worker_pids(self) -> list[int]:
@@ -293,9 +439,32 @@ class EnvPool:
     ) -> FirstObs:
         """Reset each slot and load its saved state, if any; one that does not fit is a fault."""
         pairs = zip(slots, states, strict=True)
-        saved = {slot: state for slot, state in pairs if state is not None}
+        saved = {slot: dict(state) for slot, state in pairs if state is not None}
+        streamed = {
+            slot: x for slot, state in saved.items() if (x := self._pop_stream(slot, state))
+        }
         commands = {slot: ipc.LOAD if slot in saved else ipc.RESET for slot in slots}
-        return self._start_episodes(commands, seeds, saved)
+        ahead = {slot: x.seed for slot, x in streamed.items()}
+        seeds = [ahead.get(slot, seed) for slot, seed in zip(slots, seeds, strict=True)]
+        obs, faults = self._start_episodes(commands, seeds, saved)
+        for slot in streamed.keys() - {fault.slot for fault in faults}:
+            self._arrays.obs[slot] = streamed[slot].obs
+            self.streams.put_rows(slot, streamed[slot].rows)
+        return obs, faults
+
+    def _pop_stream(self, slot: int, state: SavedState) -> "SavedStream | None":
+        """Remove and return what a saved state holds of a slot that plays."""
+        names = [name for name in state if name.startswith(STREAM)]
+        rows = {name.removeprefix(STREAM): state.pop(name) for name in names}
+        if not rows or self.streams is None:  # of an earlier version
+            return None
+        missing = np.zeros((0, 0))
+        seed, obs, _ = (rows.pop(name, missing) for name in ("seed", "current_obs", "made"))
+        is_seed = seed.shape == () and seed.dtype.kind == "i" and 0 <= int(seed) < 2**62
+        if not is_seed or obs.shape != (self.spec.obs_dim,) or obs.dtype != np.float64:
+            raise UserError(f"the arrays of '{slot}/stream/' are not those of a slot of this run")
+        self.streams.check_rows(slot, rows)
+        return SavedStream(int(seed), obs, rows)
 
     def _start_episodes(
         self, commands: dict[int, int], seeds: Sequence[int], states: Mapping[int, SavedState]
@@ -305,6 +474,8 @@ class EnvPool:
         self._pending_faults = [one for one in self._pending_faults if one.slot not in commands]
         outcome = self._runner.run(commands, states)
         self._running[slots] = True
+        for slot in slots if self.streams else ():
+            self.streams.clear(slot)
         return self._arrays.obs[slots], self._faults(outcome, commands)
 
     def save_states(self, slots: Sequence[int]) -> list[SavedState | None]:
@@ -315,7 +486,80 @@ class EnvPool:
             problem = f"state not saved: {detail.splitlines()[-1]}"
             warnings.warn(f"{self._describe(slot)}: {problem}", stacklevel=2)
         self._pending_faults = list(self._faults(outcome._replace(errors={}), commands))
+        for slot, state in outcome.states.items():
+            if (made := state.get(STREAM + "made")) is not None:
+                rows = self.streams.rows_until(slot, int(made))
+                state |= {STREAM + name: values for name, values in rows.items()}
         return [outcome.states.get(slot) for slot in slots]
+
+    def play(self, plans: Mapping[int, StreamPlan]) -> None:
+        """Have slots play, from where their environments are."""
+        for slot, plan in plans.items():
+            self.streams.start(slot, plan)
+        self._runner.wake(plans)
+
+    def take(
+        self, slots: Sequence[int], wait: bool, most: Callable[[int], int] = lambda _: 1
+    ) -> TakenRows:
+        """Return the next row of each slot that plays.
+
+        Without `wait`, return those that have been made, of one episode and at most
+        `most(slot)` of each slot. The slots are all for training, or all for evaluation.
+        """
+        streams, runner = self.streams, self._runner
+        lost = {fault.slot for fault in self._pending_faults}
+        missing = [slot for slot in slots if slot not in lost and not streams.has_row(slot)]
+        ahead = [slot for slot in missing if runner.plays_ahead(slot)]
+        now = {slot: ipc.PLAY for slot in missing if not runner.plays_ahead(slot)}
+        outcome = runner.run(now, {}) if now else Outcome({}, {}, [])
+
+        def is_done(slot: int) -> bool:
+            return bool(streams.has_row(slot) or streams.has_failed(slot))
+
+        if ahead:
+            part = (runner.wait_rows if wait else runner.check_rows)(ahead, is_done)
+            gone = {slot for lost in part.lost for slot in lost.slots}
+            failed = {
+                s: ipc.REPORT
+                for s in ahead
+                if streams.has_failed(s) and not streams.has_row(s) and s not in gone
+            }
+            reported = runner.run(failed, {}) if failed else Outcome({}, {}, [])
+            outcome = merge(outcome, part, reported)
+        ready = [slot for slot in slots if streams.has_row(slot) and slot not in lost]
+        blocks, woken = list[tuple[Any, ...]](), list[int]()
+        for slot in ready:
+            block, wake = streams.take(slot, 1 if wait else most(slot))
+            blocks.append(block)
+            if wake:
+                woken.append(slot)
+            self._steps[slot] += len(block[0])
+            if block[1][-1] or block[2][-1]:
+                self._running[slot] = self._arrays.seed[slot] != NO_EPISODE
+        runner.wake(woken)
+        faults = self._faults(outcome, now)
+        for slot in outcome.errors:
+            self._steps[slot] += 1
+        for fault in faults:
+            streams.clear(fault.slot)
+        return self._rows(ready, blocks, faults)
+
+    def _rows(
+        self, slots: list[int], blocks: list[tuple[Any, ...]], faults: tuple[Fault, ...]
+    ) -> TakenRows:
+        owners = np.repeat(np.array(slots, dtype=int), [len(block[0]) for block in blocks])
+        columns = dict(zip(ROWS, map(np.concatenate, zip(*blocks, strict=True)), strict=False))
+        none, empty = np.zeros(0, dtype=bool), np.zeros((len(owners), 0))
+        return TakenRows(
+            owners,
+            columns.get("reward", np.zeros(0)),
+            columns.get("terminated", none),
+            columns.get("truncated", none),
+            columns.get("action", empty),
+            columns.get("next_obs", empty),
+            columns.get("obs", empty),
+            faults,
+        )
 
     def step(self, request: StepRequest) -> StepResult:
         """Act once in each slot of a request, or raise ResetNeeded if an episode is not running."""

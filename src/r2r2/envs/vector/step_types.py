@@ -12,6 +12,8 @@ from r2r2.envs.suites import is_builtin
 
 NO_EPISODE = -1  # instead of a seed: start no new episode
 
+STREAM = "stream/"  # prefix of what a saved state holds of a slot that plays
+
 SavedState = dict[str, NDArray[Any]]  # arrays of kinds b, i, u and f, by name
 
 

@@ -1,4 +1,4 @@
-"""Worker program: `python -m r2r2.envs.vector.worker_main PARENT PIPE MEMORY LOG`.
+"""Worker program: `python -m r2r2.envs.vector.worker_main PARENT PIPE MEMORY STREAMS LOG`.
 
 It runs the commands of its slots and exits when the pipe closes, so that it never
 outlives the run. The main process runs the commands of its own slots with `LocalEnvs`.
@@ -15,6 +15,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
@@ -27,7 +28,8 @@ from r2r2.envs.output import lossy_output
 from r2r2.envs.spec import Spec
 from r2r2.envs.vector import ipc
 from r2r2.envs.vector.saved_states import restore_env_state, save_env_state
-from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, SavedState
+from r2r2.envs.vector.step_types import NO_EPISODE, STREAM, EnvFactory, SavedState
+from r2r2.envs.vector.streams import FAILED, Player, StreamArrays, StreamLayout, map_streams
 from r2r2.envs.vector.trial import InvalidEnvOutput, check_obs, check_reward, try_env
 
 PARENT_CHECK_SECONDS = 1.0
@@ -44,6 +46,31 @@ class LocalEnvs:
     ):
         self._factories, self._on_call = factories, on_call
         self._envs: dict[int, Env] = {}
+        self._seeds: dict[int, int] = {}  # of the running episodes, by slot
+        self._player: Player | None = None
+        self._failures: dict[int, str] = {}  # of slots that played ahead, not reported yet
+
+    def attach(self, layout: StreamLayout, arrays: ipc.SharedArrays, streams: StreamArrays) -> None:
+        """Let these environments be played by policies."""
+        step = partial(self._step, arrays=arrays)
+        self._player = Player(list(self._factories), layout, arrays, streams, step)
+        self._streams = streams
+
+    def can_play(self) -> bool:
+        """Return whether some slot can make a row now."""
+        return self._player is not None and self._player.next_slot() is not None
+
+    def play_next(self, arrays: ipc.SharedArrays, worker: int) -> None:
+        """Make a row of a slot that can; an error is kept for `REPORT`."""
+        if self._player is None or (slot := self._player.next_slot()) is None:
+            return
+        arrays.current_slot[worker] = slot
+        try:
+            self._player.play(slot)
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            self._failures[slot] = _format_fault(error)
+            self._close_env(slot)
+            self._streams.state[slot] = FAILED
 
     def env(self, slot: int) -> Env:
         """Return the environment of a slot."""
@@ -68,34 +95,64 @@ class LocalEnvs:
         for slot, command in commands.items():
             arrays.current_slot[worker] = slot
             try:
-                if command == ipc.STEP:
-                    self._step(slot, arrays)
-                elif command == ipc.SAVE:
-                    saved |= self._save(slot)
-                elif command == ipc.TRY:
-                    saved[slot] = self._try(slot)
-                else:
-                    self._reset(slot, arrays)
-                    if command == ipc.LOAD:
-                        restore_env_state(self.env(slot), states[slot])
+                if command == ipc.REPORT:
+                    errors[slot] = self._failures.pop(slot)
+                elif state := self._run(slot, command, arrays, states):
+                    saved[slot] = state
             except (Exception, KeyboardInterrupt, SystemExit) as error:
                 _raise_ctrl_c(error)
                 errors[slot] = _format_fault(error)
                 if command != ipc.SAVE:  # a failure to save does not end the episode
-                    with contextlib.suppress(Exception, SystemExit):  # it may not be built
-                        self._envs.pop(slot).close()
+                    self._close_env(slot)
         return ipc.Message(errors, saved) if errors or saved else ipc.EMPTY
 
-    def _save(self, slot: int) -> dict[int, SavedState]:
+    def _run(
+        self, slot: int, command: int, arrays: ipc.SharedArrays, states: Mapping[int, SavedState]
+    ) -> SavedState | None:
+        """Run one command; return what it saves, if anything."""
+        if command == ipc.SAVE:
+            return self._save(slot, arrays)
+        if command == ipc.TRY:
+            return self._try(slot)
+        if command == ipc.STEP:
+            self._step(slot, arrays)
+        elif command == ipc.PLAY and self._player:
+            self._player.play(slot)
+        else:
+            self._cancel(slot)
+            self._reset(slot, arrays)
+            if command == ipc.LOAD:
+                restore_env_state(self.env(slot), states[slot])
+        return None
+
+    def _close_env(self, slot: int) -> None:
+        with contextlib.suppress(Exception, SystemExit):  # it may not be built
+            self._envs.pop(slot).close()
+
+    def _save(self, slot: int, arrays: ipc.SharedArrays) -> SavedState | None:
+        if slot in self._failures:
+            return None
         state = save_env_state(self.env(slot))
-        return {} if state is None else {slot: state}
+        if state is not None and self._player is not None:
+            state |= {
+                STREAM + "made": self._streams.made[slot].copy(),
+                STREAM + "seed": np.asarray(self._seeds[slot]),
+                STREAM + "current_obs": arrays.obs[slot].copy(),
+            }
+        return state
+
+    def _cancel(self, slot: int) -> None:
+        if self._player is not None:
+            self._player.cancel(slot)
+            self._failures.pop(slot, None)
 
     def _try(self, slot: int) -> SavedState:
         spec, limit = try_env(self._factories[slot], self._on_call)
         return {"sizes": np.array([*spec, -1 if limit is None else limit])}
 
     def _reset(self, slot: int, arrays: ipc.SharedArrays) -> None:
-        obs, _ = self.env(slot).reset(seed=int(arrays.seed[slot]))
+        self._seeds[slot] = int(arrays.seed[slot])
+        obs, _ = self.env(slot).reset(seed=self._seeds[slot])
         arrays.obs[slot] = check_obs(obs, arrays.obs.shape[1])
 
     def _step(self, slot: int, arrays: ipc.SharedArrays) -> None:
@@ -147,9 +204,10 @@ class WorkerConfig(NamedTuple):
     slots: int  # of the whole pool
     spec: Spec
     spin_seconds: float  # time to poll for commands before sleeping
+    layout: StreamLayout | None  # of the memory in which policies are played, if they are
 
 
-def serve(pipe: Connection, memory_file: int, log: int) -> None:
+def serve(pipe: Connection, memory_file: int, stream_file: int, log: int) -> None:
     """Run commands until the pipe closes."""
     try:
         config: WorkerConfig = cloudpickle.loads(pipe.recv_bytes())
@@ -158,31 +216,64 @@ def serve(pipe: Connection, memory_file: int, log: int) -> None:
     except Exception as error:
         sys.exit(f"r2r2: an environment cannot be unpickled: {type(error).__name__}: {error}")
     arrays = ipc.map_arrays(memory_file, config.slots, config.spec)
-    envs, number, handled = LocalEnvs(config.factories, _call_logger(log)), config.number, 0
-    slots, pending = list(config.factories), arrays.command
-    sleeps = arrays.worker_sleeps[number : number + 1]
-
-    def is_done() -> bool:
-        return bool(arrays.requested[number] != handled)
-
+    envs = LocalEnvs(config.factories, _call_logger(log))
+    if config.layout is not None:
+        envs.attach(config.layout, arrays, map_streams(stream_file, config.layout))
+    worker = Worker(config, pipe, arrays, envs)
     try:
         while True:
-            received = ipc.wait_until(is_done, config.spin_seconds, pipe, sleeps)
-            handled += 1
-            commands = {slot: int(pending[slot]) for slot in slots if pending[slot]}
-            loads = ipc.LOAD in commands.values()
-            states = ipc.recv_message(pipe, received).states if loads else {}
-            message = envs.run(commands, arrays, number, states)
-            reply = b"" if message is ipc.EMPTY else ipc.encode(message)
-            pending[list(commands)] = ipc.NO_COMMAND
-            arrays.current_slot[number] = ipc.IDLE
-            arrays.completed[number] = -handled if reply else handled
-            if reply:
-                pipe.send_bytes(reply)
-            if config.spin_seconds == ipc.BY_PIPE or (arrays.main_sleeps[number] and not reply):
-                pipe.send_bytes(ipc.WAKE)
+            worker.work()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         envs.close()
+
+
+class Worker:
+    """Runs the commands of some slots, and plays them ahead in the meantime."""
+
+    def __init__(
+        self, config: WorkerConfig, pipe: Connection, arrays: ipc.SharedArrays, envs: LocalEnvs
+    ):
+        self._pipe, self._arrays, self._envs = pipe, arrays, envs
+        self._number, self._spin_seconds = config.number, config.spin_seconds
+        self._by_pipe = config.spin_seconds == ipc.BY_PIPE
+        self._slots, self._handled = list(config.factories), 0
+        self._received = b""  # the message of a request that is still to come
+        self._sleeps = arrays.worker_sleeps[config.number : config.number + 1]
+
+    def work(self) -> None:
+        """Wait for something to do, and do it."""
+        received = ipc.wait_until(self._has_work, self._spin_seconds, self._pipe, self._sleeps)
+        self._received = received or self._received
+        if self._has_request():
+            self._run_commands(self._received)
+            self._received = b""
+            return
+        self._envs.play_next(self._arrays, self._number)
+        self._arrays.current_slot[self._number] = ipc.IDLE
+        if self._arrays.main_sleeps[self._number]:
+            self._pipe.send_bytes(ipc.WAKE)
+
+    def _has_request(self) -> bool:
+        return bool(self._arrays.requested[self._number] != self._handled)
+
+    def _has_work(self) -> bool:
+        return self._has_request() or (not self._by_pipe and self._envs.can_play())
+
+    def _run_commands(self, received: bytes) -> None:
+        arrays, number, pending = self._arrays, self._number, self._arrays.command
+        self._handled += 1
+        commands = {slot: int(pending[slot]) for slot in self._slots if pending[slot]}
+        loads = ipc.LOAD in commands.values()
+        states = ipc.recv_message(self._pipe, received).states if loads else {}
+        message = self._envs.run(commands, arrays, number, states)
+        reply = b"" if message is ipc.EMPTY else ipc.encode(message)
+        pending[list(commands)] = ipc.NO_COMMAND
+        arrays.current_slot[number] = ipc.IDLE
+        arrays.completed[number] = -self._handled if reply else self._handled
+        if reply:
+            self._pipe.send_bytes(reply)
+        if self._by_pipe or (arrays.main_sleeps[number] and not reply):
+            self._pipe.send_bytes(ipc.WAKE)
 
 
 def _call_logger(log: int) -> Callable[[str], None]:
@@ -207,17 +298,17 @@ def _exit_with_parent(parent: int) -> None:
 
 
 def main() -> None:
-    """Start with the parent's process id and three inherited file descriptors."""
+    """Start with the parent's process id and four inherited file descriptors."""
     # The parent handles these signals; it may still need the states for a checkpoint.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     warnings.formatwarning = lambda message, *_, **__: f"r2r2: warning: {message}\n"
-    parent, pipe, memory_file, log = map(int, sys.argv[1:])
+    parent, pipe, memory_file, stream_file, log = map(int, sys.argv[1:])
     faulthandler.enable(log, all_threads=False)
     faulthandler.register(signal.SIGUSR1, log, all_threads=False)
     threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     with lossy_output():  # what an environment prints must not make it fail
-        serve(Connection(pipe), memory_file, log)
+        serve(Connection(pipe), memory_file, stream_file, log)
 
 
 if __name__ == "__main__":

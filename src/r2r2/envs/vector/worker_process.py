@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from multiprocessing.connection import Connection
 
 import cloudpickle
@@ -47,17 +47,24 @@ class WorkerProcess:
     caller's script is not imported in it. Builders are sent with cloudpickle, which
     supports classes that are defined in a script or a notebook.
 
-    `arrays` are those of the whole pool, `memory_file` is the descriptor of their
-    memory, and `timeout` are the seconds that the worker may work on one slot.
+    `arrays` are those of the whole pool, and `files` the descriptors of their memory and
+    of the streams' memory. The worker may work on one slot for `timeout` seconds without
+    finishing a step; `rows_made` counts the steps of slots that play.
     """
 
     def __init__(
-        self, config: WorkerConfig, arrays: ipc.SharedArrays, memory_file: int, timeout: float
+        self,
+        config: WorkerConfig,
+        arrays: ipc.SharedArrays,
+        files: tuple[int, int],
+        timeout: float,
+        rows_made: Callable[[], int] = lambda: 0,
     ):
         self._number, self._spin_seconds = config.number, config.spin_seconds
         self.slots = list(config.factories)
         self._tasks = ", ".join(dict.fromkeys(repr(x.task) for x in config.factories.values()))
-        self._arrays, self._memory_file, self._timeout = arrays, memory_file, timeout
+        self._arrays, self._files, self._timeout = arrays, files, timeout
+        self._rows_made, self._awaited = rows_made, self._is_done
         self._first_message = _pickle(config)
         self._start()
 
@@ -66,15 +73,16 @@ class WorkerProcess:
         arrays.command[self.slots] = ipc.NO_COMMAND
         arrays.requested[number] = arrays.completed[number] = 0
         arrays.worker_sleeps[number] = arrays.main_sleeps[number] = False
-        arrays.current_slot[number] = self._last_slot = ipc.IDLE
-        self._stalled_polls = 0  # since the worker moved to another slot
+        arrays.current_slot[number] = ipc.IDLE
+        self._last_progress = ipc.IDLE, 0
+        self._stalled_polls = 0  # since the worker's last progress
         ours, theirs = socket.socketpair()
         # A stopped process neither reads nor writes, so no operation may block forever.
         for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(START_SECONDS), 0))
         command = [sys.executable, "-m", "r2r2.envs.vector.worker_main"]
         self._log = ipc.create_file()
-        descriptors = theirs.fileno(), self._memory_file, self._log
+        descriptors = theirs.fileno(), *self._files, self._log
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         with theirs:
             self._process = subprocess.Popen(
@@ -94,10 +102,11 @@ class WorkerProcess:
 
     def begin(self) -> None:
         """Have the worker run its commands; `finish` must follow."""
-        self._stalled_polls, self._last_slot = 0, ipc.IDLE
-        self._wake()
+        self._stalled_polls, self._awaited = 0, self._is_done
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake the worker if it sleeps."""
         if self._by_pipe or self._arrays.worker_sleeps[self._number]:
             self.send(ipc.WAKE)
 
@@ -107,28 +116,51 @@ class WorkerProcess:
 
     def poll(self) -> None:
         """Check for progress, in polls and not seconds: the machine may be suspended."""
-        slot = int(self._arrays.current_slot[self._number])
-        self._stalled_polls = self._stalled_polls + 1 if slot == self._last_slot else 0
-        self._last_slot = slot
-        if not self._by_pipe and self._stalled_polls < MAX_WAKES and not self._is_done():
-            self._wake()
+        progress = int(self._arrays.current_slot[self._number]), self._rows_made()
+        stalled = progress == self._last_progress
+        self._stalled_polls = self._stalled_polls + 1 if stalled else 0
+        self._last_progress = progress
+        if not self._by_pipe and self._stalled_polls < MAX_WAKES and not self._awaited():
+            self.wake()
 
     def finish(self, poll_all: Callable[[], None]) -> ipc.Message:
         """Return errors and states after all commands; `poll_all` polls all awaited workers."""
+        with self._raising_lost():
+            received = self._wait(poll_all)
+            self._stalled_polls = 0
+            if self._arrays.completed[self._number] > 0:
+                return ipc.EMPTY
+            return ipc.recv_message(self._pipe, received)
 
+    def expect(self, is_done: Callable[[], bool]) -> None:
+        """Expect something of a worker that plays; `wait` must follow."""
+        self._awaited, self._stalled_polls = is_done, 0
+
+    def wait(self, poll_all: Callable[[], None]) -> ipc.Message:
+        """Wait for what is expected; there is no message."""
+        with self._raising_lost():
+            self._wait(poll_all)
+        return ipc.EMPTY
+
+    def check(self, is_done: Callable[[], bool]) -> None:
+        """Poll a worker that plays and is not waited for; raise if it is lost."""
+        self._awaited = is_done
+        with self._raising_lost():
+            self.poll()
+            self._check_alive()
+
+    def _wait(self, poll_all: Callable[[], None]) -> bytes:
         def on_poll() -> None:
             poll_all()
             self._check_alive()
 
-        number, arrays = self._number, self._arrays
-        sleeps = arrays.main_sleeps[number : number + 1]
+        sleeps = self._arrays.main_sleeps[self._number : self._number + 1]
+        return ipc.wait_until(self._awaited, self._spin_seconds, self._pipe, sleeps, on_poll)
+
+    @contextlib.contextmanager
+    def _raising_lost(self) -> Generator[None]:
         try:
-            received = ipc.wait_until(
-                self._is_done, self._spin_seconds, self._pipe, sleeps, on_poll
-            )
-            if arrays.completed[number] > 0:
-                return ipc.EMPTY
-            return ipc.recv_message(self._pipe, received)
+            yield
         except TimeoutError as error:
             self._dump_stack()
             raise self._lost(str(error)) from None
@@ -137,21 +169,21 @@ class WorkerProcess:
 
     def _check_alive(self) -> None:
         """Raise if the process hangs, or is dead while a child keeps its pipe open."""
-        if self._is_done():
+        if self._awaited():
             return
         if self._process.poll() is not None:
             raise EOFError
-        started = self._last_slot != ipc.IDLE or self._arrays.completed[self._number]
+        started = self._last_progress[0] != ipc.IDLE or self._arrays.completed[self._number]
         limit = self._timeout if started else max(START_SECONDS, self._timeout)
         if self._stalled_polls * ipc.POLL_INTERVAL > limit:
             problem = "no response" if started else "worker process did not start"
             raise TimeoutError(f"{problem} within {limit:g} seconds; process killed")
 
     def _lost(self, detail: str) -> WorkerLost:
-        """Return the error; the current slot is to blame if it has a command."""
+        """Return the error; the slot that the worker works on is to blame."""
         current = int(self._arrays.current_slot[self._number])
         active = [slot for slot in self.slots if self._arrays.command[slot]]
-        slot = current if current in active else next(iter(active), self.slots[0])
+        slot = current if current in self.slots else next(iter(active), self.slots[0])
         call, place = self._last_call()
         return WorkerLost(slot, f"{call}{detail}{place}", self.slots)
 

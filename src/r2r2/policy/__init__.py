@@ -1,0 +1,1 @@
+"""Policies without JAX: NumPy programs and the noise of their actions."""

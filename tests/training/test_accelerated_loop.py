@@ -1,0 +1,81 @@
+"""The loop as it runs beside an accelerator, on a CPU that pretends to be one."""
+
+import numpy as np
+import pytest
+from interrupted import NEVER
+from runs import select
+
+from r2r2 import resolve, train
+from r2r2.storage.arrays import read_arrays
+from r2r2.storage.events import read_events
+from r2r2.training.fleet import Fleet
+
+FIELDS = {
+    "env": "Pendulum-v1",
+    "seeds": 2,
+    "steps": 650,
+    "warmup": 210,
+    "eval_every": 300,
+    "eval_episodes": 2,
+    "batch_size": 8,
+}
+WIDTHS = {
+    "td7+r2r2": {"width": 8, "latent": 8},
+    "minphi+r2r2": {"width": 8, "latent": 8},
+    "simbav2": {"actor_width": 8, "critic_width": 8},
+}
+
+
+def pretend(monkeypatch, **settings):
+    original = Fleet.__init__
+
+    def init(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        for name, value in settings.items():
+            setattr(self, name, value)
+
+    monkeypatch.setattr(Fleet, "__init__", init)
+
+
+def trained(path, agent, **changes):
+    result = train(resolve(FIELDS, WIDTHS[agent], {"agent": agent}, changes), path, options=NEVER)
+    names = result.folder.members
+    return result, [read_arrays(result.folder.weights(name)) for name in names]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("agent", "utd"), [("minphi+r2r2", 2), ("simbav2", 1)])
+def test_steps_in_one_call_equal_separate_calls(tmp_path, monkeypatch, agent, utd):
+    changes = {"utd": utd, "steps": 330, "warmup": 100, "eval_every": 100}
+    separate, expected = trained(tmp_path / "separate", agent, **changes)
+    calls, update_and_act = [], Fleet.update_and_act
+
+    def counted(self, updates, *rest):
+        calls.append(updates)
+        return update_and_act(self, updates, *rest)
+
+    monkeypatch.setattr(Fleet, "update_and_act", counted)
+    pretend(monkeypatch, fuses_steps=True)
+    fused, actual = trained(tmp_path / "fused", agent, **changes)
+    assert calls == [utd] * 230  # also the last one, and those before an evaluation
+    for one, other in zip(actual, expected, strict=True):
+        for name, array in one.items():
+            np.testing.assert_allclose(array, other[name], rtol=1e-3, atol=1e-4, err_msg=name)
+    np.testing.assert_allclose(fused.returns, separate.returns, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_steps_that_are_taken_as_they_come_are_all_recorded(tmp_path, monkeypatch):
+    pretend(monkeypatch, async_updates=True, accelerated=True)
+    result, _ = trained(tmp_path / "run", "td7+r2r2")
+    events = read_events(result.folder.events)
+    for name in result.folder.members:
+        episodes = select(events, "episode", name)
+        assert [event["length"] for event in episodes] == [200, 200, 200]
+        assert [event["random"] for event in episodes] == [True, True, False]
+        evaluations = select(events, "evaluation", name)
+        assert [event["decision_step"] for event in evaluations] == [300, 600, 650]
+        assert len(select(events, "diagnostics", name)) == 3
+    time = select(events, "time")[-1]
+    assert time["bound"]
+    assert time["physics"] > 0
