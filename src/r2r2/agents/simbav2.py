@@ -3,7 +3,7 @@
 Follows the release, except that
 - statistics are float64, and the run's first observation counts in them;
 - the first updates follow the policy's first step, not the last random one;
-- orthogonal kernels are drawn without QR, which hangs on some machines when mapped;
+- orthogonal kernels are drawn without QR, which does not return on some machines when mapped;
 - normalizing a zero vector has a finite gradient;
 - inputs of an embedding are not normalized: its output is, which removes any factor.
 """

@@ -169,7 +169,7 @@ def _member_rows(
 
 def save_checkpoint(state: TrainState, writer: CheckpointWriter) -> None:
     """Copy a run to the host and start writing it; no updates may be in flight."""
-    state.fleet.catch_up()
+    state.fleet.settle()
     evals, running = state.evals.saved(), state.running_seeds()
     env_states = {
         f"{slot}/{name}": array
@@ -290,6 +290,8 @@ def _restore_envs(state: TrainState, width: int, env_states: dict[int, SavedStat
     faults = [Fault(slot, NO_STATE, own_failure=False) for slot in missing]
     if slots:
         seeds = [running[slot] for slot in slots]
-        _, failed = state.pool.load_states(slots, seeds, [env_states[slot] for slot in slots])
+        obs_of = dict(enumerate(state.rollout.obs)) | state.evals.obs_by_slot()
+        saved = [env_states[slot] for slot in slots]
+        _, failed = state.pool.load_states(slots, seeds, saved, obs_of)
         faults += [fault._replace(own_failure=False) for fault in failed]
     return faults

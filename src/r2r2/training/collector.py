@@ -215,12 +215,12 @@ class Collector:
         state = self._state
         if state.shared_env and result.ended.any():
             result = self._begin_shared(result)
-            for fault in result.faults:  # the step is lost, as in a worker whose reset fails
-                self._recovery.recover(fault)
-        # An evaluation in a shared environment may just have stopped the member.
-        stopped = state.stopped.keys() & {*members.tolist()}
-        if not len(members) or result.faults or stopped:
+        # An evaluation that began or ran meanwhile may just have stopped a member.
+        good = ~np.isin(members, list(state.stopped))
+        if result.faults or not good.any():
             return
+        columns: Any = (column[good] for column in result.arrays)
+        members, actions, result = members[good], actions[good], StepResult(*columns)
         transition, episodes = state.rollout.record(members, actions, result)
         with state.times.part(TRANSFER):
             state.fleet.add(members, transition)
@@ -239,6 +239,8 @@ class Collector:
         self.run_deferred_evals()
         state = self._state
         obs, faults = state.pool.try_reset([0], [state.rollout.next_seed(0)])
+        for fault in faults:  # the step is lost, as in a worker whose reset fails
+            self._recovery.recover(fault)
         return result._replace(obs=obs, faults=faults)
 
     def _record_counts(self, member: int) -> None:

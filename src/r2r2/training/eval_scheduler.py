@@ -114,6 +114,10 @@ class EvalScheduler:
         episodes = self._evaluator.episodes
         return np.array([episodes.obs[x.slot] for x in episodes.running if x.member == member])
 
+    def obs_by_slot(self) -> dict[int, NDArray[np.float64]]:
+        """Return the observations with which the running episodes began, or were resumed."""
+        return dict(self._evaluator.episodes.obs)
+
     def play(self) -> None:
         """Have the workers play the running episodes."""
         self._evaluator.play(self._pool)

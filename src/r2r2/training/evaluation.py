@@ -64,7 +64,8 @@ class EvalEpisodes:
         self._members, self._slots = tuple(members), slots
         self._episodes, self._purpose = episodes, purpose
         self.width = len(slots) // len(members)  # slots per member
-        self.obs: dict[int, NDArray[np.float64]] = {}  # to act on, by slot
+        # Observations with which episodes began or were resumed, by slot; workers have later ones.
+        self.obs: dict[int, NDArray[np.float64]] = {}
         self.running: list[EvalEpisode] = []
         self._returns: dict[int, NDArray[np.float64]] = {}  # by member
         self._lengths: dict[int, list[int]] = {}  # the same, also of finished evaluations

@@ -59,7 +59,7 @@ class PendingSteps:
 
     def __init__(self, fields: int):
         self._members = np.zeros(0, dtype=int)
-        self._packed = np.zeros((0, fields))
+        self._packed: NDArray[np.floating] = np.zeros((0, fields))
         self._blocks: list[tuple[NDArray[np.int_], NDArray[np.floating]]] = []  # newer ones
 
     def __len__(self) -> int:
@@ -76,10 +76,16 @@ class PendingSteps:
         self._members, self._packed, self._blocks = all_members[most:], all_packed[most:], []
         return all_members[:most], all_packed[:most]
 
+    def peek(self) -> tuple[NDArray[np.int_], NDArray[np.floating]]:
+        """Return all steps, as `take` would."""
+        self._members, self._packed = self.take(len(self))
+        return self._members, self._packed
+
     def is_one_of(self, size: int) -> bool:
         """Return whether exactly one step of every member of a fleet is waiting."""
-        blocks = self._blocks
-        return len(blocks) == 1 and not len(self._members) and len(blocks[0][0]) == size
+        if len(self) != size:
+            return False
+        return bool((self.peek()[0] == np.arange(size)).all())  # fused calls assume the order
 
 
 class FleetSnapshot(NamedTuple):
@@ -88,7 +94,7 @@ class FleetSnapshot(NamedTuple):
     learners: LearnerState
     policies: Any  # that act, [S, ...]
     newest: Array  # [S], as in `Replay`
-    waiting: StackedSteps  # not in the replay yet; empty since version 0.2
+    waiting: StackedSteps  # not in the replay yet
     opened: NDArray[np.int_]  # [S], rows ever opened in every replay, after its first
     kept: NDArray[np.bool_]  # [S], whose policy is to become its checkpoint
 
@@ -390,16 +396,31 @@ class Fleet:
 
     def snapshot(self) -> FleetSnapshot:
         """Copy all but the rows to the host; no updates may be in flight."""
-        self.catch_up()
+        self.settle()
         if self._stale_policies:
             self.refresh(range(self.size))
         kept = np.isin(np.arange(self.size), list(self._to_checkpoint))
         learners = self._learners._replace(clipped=None)
         parts = learners, self.policies, jnp.asarray(self.opened % self.replay_rows)
         learners, policies, newest = jax.tree.map(np.array, jax.device_get(parts))
-        empty = np.zeros((0, self.size), dtype=int)
-        waiting = StackedSteps(empty, np.zeros((0, self.size, self._fields)), empty)
-        return FleetSnapshot(learners, policies, newest, waiting, self.opened.copy(), kept)
+        rest = self._waiting(), self.opened.copy(), kept
+        return FleetSnapshot(learners, policies, newest, *rest)
+
+    def settle(self) -> None:
+        """Store what is waiting, except the one step that the next fused call stores."""
+        if self.has_one_step:
+            self.wait()
+        else:
+            self.catch_up()
+
+    def _waiting(self) -> StackedSteps:
+        """Return the steps that are not stored yet: none, or one of every member."""
+        members, packed = self._pending.peek()
+        count = 1 if len(members) else 0
+        opened = np.zeros((count, self.size), dtype=int)
+        opened[:, members] = 1 + packed[:, self._ended].astype(int)
+        steps = packed.reshape(count, self.size, self._fields)
+        return StackedSteps(members.reshape(count, self.size), steps, opened)
 
     def restore(self, snapshot: FleetSnapshot) -> None:
         """Continue from a snapshot, except for the rows."""

@@ -435,9 +435,16 @@ class EnvPool:
         return self._start_episodes(dict.fromkeys(slots, ipc.RESET), seeds, {})
 
     def load_states(
-        self, slots: Sequence[int], seeds: Sequence[int], states: Sequence[SavedState | None]
+        self,
+        slots: Sequence[int],
+        seeds: Sequence[int],
+        states: Sequence[SavedState | None],
+        obs_of: Mapping[int, NDArray[np.float64]] | None = None,
     ) -> FirstObs:
-        """Reset each slot and load its saved state, if any; one that does not fit is a fault."""
+        """Reset each slot and load its saved state, if any; one that does not fit is a fault.
+
+        States of earlier versions lack the observation to act on; `obs_of` has it, by slot.
+        """
         pairs = zip(slots, states, strict=True)
         saved = {slot: dict(state) for slot, state in pairs if state is not None}
         streamed = {
@@ -450,6 +457,8 @@ class EnvPool:
         for slot in streamed.keys() - {fault.slot for fault in faults}:
             self._arrays.obs[slot] = streamed[slot].obs
             self.streams.put_rows(slot, streamed[slot].rows)
+        for slot in saved.keys() - streamed.keys() - {fault.slot for fault in faults}:
+            self._arrays.obs[slot] = (obs_of or {}).get(slot, self._arrays.obs[slot])
         return obs, faults
 
     def _pop_stream(self, slot: int, state: SavedState) -> "SavedStream | None":

@@ -97,7 +97,7 @@ class LocalEnvs:
             try:
                 if command == ipc.REPORT:
                     errors[slot] = self._failures.pop(slot)
-                elif state := self._run(slot, command, arrays, states):
+                elif (state := self._run(slot, command, arrays, states)) is not None:
                     saved[slot] = state
             except (Exception, KeyboardInterrupt, SystemExit) as error:
                 _raise_ctrl_c(error)
