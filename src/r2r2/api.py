@@ -50,17 +50,16 @@ from r2r2.training.evaluation import (
 from r2r2.training.loop import OnProgress, Progress, Training
 from r2r2.training.memory import check_fits
 from r2r2.training.resume_plan import ResumePlan, plan_resume
-from r2r2.training.run_config import (
+from r2r2.training.run_config import finalize_config, task_default_config
+from r2r2.training.run_log import RunLog
+from r2r2.training.saved_config import (
     ENV_FROM_PYTHON,
     check_env_given,
-    finalize_config,
     find_config,
     fleet_members,
     load_config,
     members_to_evaluate,
-    task_default_config,
 )
-from r2r2.training.run_log import RunLog
 from r2r2.training.signals import Interrupted, interruptible
 from r2r2.training.state import OnMessage, ignore
 

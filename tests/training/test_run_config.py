@@ -12,7 +12,8 @@ from r2r2.config.resolve import resolve
 from r2r2.envs.spec import Member, Spec
 from r2r2.envs.vector.trial import Trial
 from r2r2.training import run_config
-from r2r2.training.run_config import finalize_config, select_members, task_default_config
+from r2r2.training.run_config import finalize_config, task_default_config
+from r2r2.training.saved_config import select_members
 
 
 def config(env: str, **values):

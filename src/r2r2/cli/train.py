@@ -57,13 +57,8 @@ from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import open_run
 from r2r2.training.loop import Progress
 from r2r2.training.recovery import NOT_FINITE
-from r2r2.training.run_config import (
-    check_env_given,
-    finalize_config,
-    fleet_members,
-    load_config,
-    task_default_config,
-)
+from r2r2.training.run_config import finalize_config, task_default_config
+from r2r2.training.saved_config import check_env_given, fleet_members, load_config
 from r2r2.training.signals import exit_code, interruptible
 from r2r2.training.time_account import describe_event
 

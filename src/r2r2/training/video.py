@@ -38,7 +38,7 @@ from r2r2.training.evaluation import (
     load_policies,
     normalize_obs,
 )
-from r2r2.training.run_config import (
+from r2r2.training.saved_config import (
     check_env_given,
     fleet_members,
     load_config,
