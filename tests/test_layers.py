@@ -24,7 +24,8 @@ ALLOWED = {
     },
     "api": {"config", "envs", "agents", "storage", "report", "training"},
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
-    "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api"},
+    "progress": {"training"},
+    "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api", "progress"},
     "__init__": {"agents", "api", "config", "diagnostics", "stats", "training"},
     "__main__": {"cli"},
 }

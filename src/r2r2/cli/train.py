@@ -27,7 +27,6 @@ from r2r2.cli.main import (
     program_name,
     warn_of_damage,
 )
-from r2r2.cli.progress import TrainingDisplay, format_returns
 from r2r2.config.agents import AGENTS, DEFAULT_AGENT
 from r2r2.config.errors import UserError
 from r2r2.config.fields import (
@@ -51,6 +50,7 @@ from r2r2.config.resolve import (
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, read_toml
 from r2r2.envs.output import lossy_output
+from r2r2.progress import TrainingDisplay, format_returns
 from r2r2.stats.scores import LAST_NAME, Method, Results, make_cells
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
