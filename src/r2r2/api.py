@@ -2,10 +2,10 @@
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import gymnasium
 import jax
@@ -38,7 +38,7 @@ from r2r2.storage.tensorboard import require_tensorboard
 from r2r2.storage.versions import versions
 from r2r2.training.acting import make_actors
 from r2r2.training.checkpointing import CheckpointWriter
-from r2r2.training.collector import FirstEpisodes, begin_episodes
+from r2r2.training.collector import begin_episodes
 from r2r2.training.evaluation import (
     EvalEpisodes,
     Evaluator,
@@ -211,73 +211,135 @@ def _train(
     on_message: OnMessage,
 ) -> Result:
     """Start or resume a finalized run, and carry it out."""
-    members, shared_env = fleet_members(config), isinstance(env, gymnasium.Env)
-    builder = env_builder_of(env, config.env, len(members))
-    interval = parse_interval(options.checkpoint_every)
-    with contextlib.ExitStack() as stack:
-        check = stack.enter_context(interruptible(interval != Interval(), program=False))
+    saves = parse_interval(options.checkpoint_every) != Interval()
+    with (
+        interruptible(saves, program=False) as check,
+        RunSession(config, path, env, options, on_message) as session,
+    ):
+        try:
+            for progress in session.iterate():
+                try:
+                    check()
+                    on_progress(progress)
+                except KeyboardInterrupt:
+                    session.pause()
+                    raise
+        except Interrupted:
+            if not session.has_begun:
+                raise
+            return session.result(interrupted=True)
+        return session.finish()
+
+
+class RunSession:
+    """A finalized run that this process carries out: its folder is locked, its workers run.
+
+    Iterate over `iterate()`, then call `finish`. To end before, call `pause`, after which the
+    run can be resumed. Leaving the context frees everything.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        path: Path,
+        env: EnvBuilder | Env | None = None,
+        options: RunOptions = DEFAULT_OPTIONS,
+        on_message: OnMessage = ignore,
+    ):
+        self._config, self._on_message = config, on_message
+        self._training: Training | None = None
+        with contextlib.ExitStack() as stack:
+            self._open(stack, path, env, options)
+            self._stack = stack.pop_all()
+
+    def _open(
+        self,
+        stack: contextlib.ExitStack,
+        path: Path,
+        env: EnvBuilder | Env | None,
+        options: RunOptions,
+    ) -> None:
+        config, on_message = self._config, self._on_message
+        self.members, self._shared_env = fleet_members(config), isinstance(env, gymnasium.Env)
+        builder = env_builder_of(env, config.env, len(self.members))
         stack.callback(try_task.cache_clear)  # the environment may be changed before the next run
         exists = read_manifest(path) is not None
         if exists:  # no other process may change it from here on
             stack.enter_context(lock_run(path))
-        plan = ResumePlan()
+        self._plan = ResumePlan()
         if not options.overwrite:
-            plan = plan_resume(path, config, on_message, options.retry_failed)
-        pool = stack.enter_context(make_pool(config, builder, shared_env, options))
-        if (options.workers or 0) > (used := len(pool.worker_pids)):
+            self._plan = plan_resume(path, config, on_message, options.retry_failed)
+        self._pool = stack.enter_context(make_pool(config, builder, self._shared_env, options))
+        if (options.workers or 0) > (used := len(self._pool.worker_pids)):
             limit = "at most one per core and one per environment"
             on_message(f"workers: using {used} of {options.workers}; {limit}")
-        check_fits(config, pool.spec)
+        check_fits(config, self._pool.spec)
         if options.tensorboard:
             require_tensorboard()
-        folder = _prepare_folder(path, config, options, plan, env)
+        self.folder = _prepare_folder(path, config, options, self._plan, env)
         if not exists:
             stack.enter_context(lock_run(path))
         name = experiment_name(config, task_default_config(config, builder))
-        log = stack.enter_context(RunLog(config, folder, members, name, options.tensorboard))
-        writer = CheckpointWriter(folder.checkpoints, interval, options.checkpoints)
-        stack.callback(writer.close)
+        log = RunLog(config, self.folder, self.members, name, options.tensorboard)
+        self._log = stack.enter_context(log)
+        interval = parse_interval(options.checkpoint_every)
+        self._writer = CheckpointWriter(self.folder.checkpoints, interval, options.checkpoints)
+        stack.callback(self._writer.close)
 
-        def report(progress: Progress) -> None:
-            check()
-            on_progress(progress)
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is something that `pause` can save."""
+        return self._training is not None
 
-        report(_no_progress(len(members)))
-        first = None if plan.checkpoint else begin_episodes(config, pool, shared_env)
-        training = Training(config, pool, log, writer, shared_env, on_message)
-        stack.callback(training.close)
-        return _run(training, folder, plan, report, first)
+    def iterate(self) -> Iterator[Progress]:
+        """Train to the last step; yield the progress before the first step and after iterations."""
+        yield _no_progress(len(self.members))
+        plan, pool, shared_env = self._plan, self._pool, self._shared_env
+        first = None if plan.checkpoint else begin_episodes(self._config, pool, shared_env)
+        rest = self._log, self._writer, shared_env, self._on_message
+        training = Training(self._config, pool, *rest)
+        self._stack.callback(training.close)
+        if plan.checkpoint:
+            training.resume(plan.checkpoint, plan.retry)
+        else:
+            training.begin(first)
+        self._training = training
+        yield from training.iterate()
 
+    def pause(self) -> None:
+        """Write a checkpoint, from which the run can be resumed, if there is anything to save."""
+        if self._training is not None:
+            self._training.pause()
 
-def _run(
-    training: Training,
-    folder: RunFolder,
-    plan: ResumePlan,
-    on_progress: OnProgress,
-    first: FirstEpisodes | None,
-) -> Result:
-    """Carry out a run, and finish its folder unless the run is interrupted."""
-    if plan.checkpoint:
-        training.resume(plan.checkpoint, plan.retry)
-    else:
-        training.begin(first)
-    interrupted = False
-    try:
-        training.run(on_progress)
-    except Interrupted:
-        interrupted = True
-    state, log = training.state, training.state.log
-    stopped = {state.members[m].name: why for m, why in state.stopped.items()}
-    random = log.random_returns()
-    if not interrupted:
+    def finish(self) -> Result:
+        """Draw the learning curve, mark the run as ended, and return its result."""
+        result, folder = self.result(), self.folder
         with storage_errors(folder.path):
             if folder.evaluations.exists():
                 rows = read_evaluations(folder.evaluations)
-                lines = {f"random policy, {task}": x for task, x in random.items()}
-                draw_curve(rows, folder.curve, _title(state.config), lines)
+                lines = {f"random policy, {task}": x for task, x in result.random.items()}
+                draw_curve(rows, folder.curve, _title(self._config), lines)
             curve = {CURVE_FILE: file_entry(folder.curve)} if folder.curve.exists() else {}
-            folder.finish(list(stopped), log.files() | curve)
-    return Result(folder, state.members, log.latest, random, stopped, interrupted)
+            folder.finish(list(result.stopped), self._log.files() | curve)
+        return result
+
+    def result(self, interrupted: bool = False) -> Result:
+        """Return the result so far."""
+        state = self._training.state if self._training else None
+        stopped = {} if state is None else state.stopped
+        names = {self.members[m].name: why for m, why in stopped.items()}
+        rest = self._log.latest, self._log.random_returns(), names, interrupted
+        return Result(self.folder, self.members, *rest)
+
+    def close(self) -> None:
+        """Free environments, threads, files and the lock; a second call does nothing."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
 
 def _load_result(folder: RunFolder, config: RunConfig) -> Result:
