@@ -22,11 +22,14 @@ ALLOWED = {
     "training": {
         *("config", "policy", "envs", "agents", "replay", "compute", "diagnostics", "storage")
     },
-    "api": {"config", "envs", "agents", "storage", "report", "training"},
+    "api": {"config", "policy", "envs", "agents", "storage", "report", "training"},
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
+    "saved_run": {"config", "policy", "envs", "storage", "training"},  # without JAX, for robots
     "progress": {"training"},
     "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api", "progress"},
-    "__init__": {"agents", "api", "config", "diagnostics", "stats", "training"},
+    "__init__": {
+        *("agents", "api", "config", "diagnostics", "policy", "saved_run", "stats", "training")
+    },
     "__main__": {"cli"},
 }
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
         effective_rank,
         singular_values,
     )
+    from r2r2.policy.policy import Policy
+    from r2r2.saved_run import Curve, Records, SavedRun, load
     from r2r2.stats.aggregates import (
         iqm,
         mean_score,
@@ -68,6 +70,8 @@ _EXPORTS = {
     "r2r2.config.resolve": "resolve",
     "r2r2.config.run": "RunConfig",
     "r2r2.diagnostics.representation": "dead_coordinates diagnose effective_rank singular_values",
+    "r2r2.policy.policy": "Policy",
+    "r2r2.saved_run": "Curve Records SavedRun load",
     "r2r2.stats.aggregates": "iqm mean_score median_score optimality_gap performance_profile "
     "probability_of_improvement",
     "r2r2.stats.bootstrap": "comparison_interval interval",

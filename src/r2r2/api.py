@@ -21,6 +21,7 @@ from r2r2.envs.make import Env, EnvBuilder, env_builder_of
 from r2r2.envs.spec import Member
 from r2r2.envs.vector.pool import EnvPool, try_task, worker_count
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
+from r2r2.policy.spaces import spaces_to_json
 from r2r2.report.figures import draw_curve
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
@@ -49,6 +50,7 @@ from r2r2.training.evaluation import (
 )
 from r2r2.training.loop import OnProgress, Progress, Training
 from r2r2.training.memory import check_fits
+from r2r2.training.policy_document import describe_policies
 from r2r2.training.resume_plan import ResumePlan, plan_resume
 from r2r2.training.run_config import finalize_config, task_default_config
 from r2r2.training.run_log import RunLog
@@ -276,7 +278,7 @@ class RunSession:
         check_fits(config, self._pool.spec)
         if options.tensorboard:
             require_tensorboard()
-        self.folder = _prepare_folder(path, config, options, self._plan, env)
+        self.folder = self._prepare_folder(path, env, options)
         if not exists:
             stack.enter_context(lock_run(path))
         name = experiment_name(config, task_default_config(config, builder))
@@ -285,6 +287,23 @@ class RunSession:
         interval = parse_interval(options.checkpoint_every)
         self._writer = CheckpointWriter(self.folder.checkpoints, interval, options.checkpoints)
         stack.callback(self._writer.close)
+
+    def _prepare_folder(
+        self, path: Path, env: EnvBuilder | Env | None, options: RunOptions
+    ) -> RunFolder:
+        """Create or reopen the run folder, and record versions and the form of the policies."""
+        config, plan = self._config, self._plan
+        text, used = to_toml(config), versions() | {"precision": config.precision}
+        if env is not None:
+            used[ENV_FROM_PYTHON] = getattr(env, "__qualname__", type(env).__qualname__)
+        spaces = {task: spaces_to_json(x) for task, x in self._pool.spaces.items()}
+        policy = describe_policies(config, self._pool.spec, spaces).to_json()
+        if plan.checkpoint:
+            resumed = {"step": plan.checkpoint.step, **used}
+            return reopen_run(path, text, resumed, plan.repairs, policy)
+        names = [member.name for member in self.members]
+        overwrite = options.overwrite or plan.restart
+        return create_run(path, text, names, overwrite, used, policy)
 
     @property
     def has_begun(self) -> bool:
@@ -370,23 +389,6 @@ def _checked(result: Result) -> Result:
 def _no_progress(members: int) -> Progress:
     zeros, nan = np.zeros(members, dtype=int), np.full(members, np.nan)
     return Progress(zeros, zeros, zeros.astype(bool), 0, nan, zeros.astype(bool))
-
-
-def _prepare_folder(
-    path: Path,
-    config: RunConfig,
-    options: RunOptions,
-    plan: ResumePlan,
-    env: EnvBuilder | Env | None,
-) -> RunFolder:
-    """Create or reopen the run folder, and record the versions in use."""
-    text, used = to_toml(config), versions() | {"precision": config.precision}
-    if env is not None:
-        used[ENV_FROM_PYTHON] = getattr(env, "__qualname__", type(env).__qualname__)
-    if plan.checkpoint:
-        return reopen_run(path, text, {"step": plan.checkpoint.step, **used}, plan.repairs)
-    names = [member.name for member in fleet_members(config)]
-    return create_run(path, text, names, options.overwrite or plan.restart, used)
 
 
 def _title(config: RunConfig) -> str:
