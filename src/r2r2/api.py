@@ -1,11 +1,12 @@
 """The Python interface: train a run, and evaluate its policies."""
 
 import contextlib
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import gymnasium
 import jax
@@ -200,8 +201,8 @@ def train_finalized(
         raise UserError("not allowed with overwrite, which deletes the run", "retry_failed")
     if folder := ended_run(config, path, options):
         on_message(f"{path}: has ended already with the same config")
-        return _checked(_load_result(folder, config))
-    return _checked(_train(config, path, env, options, on_progress, on_message))
+        return checked(_load_result(folder, config))
+    return checked(_train(config, path, env, options, on_progress, on_message))
 
 
 def _train(
@@ -377,7 +378,7 @@ def _load_result(folder: RunFolder, config: RunConfig) -> Result:
     return Result(folder, members, returns, random, folder.stopped())
 
 
-def _checked(result: Result) -> Result:
+def checked(result: Result) -> Result:
     """Return a result; raise if all members were stopped, warn the caller of `train` if some."""
     if len(result.stopped) == len(result.members):
         raise RunFailed(result)
@@ -499,3 +500,16 @@ def evaluate_run(
         returns = play_to_end(evaluator, pool)
     stacked = np.stack([returns[index] for index in range(size)])
     return Evaluation(members, stacked, loaded)
+
+
+def enable_compilation_cache(replace: bool = True) -> None:
+    """Keep programs that take long to compile in the user's cache folder.
+
+    Without `replace`, a cache that the program has set already is left as it is.
+    """
+    settings: Any = jax.config
+    if settings.jax_compilation_cache_dir and not replace:
+        return
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    settings.update("jax_compilation_cache_dir", str(Path(home) / "r2r2" / "xla"))
+    settings.update("jax_persistent_cache_min_compile_time_secs", 1.0)

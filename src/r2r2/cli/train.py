@@ -16,17 +16,13 @@ from r2r2.api import (
     Result,
     RunFailed,
     RunOptions,
+    enable_compilation_cache,
     ended_run,
     run_path,
     train_finalized,
 )
 from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser, field_table
-from r2r2.cli.main import (
-    add_working_folder_to_path,
-    enable_compilation_cache,
-    program_name,
-    warn_of_damage,
-)
+from r2r2.cli.main import add_working_folder_to_path, program_name, warn_of_damage
 from r2r2.config.agents import AGENTS, DEFAULT_AGENT
 from r2r2.config.errors import UserError
 from r2r2.config.fields import (
