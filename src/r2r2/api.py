@@ -96,6 +96,13 @@ class Result(NamedTuple):
     stopped: dict[str, str]  # members that were stopped, with the reason
     interrupted: bool = False  # by Ctrl-C; the run can be resumed
 
+    def __repr__(self) -> str:
+        """Return the folder and the last return of each member, on one line."""
+        pairs = zip(self.members, self.returns, strict=True)
+        returns = ", ".join(f"{member.name} {value:.1f}" for member, value in pairs)
+        state = ", interrupted" if self.interrupted else ""
+        return f"<Result {self.folder.path}: returns {returns}{state}>"
+
 
 class RunFailed(Exception):
     """Every member of a run was stopped; `result` has the reasons.

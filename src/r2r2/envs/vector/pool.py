@@ -412,26 +412,6 @@ class EnvPool:
         training = sum(slot.purpose == "training" for slot in self.slots)
         return StreamLayout(owners, training, self.spec, actors)
 
-    @property
-    def spaces(self):  # TEMPORARY
-        from r2r2.policy.spaces import ObservationPart, TaskSpaces
-
-        found = {}
-        for slot in self.slots:
-            if slot.member.task not in found:
-                env = slot.factory.make()
-                low, high = env.action_space.low, env.action_space.high
-                part = ObservationPart((), tuple(env.observation_space.shape))
-                found[slot.member.task] = TaskSpaces(
-                    (part,),
-                    low.astype(float),
-                    high.astype(float),
-                    str(env.action_space.dtype),
-                    tuple(low.shape),
-                )
-                env.close()
-        return found
-
     def busy_seconds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return seconds of acting and physics, of each slot [N, 2] and each worker [W]."""
         seconds = self.streams.seconds()
