@@ -213,7 +213,7 @@ def _train(
 ) -> Result:
     """Start or resume a finalized run, and carry it out."""
     members, shared_env = fleet_members(config), isinstance(env, gymnasium.Env)
-    builder = env_builder_of(env, config.env, len(members))
+    builder = env_builder_of(env, config.env, len(members), config.env_args.to_dict())
     interval = parse_interval(options.checkpoint_every)
     with contextlib.ExitStack() as stack:
         check = stack.enter_context(interruptible(interval != Interval(), program=False))
@@ -366,7 +366,7 @@ def _factories(
     config: RunConfig, members: Sequence[Member], builder: EnvBuilder | None
 ) -> list[EnvFactory]:
     rest = config.action_repeat, builder, config.max_episode_steps
-    return [EnvFactory(member.task, *rest) for member in members]
+    return [EnvFactory(member.task, *rest, args=config.env_args) for member in members]
 
 
 class Evaluation(NamedTuple):

@@ -7,22 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.policy.program import Program, Value
+from r2r2.policy.spaces import ObservationPart, TaskSpaces
 
-
-class ObservationPart(NamedTuple):
-    """One Box of an environment's observation, in the order in which parts are flattened."""
-
-    path: tuple[str | int, ...]  # keys of Dicts and indices of Tuples; () for a plain Box
-    shape: tuple[int, ...]
-
-
-class TaskSpaces(NamedTuple):
-    """The spaces of a task as its author defined them."""
-
-    observation: tuple[ObservationPart, ...]
-    action_low: NDArray[np.float64]  # [action]
-    action_high: NDArray[np.float64]  # [action]
-    action_dtype: str = "float32"
+__all__ = ["ObservationPart", "PolicyParts", "TaskSpaces"]
 
 
 class PolicyParts(NamedTuple):
