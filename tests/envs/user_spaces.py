@@ -92,3 +92,8 @@ class Matrix(gymnasium.Env):
 
 
 gymnasium.register("Robot-v0", Robot, max_episode_steps=8)
+
+
+def limited(limit):
+    """Return a robot with a time limit, which must be given."""
+    return gymnasium.wrappers.TimeLimit(Robot(length=0), limit)

@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, SupportsFloat, cast
 
@@ -141,8 +141,7 @@ def make_raw_env(
         raise UserError(f"env {task!r}: env_args: {RENDER_MODE!r} is set by r2r2, for videos")
     rendered = {RENDER_MODE: "rgb_array"} if render else {}
     if builder is not None:
-        with _unknown_keywords(task, builder, args):
-            return builder(**args, **rendered)
+        return _call(task, partial(builder, **args, **rendered), args, builder)
     if find_suite(task) == "dmc":
         return _make_dmc(task, render, args)
     return _make_gymnasium(task, args, rendered)
@@ -272,11 +271,14 @@ def _make_dmc(task: str, render: bool, args: Mapping[str, Any]) -> Env:
     domain, name = split_dmc_task(task)
     if not args:
         return DMCEnv(domain, name, render=render)
-    inner = {key for table in args.values() for key in table}
-    build: Any = dm_suite()._DOMAINS[domain].SUITE[name]
+    names = {key for table in args.values() for key in table}
+    functions: Any = (
+        dm_suite()._DOMAINS[domain].SUITE[name],
+        importlib.import_module("dm_control.rl.control").Environment,
+    )
     try:
-        with _unknown_keywords(task, build, inner):
-            return DMCEnv(domain, name, render, args)
+        build = partial(DMCEnv, domain, name, render, args)
+        return cast(Env, _call(task, build, names, *functions))
     except UserError:
         raise
     except Exception as error:
@@ -286,13 +288,12 @@ def _make_dmc(task: str, render: bool, args: Mapping[str, Any]) -> Env:
 def _make_gymnasium(task: str, args: Mapping[str, Any], rendered: Mapping[str, str]) -> Any:
     module, colon, name = task.rpartition(":")
     own = _import_builder(task, module, name) if colon else None
-    build = own or partial(gymnasium.make, name)
-    checker = {} if own else {"disable_env_checker": True}
+    build = own or partial(gymnasium.make, name, disable_env_checker=True)
     # Warnings of the user's own package are for the user.
     context = contextlib.nullcontext() if colon else suppress_warnings()
     try:
-        with context, _unknown_keywords(task, own or _creator(name), args):
-            return build(**checker | {**args} | {**rendered})
+        with context:
+            return _call(task, partial(build, **args, **rendered), args, own or _creator(name))
     except UserError:
         raise
     except Exception as error:
@@ -308,22 +309,22 @@ def _creator(name: str) -> EnvBuilder | None:
     return None
 
 
-@contextlib.contextmanager
-def _unknown_keywords(
-    task: str, builder: EnvBuilder | None, names: Collection[str]
-) -> Generator[None]:
-    """Name the keyword argument that a constructor does not have, with a near match."""
+def _call(
+    task: str, build: Callable[[], Any], args: Collection[str], *functions: EnvBuilder | None
+) -> Any:
+    """Build an environment; name the keyword argument that it does not have, with a near match.
+
+    The parameters of `functions` are those that exist.
+    """
     try:
-        yield
+        return build()
     except TypeError as error:
-        text = str(error)
-        match = re.search(r"got an unexpected keyword argument '([^']*)'", text)
-        if match is None or (name := match[1]) not in names:
+        match = re.search(r"got an unexpected keyword argument '([^']*)'", str(error))
+        if match is None or (name := match[1]) not in args:
             raise
-        near = did_you_mean(name, set(_parameters(builder)) - {RENDER_MODE}, most=1)
-        raise UserError(
-            f"env {task!r}: env_args: unknown keyword argument {name!r}{near}"
-        ) from None
+    known = {x for function in functions for x in _parameters(function)} - {RENDER_MODE}
+    near = did_you_mean(name, known, most=1)
+    raise UserError(f"env {task!r}: env_args: unknown keyword argument {name!r}{near}")
 
 
 def _parameters(builder: Any) -> Iterator[str]:
