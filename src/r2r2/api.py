@@ -271,7 +271,7 @@ class RunSession:
     ) -> None:
         config, on_message = self._config, self._on_message
         self.members, self._shared_env = fleet_members(config), isinstance(env, gymnasium.Env)
-        builder = env_builder_of(env, config.env, len(self.members))
+        builder = env_builder_of(env, config.env, len(self.members), config.env_args.to_dict())
         stack.callback(try_task.cache_clear)  # the environment may be changed before the next run
         exists = read_manifest(path) is not None
         if exists:  # no other process may change it from here on
@@ -437,7 +437,7 @@ def _factories(
     config: RunConfig, members: Sequence[Member], builder: EnvBuilder | None
 ) -> list[EnvFactory]:
     rest = config.action_repeat, builder, config.max_episode_steps
-    return [EnvFactory(member.task, *rest) for member in members]
+    return [EnvFactory(member.task, *rest, args=config.env_args) for member in members]
 
 
 class Evaluation(NamedTuple):

@@ -137,7 +137,7 @@ class Trainer:
 
     def _start(self, config: RunConfig, out: Path | str | None) -> None:
         members = len(fleet_members(config))
-        builder = env_builder_of(self._env, config.env, members)
+        builder = env_builder_of(self._env, config.env, members, config.env_args.to_dict())
         self._config = finalize_config(config, builder)
         self._path = run_path(self._config, out)
         self._result: Result | None = None

@@ -86,7 +86,7 @@ WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x != "overwrite")
 GROUPS = {  # of options in the help
     "run": "agent config quick resume seeds steps utd warmup random_only replay_size precision",
     "environment": (
-        "env action_repeat max_episode_steps workers env_timeout env_faults retry_failed"
+        "env env_args action_repeat max_episode_steps workers env_timeout env_faults retry_failed"
     ),
     "evaluation": "eval_every eval_episodes eval_average",
     "checkpoints": "checkpoint_every checkpoints",

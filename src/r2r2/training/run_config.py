@@ -5,7 +5,7 @@ import math
 
 from r2r2.config.common import TaskInfo
 from r2r2.config.errors import UserError
-from r2r2.config.fields import MAX_INT
+from r2r2.config.fields import MAX_INT, JsonObject
 from r2r2.config.resolve import run_defaults, validate
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields
@@ -16,20 +16,23 @@ from r2r2.envs.vector.pool import try_task
 
 def finalize_config(config: RunConfig, builder: EnvBuilder | None = None) -> RunConfig:
     """Return the validated config, its automatic settings resolved from its tasks."""
-    return _apply_task_defaults(validate(config), builder)
+    config = validate(config)
+    return _apply_task_defaults(config, builder, config.env_args)
 
 
 def task_default_config(config: RunConfig, builder: EnvBuilder | None = None) -> RunConfig:
     """Return the defaults of a run's agent on its first task, as far as known."""
     timeout = config.env_timeout  # the environment may be slow to build
     default = dataclasses.replace(run_defaults(config), env=config.env[:1], env_timeout=timeout)
-    try:
-        return _apply_task_defaults(default, builder)
+    try:  # with the arguments of the run, without which the environment may not be built
+        return _apply_task_defaults(default, builder, config.env_args)
     except UserError:
         return default
 
 
-def _apply_task_defaults(config: RunConfig, builder: EnvBuilder | None) -> RunConfig:
+def _apply_task_defaults(
+    config: RunConfig, builder: EnvBuilder | None, env_args: JsonObject
+) -> RunConfig:
     suites: dict[str, Suite] = {
         task: "gymnasium" if builder else find_suite(task) for task in config.env
     }
@@ -38,7 +41,7 @@ def _apply_task_defaults(config: RunConfig, builder: EnvBuilder | None) -> RunCo
         repeat = config.action_repeat or ACTION_REPEAT[suite]
 
         def episode_length() -> int | None:
-            own = try_task(task, builder, config.env_timeout).step_limit
+            own = try_task(task, builder, config.env_timeout, False, env_args).step_limit
             limit = min(own or MAX_INT, config.max_episode_steps or MAX_INT)
             return None if limit == MAX_INT else math.ceil(limit / repeat)
 
