@@ -59,6 +59,26 @@ def _broadcast(x: Value, *, shape: Any, dims: Any) -> Value:
     return np.broadcast_to(x.reshape(expanded), shape)
 
 
+def _broadcast_rows(x: Value, *, shape: Any, dims: Any) -> Value:
+    """Broadcast each row of a batch."""
+    return _broadcast(x, shape=(len(x), *shape), dims=(0, *(dim + 1 for dim in dims)))
+
+
+def _expand_rows(x: Value, *, axes: int) -> Value:
+    """Insert axes of length 1 after the batch axis."""
+    return x.reshape(len(x), *[1] * axes, *x.shape[1:])
+
+
+def _rows_like(x: Value, like: Value) -> Value:
+    """Repeat a value for each row of a batch."""
+    return np.broadcast_to(x, (len(like), *np.shape(x)))
+
+
+def _einsum(*operands: Value, equation: str) -> Value:
+    result: Value = np.einsum(equation, *operands)
+    return result
+
+
 def _power(x: Value, *, y: int) -> Value:
     return x * x if y == 2 else x**y
 
@@ -127,6 +147,11 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "sub": np.subtract,
     "tanh": np.tanh,
     "transpose": lambda x, *, axes: x.transpose(axes),
+    # Of batches only; `batching.batch_program` makes them.
+    "broadcast_rows": _broadcast_rows,
+    "einsum": _einsum,
+    "expand_rows": _expand_rows,
+    "rows_like": _rows_like,
 }
 
 
