@@ -238,7 +238,6 @@ class SavedRun:
         raise invalid_value(field, f"one member of {names}", got)
 
     def _info(self, member: Member, weights: str) -> dict[str, Any]:
-        values = [x.value for x in self._points() if (x.env_name, x.seed) == member]
         return {
             "agent": self.config.agent.name,
             "task": member.task,
@@ -246,8 +245,18 @@ class SavedRun:
             "weights": weights,
             "step": self.config.steps,
             "action_repeat": self.config.action_repeat,
-            "last_return": values[-1] if values else None,
+            "return": self._last_returns(member),
+            "versions": self.versions,
         }
+
+    def _last_returns(self, member: Member) -> dict[str, Any] | None:
+        """Return a member's last evaluation, and those of all seeds of its task."""
+        last = {Member(x.env_name, x.seed): x for x in self._points()}
+        if member not in last:
+            return None
+        seeds = [x.value for other, x in last.items() if other.task == member.task]
+        step = last[member].env_step // max(1, self.config.action_repeat)
+        return {"mean": last[member].value, "seeds": seeds, "step": step}
 
     def _document(self) -> PolicyDocument | None:
         fields = self._folder.policy_document()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.policy.batching import batch_program
 from r2r2.policy.program import BoundProgram, Program, Value
 from r2r2.policy.spaces import ObservationPart, TaskSpaces, flatten_observation, scale_action
 
@@ -32,7 +33,8 @@ class Policy:
     """A trained policy: call it with observations of its task, and it returns actions.
 
     It acts without exploration, in the action range of the environment, and needs NumPy only.
-    Where an observation is not finite, all entries of its action are NaN.
+    If an entry of an observation is not finite, or too large for the type of the network
+    (float32), all entries of the action are NaN.
 
     Attributes:
         parts: what the policy is made of.
@@ -51,7 +53,8 @@ class Policy:
 
     def __init__(self, parts: PolicyParts):
         self.parts, self.info = parts, dict(parts.info)
-        self._program = BoundProgram(parts.program, parts.parameters)
+        self._one = BoundProgram(parts.program, parts.parameters)
+        self._many: BoundProgram | None = None  # for batches, made when it is first needed
 
     @property
     def task(self) -> str:
@@ -120,12 +123,19 @@ class Policy:
         parts, inputs = self.parts, rows
         if parts.mean is not None and parts.deviation is not None:
             inputs = (rows - parts.mean) / parts.deviation
-        inputs = inputs.astype(parts.dtype)
         with np.errstate(all="ignore"):
-            actions = np.array([self._program(row) for row in inputs], np.float64)
-        actions = actions.reshape(len(rows), parts.spaces.action_dim)
-        actions[~np.isfinite(rows).all(axis=1)] = np.nan
+            inputs = inputs.astype(parts.dtype)
+            actions = self._one(inputs[0])[None] if len(rows) == 1 else self._run_batch(inputs)
+        actions = np.array(actions, np.float64)
+        actions[~np.isfinite(inputs).all(axis=1)] = np.nan
         return scale_action(parts.spaces, actions)
+
+    def _run_batch(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        if self._many is None:
+            parts, example = self.parts, np.zeros(inputs.shape[1], inputs.dtype)
+            program = batch_program(parts.program, parts.parameters, example)
+            self._many = BoundProgram(program, parts.parameters)
+        return self._many(inputs)
 
     def __repr__(self) -> str:
         agent, step = self.info.get("agent", "?"), self.info.get("step")
