@@ -96,7 +96,14 @@ class Records(Sequence[Mapping[str, Any]]):
 
 
 class Curve(NamedTuple):
-    """The learning curves of some members: the points of their evaluations."""
+    """The learning curves of some members: the points of their evaluations.
+
+    Example:
+        >>> members, steps = (Member("Pendulum-v1", 0),), np.array([100, 200])
+        >>> curve = Curve(members, steps, steps, np.array([[-1200.0, -300.0]]))
+        >>> curve.returns[0, -1]
+        np.float64(-300.0)
+    """
 
     members: tuple[Member, ...]
     decision_steps: NDArray[np.int_]  # [P]
@@ -124,6 +131,16 @@ class SavedRun:
         path: the folder.
         config: the resolved config.
         members: the members of the fleet: (task, seed).
+
+    Example:
+        >>> import tempfile
+        >>> from r2r2 import resolve, train
+        >>> config = resolve({"env": "Pendulum-v1", "steps": 10, "random_only": True})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = SavedRun(train(config, f"{folder}/run").folder.path)
+        ...     status, rows = run.status, run.evaluations()
+        >>> status, rows["env_step"]
+        ('finished', array([10]))
     """
 
     def __init__(self, path: Path | str):
