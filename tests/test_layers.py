@@ -22,9 +22,12 @@ ALLOWED = {
     "training": {
         *("config", "policy", "envs", "agents", "replay", "compute", "diagnostics", "storage")
     },
-    "api": {"config", "envs", "agents", "storage", "report", "training"},
+    # `compute` for the device that the user chose.
+    "api": {"config", "envs", "agents", "compute", "storage", "report", "training"},
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
-    "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api"},
+    "cli": {
+        *("config", "envs", "compute", "storage", "stats", "report", "training", "bench", "api")
+    },
     "__init__": {"agents", "api", "config", "diagnostics", "stats", "training"},
     "__main__": {"cli"},
 }

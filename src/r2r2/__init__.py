@@ -51,6 +51,17 @@ if TYPE_CHECKING:
     from r2r2.stats.bootstrap import comparison_interval, interval
     from r2r2.stats.samples import from_rliable, to_rliable
     from r2r2.stats.suites import normalise_scores
+    from r2r2.training.callbacks import (
+        Callback,
+        CheckpointInfo,
+        EndInfo,
+        EpisodeInfo,
+        EvaluationInfo,
+        StartInfo,
+        StepInfo,
+        StopTraining,
+    )
+    from r2r2.training.loggers import TensorBoardCallback, WandbCallback
     from r2r2.training.video import record_video
 
 __version__ = "0.1.0"
@@ -73,6 +84,9 @@ _EXPORTS = {
     "r2r2.stats.bootstrap": "comparison_interval interval",
     "r2r2.stats.suites": "normalise_scores",
     "r2r2.stats.samples": "from_rliable to_rliable",
+    "r2r2.training.callbacks": "Callback CheckpointInfo EndInfo EpisodeInfo EvaluationInfo "
+    "StartInfo StepInfo StopTraining",
+    "r2r2.training.loggers": "TensorBoardCallback WandbCallback",
     "r2r2.training.video": "record_video",
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names.split()}

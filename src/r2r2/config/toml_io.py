@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ ADDED_FIELDS = {
     "diagnostics.probe_batch": 4096,
     "diagnostics.probe_rows": 40_960,
     "max_episode_steps": 0,
+    "stop_at_return": math.inf,
 }
 # Precision of runs from before the field existed, by JAX's setting in `versions.json`.
 _PRECISIONS = {"float32": "float32", "highest": "float32", "tensorfloat32": "tf32"}
@@ -108,6 +110,8 @@ def to_toml(config: Any) -> str:
 def _toml_value(value: Any) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if value == math.inf:
+        return "inf"
     # Strings, booleans and numbers of JSON are also those of TOML.
     return json.dumps(value, ensure_ascii=False)
 
