@@ -22,26 +22,22 @@ ALLOWED = {
     "training": {
         *("config", "policy", "envs", "agents", "replay", "compute", "diagnostics", "storage")
     },
-    "api": {"config", "policy", "envs", "agents", "storage", "report", "training"},
+    # `compute` for the device that the user chose.
+    "api": {"config", "policy", "envs", "agents", "compute", "storage", "report", "training"},
     "trainer": {
-        *("config", "envs", "policy", "storage", "training", "api", "saved_run", "progress")
+        *("config", "envs", "policy", "compute", "storage", "training"),
+        *("api", "saved_run", "progress"),
     },
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
     "saved_run": {"config", "policy", "envs", "storage", "training"},  # without JAX, for robots
-    "progress": {"training"},
-    "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api", "progress"},
+    "progress": {"training", "compute"},
+    "cli": {
+        *("config", "envs", "compute", "storage", "stats", "report", "training", "bench", "api"),
+        "progress",
+    },
     "__init__": {
-        *(
-            "agents",
-            "api",
-            "config",
-            "diagnostics",
-            "policy",
-            "saved_run",
-            "stats",
-            "trainer",
-            "training",
-        )
+        *("agents", "api", "config", "diagnostics", "policy", "saved_run", "stats", "trainer"),
+        "training",
     },
     "__main__": {"cli"},
 }

@@ -55,6 +55,17 @@ if TYPE_CHECKING:
     from r2r2.stats.samples import from_rliable, to_rliable
     from r2r2.stats.suites import normalise_scores
     from r2r2.trainer import Trainer
+    from r2r2.training.callbacks import (
+        Callback,
+        CheckpointInfo,
+        EndInfo,
+        EpisodeInfo,
+        EvaluationInfo,
+        StartInfo,
+        StepInfo,
+        StopTraining,
+    )
+    from r2r2.training.loggers import TensorBoardCallback, WandbCallback
     from r2r2.training.video import record_video
 
 __version__ = "0.1.0"
@@ -80,6 +91,9 @@ _EXPORTS = {
     "r2r2.stats.suites": "normalise_scores",
     "r2r2.stats.samples": "from_rliable to_rliable",
     "r2r2.trainer": "Trainer",
+    "r2r2.training.callbacks": "Callback CheckpointInfo EndInfo EpisodeInfo EvaluationInfo "
+    "StartInfo StepInfo StopTraining",
+    "r2r2.training.loggers": "TensorBoardCallback WandbCallback",
     "r2r2.training.video": "record_video",
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names.split()}

@@ -1,6 +1,7 @@
 """The Python interface: train a run, and evaluate its policies."""
 
 import contextlib
+import dataclasses
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +14,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.compute.devices import is_accelerated, training_device, use_device
 from r2r2.config.errors import StoppedMembersWarning, UserError, invalid_value
-from r2r2.config.fields import EPISODES, Interval, parse_interval
+from r2r2.config.fields import ANY_DEVICE, EPISODES, Interval, parse_interval
 from r2r2.config.resolve import default_config
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields, experiment_name, run_name, to_toml
@@ -25,7 +27,7 @@ from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
 from r2r2.policy.spaces import spaces_to_json
 from r2r2.report.figures import draw_curve
 from r2r2.storage.evaluations import read_evaluations
-from r2r2.storage.events import read_events
+from r2r2.storage.events import early_end, read_events
 from r2r2.storage.files import file_entry, storage_errors
 from r2r2.storage.run_folder import (
     CURVE_FILE,
@@ -36,9 +38,9 @@ from r2r2.storage.run_folder import (
     read_manifest,
     reopen_run,
 )
-from r2r2.storage.tensorboard import require_tensorboard
 from r2r2.storage.versions import versions
 from r2r2.training.acting import make_actors
+from r2r2.training.callbacks import Callback, CallbackList
 from r2r2.training.checkpointing import CheckpointWriter
 from r2r2.training.collector import begin_episodes
 from r2r2.training.evaluation import (
@@ -49,6 +51,7 @@ from r2r2.training.evaluation import (
     load_policies,
     play_to_end,
 )
+from r2r2.training.loggers import WANDB_PROJECT, TensorBoardCallback, WandbCallback
 from r2r2.training.loop import OnProgress, Progress, Training
 from r2r2.training.memory import check_fits
 from r2r2.training.policy_document import describe_policies
@@ -81,6 +84,9 @@ class RunOptions(NamedTuple):
     checkpoint_every: str = "10min"  # minutes ('0.5min'), decision steps, or 'never'
     checkpoints: int = 2  # number of checkpoints to keep
     retry_failed: bool = False  # also continue members whose environment failed
+    device: str = ANY_DEVICE  # to train on: 'cpu', 'gpu', 'gpu:1', or 'auto'
+    wandb: bool = False  # log to Weights & Biases as well
+    wandb_project: str = WANDB_PROJECT
 
 
 DEFAULT_OPTIONS = RunOptions()
@@ -94,7 +100,8 @@ class Result(NamedTuple):
     returns: NDArray[np.float64]  # [S], last points of the curves; NaN without any
     random: dict[str, float]  # mean return of the warm-up's random policy, by task
     stopped: dict[str, str]  # members that were stopped, with the reason
-    interrupted: bool = False  # by Ctrl-C; the run can be resumed
+    interrupted: bool = False  # by Ctrl-C or a callback; the run can be resumed
+    stop_reason: str = ""  # why it ended before its last step; empty: it did not
 
     def __repr__(self) -> str:
         """Return the folder and the last return of each member, on one line."""
@@ -135,14 +142,26 @@ def run_path(config: RunConfig, out: Path | str | None = None) -> Path:
 def ended_run(
     config: RunConfig, out: Path | str | None = None, options: RunOptions = DEFAULT_OPTIONS
 ) -> RunFolder | None:
-    """Return the run of exactly this config if it has ended and is not to be run again."""
+    """Return the run of exactly this config if it has ended and is not to be run again.
+
+    A run that ended early, since it reached `stop_at_return`, has ended for more steps as well.
+    """
     path = run_path(config, out)
     manifest = read_manifest(path)
     ended = manifest is not None and manifest.status in ("finished", "failed")
-    if options.overwrite or not ended or find_config(path) != config:
+    earlier = find_config(path) if ended and not options.overwrite else None
+    if earlier is None or dataclasses.replace(earlier, steps=config.steps) != config:
         return None
     folder = open_run(path)
+    if earlier != config and not (config.steps > earlier.steps and _early_end(folder)):
+        return None
     return None if options.retry_failed and folder.stopped() else folder
+
+
+def _early_end(folder: RunFolder) -> str:
+    """Return why a run that has ended did so before its last step; empty if it did not."""
+    end = early_end(read_events(folder.events)) if folder.events.exists() else None
+    return end.why if end else ""
 
 
 def train(
@@ -153,6 +172,7 @@ def train(
     on_progress: OnProgress = ignore,
     options: RunOptions = DEFAULT_OPTIONS,
     on_message: OnMessage = ignore,
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Train a fleet and write its run folder; resume the run if it is there already.
 
@@ -167,6 +187,7 @@ def train(
         on_progress: called before the first step, and after every iteration.
         options: options that do not change the result.
         on_message: called with messages for the user.
+        callbacks: code to run at certain moments, which may stop the run; see `Callback`.
 
     Raises:
         UserError: The input is invalid; nothing has been written then.
@@ -189,7 +210,7 @@ def train(
         check_env_given(Path(out), env)
     builder = env_builder_of(env, config.env, len(fleet_members(config)))
     config = finalize_config(config, builder)
-    path, rest = run_path(config, out), (env, on_progress, options, on_message)
+    path, rest = run_path(config, out), (env, on_progress, options, on_message, callbacks)
     return train_finalized(config, path, *rest)
 
 
@@ -200,6 +221,7 @@ def train_finalized(
     on_progress: OnProgress = ignore,
     options: RunOptions = DEFAULT_OPTIONS,
     on_message: OnMessage = ignore,
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Train a fleet as `train` does, with a finalized config."""
     if not options.overwrite:
@@ -207,9 +229,24 @@ def train_finalized(
     if options.overwrite and options.retry_failed:
         raise UserError("not allowed with overwrite, which deletes the run", "retry_failed")
     if folder := ended_run(config, path, options):
-        on_message(f"{path}: has ended already with the same config")
+        why = _early_end(folder)
+        on_message(f"{path}: has ended already with the same config{why and f': {why}'}")
         return checked(_load_result(folder, config))
-    return checked(_train(config, path, env, options, on_progress, on_message))
+    hooks = callback_list(callbacks, options, on_message)
+    with use_device(options.device):
+        return checked(_train(config, path, env, options, on_progress, on_message, hooks))
+
+
+def callback_list(
+    callbacks: Sequence[Callback], options: RunOptions, on_message: OnMessage
+) -> CallbackList:
+    """Return the caller's callbacks, and those of the options."""
+    loggers: list[Callback] = []
+    if options.tensorboard:
+        loggers.append(TensorBoardCallback())
+    if options.wandb:
+        loggers.append(WandbCallback(options.wandb_project, on_message))
+    return CallbackList([*loggers, *CallbackList(callbacks)])
 
 
 def _train(
@@ -219,12 +256,13 @@ def _train(
     options: RunOptions,
     on_progress: OnProgress,
     on_message: OnMessage,
+    callbacks: CallbackList,
 ) -> Result:
     """Start or resume a finalized run, and carry it out."""
     saves = parse_interval(options.checkpoint_every) != Interval()
     with (
         interruptible(saves, program=False) as check,
-        RunSession(config, path, env, options, on_message) as session,
+        RunSession(config, path, env, options, on_message, callbacks) as session,
     ):
         try:
             for progress in session.iterate():
@@ -234,10 +272,10 @@ def _train(
                 except KeyboardInterrupt:
                     session.pause()
                     raise
-        except Interrupted:
+        except Interrupted as interruption:
             if not session.has_begun:
                 raise
-            return session.result(interrupted=True)
+            return session.result(str(interruption) or "interrupted")
         return session.finish()
 
 
@@ -255,8 +293,10 @@ class RunSession:
         env: EnvBuilder | Env | None = None,
         options: RunOptions = DEFAULT_OPTIONS,
         on_message: OnMessage = ignore,
+        callbacks: CallbackList | None = None,
     ):
         self._config, self._on_message = config, on_message
+        self._callbacks = callbacks or CallbackList()
         self._training: Training | None = None
         with contextlib.ExitStack() as stack:
             self._open(stack, path, env, options)
@@ -284,13 +324,11 @@ class RunSession:
             limit = "at most one per core and one per environment"
             on_message(f"workers: using {used} of {options.workers}; {limit}")
         check_fits(config, self._pool.spec)
-        if options.tensorboard:
-            require_tensorboard()
         self.folder = self._prepare_folder(path, env, options)
         if not exists:
             stack.enter_context(lock_run(path))
         name = experiment_name(config, task_default_config(config, builder))
-        log = RunLog(config, self.folder, self.members, name, options.tensorboard)
+        log = RunLog(config, self.folder, self.members, name, self._callbacks)
         self._log = stack.enter_context(log)
         interval = parse_interval(options.checkpoint_every)
         self._writer = CheckpointWriter(self.folder.checkpoints, interval, options.checkpoints)
@@ -301,7 +339,7 @@ class RunSession:
     ) -> RunFolder:
         """Create or reopen the run folder, and record versions and the form of the policies."""
         config, plan = self._config, self._plan
-        text, used = to_toml(config), versions() | {"precision": config.precision}
+        text, used = to_toml(config), versions(training_device()) | {"precision": config.precision}
         if env is not None:
             used[ENV_FROM_PYTHON] = getattr(env, "__qualname__", type(env).__qualname__)
         spaces = {task: spaces_to_json(x) for task, x in self._pool.spaces.items()}
@@ -350,13 +388,13 @@ class RunSession:
             folder.finish(list(result.stopped), self._log.files() | curve)
         return result
 
-    def result(self, interrupted: bool = False) -> Result:
-        """Return the result so far."""
-        state = self._training.state if self._training else None
+    def result(self, interruption: str = "") -> Result:
+        """Return the result so far, with the reason of an interruption, if there was one."""
+        state, early = self._training.state if self._training else None, self._log.ended_early
         stopped = {} if state is None else state.stopped
         names = {self.members[m].name: why for m, why in stopped.items()}
-        rest = self._log.latest, self._log.random_returns(), names, interrupted
-        return Result(self.folder, self.members, *rest)
+        rest = self._log.latest, self._log.random_returns(), names, bool(interruption)
+        return Result(self.folder, self.members, *rest, early.why if early else interruption)
 
     def close(self) -> None:
         """Free environments, threads, files and the lock; a second call does nothing."""
@@ -382,7 +420,8 @@ def _load_result(folder: RunFolder, config: RunConfig) -> Result:
             totals.setdefault(task, []).append(float(str(event["return"])))
     returns = np.array([points.get(member, np.nan) for member in members])
     random = {task: float(np.mean(values)) for task, values in totals.items()}
-    return Result(folder, members, returns, random, folder.stopped())
+    stop_reason = _early_end(folder)
+    return Result(folder, members, returns, random, folder.stopped(), stop_reason=stop_reason)
 
 
 def checked(result: Result) -> Result:
@@ -427,8 +466,7 @@ def make_pool(
     ]
     slots += eval_slots(members, factories, 1 if shared_env else config.eval_episodes)
     workers = 0 if shared_env else worker_count(options.workers)
-    on_cpu = jax.default_backend() == "cpu"
-    local = 1 if len(members) == 1 and factories[0].is_builtin and on_cpu else 0
+    local = 1 if len(members) == 1 and factories[0].is_builtin and not is_accelerated() else 0
     actors = partial(make_actors, config, members)
     return EnvPool(slots, workers, local, config.env_timeout, trial=True, actors=actors)
 

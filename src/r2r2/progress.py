@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console, Group, RenderableType
@@ -18,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
+from r2r2.compute.devices import training_device
 from r2r2.training.loop import Progress
 
 REDRAW_SECONDS = 0.2
@@ -294,7 +294,7 @@ def format_eta(seconds: float | None) -> str:
 
 def memory_usage() -> dict[str, int | None]:
     """Return the bytes in use on the host and on the accelerator; None if unknown."""
-    stats = jax.devices()[0].memory_stats() or {}
+    stats = training_device().memory_stats() or {}
     return {"memory": resident_bytes(), "device": stats.get("bytes_in_use")}
 
 

@@ -16,6 +16,7 @@ from r2r2.api import (
     Result,
     RunOptions,
     RunSession,
+    callback_list,
     checked,
     enable_compilation_cache,
     ended_run,
@@ -23,6 +24,7 @@ from r2r2.api import (
     run_path,
     train_finalized,
 )
+from r2r2.compute.devices import use_device
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import Interval, parse_interval
 from r2r2.config.resolve import agent_name, quick_config, resolve, validate
@@ -34,6 +36,7 @@ from r2r2.progress import TrainingDisplay
 from r2r2.saved_run import Curve, SavedRun
 from r2r2.storage.checkpoints import latest_valid
 from r2r2.storage.run_folder import read_manifest
+from r2r2.training.callbacks import Callback, CallbackList
 from r2r2.training.loop import Progress
 from r2r2.training.run_config import finalize_config
 from r2r2.training.saved_config import check_env_given, find_config, fleet_members
@@ -59,6 +62,7 @@ class Trainer:
             `train` is called more than once.
         out: the run folder; by default one under `runs/` named after the config.
         config: other fields of the config, as a table or as the path of a TOML file.
+        callbacks: called during training, see `Callback`.
         progress: whether to show a progress bar, in a terminal or a notebook.
         quick: use the small preset of `r2r2 train --quick` for fields that are not given.
         **fields: fields of the config (`utd=20`, `width=128`, `lambda_rr=0`), with the names of
@@ -90,12 +94,14 @@ class Trainer:
         steps: int | None = None,
         out: Path | str | None = None,
         config: Mapping[str, Any] | Path | str | None = None,
+        callbacks: Sequence[Callback] = (),
         progress: bool = True,
         quick: bool = False,
         **fields: Any,
     ):
         options = {name: fields.pop(name) for name in RunOptions._fields if name in fields}
         self._options, self._progress = RunOptions(**options), progress
+        self._callbacks = list(CallbackList(callbacks))
         self._env, names = _split_env(env)
         table = config if isinstance(config, Mapping) else read_toml(Path(config)) if config else {}
         given = {"agent": agent, "env": names, "seeds": seeds, "steps": steps}
@@ -111,6 +117,7 @@ class Trainer:
         path: Path | str,
         env: EnvBuilder | Env | None = None,
         *,
+        callbacks: Sequence[Callback] = (),
         progress: bool = True,
         **options: Any,
     ) -> Self:
@@ -119,6 +126,7 @@ class Trainer:
         Args:
             path: the run folder.
             env: for a run on an environment from Python, as before.
+            callbacks: called during training, see `Callback`.
             progress: whether to show a progress bar.
             **options: run options, see `RunOptions`.
 
@@ -131,6 +139,7 @@ class Trainer:
             raise invalid_value("option", expected, unknown[0])
         trainer = cls.__new__(cls)
         trainer._options, trainer._progress = RunOptions(**options), progress
+        trainer._callbacks = list(CallbackList(callbacks))
         trainer._env, trainer._fixed_steps = env, True
         trainer._start(run.config, run.path)
         return trainer
@@ -203,7 +212,8 @@ class Trainer:
             display = stack.enter_context(self._display(target)) if self._progress else None
             say = _ignore if display is None else display.say
             run = self._config, self._path, self._env
-            result = train_finalized(*run, on_progress, self._options, say)
+            hooks = self._callbacks
+            result = train_finalized(*run, on_progress, self._options, say, hooks)
         self._result = result._replace(interrupted=result.interrupted and not reached)
         self._options = self._options._replace(overwrite=False, retry_failed=False)
         return self._result
@@ -224,7 +234,7 @@ class Trainer:
         if self._iterator is None:
             self._open()
         progress = self._advance(cast("Iterator[Progress]", self._iterator))
-        if progress is None:
+        if progress is None and self._session is not None:
             self._finish()
         self._latest = progress
         return progress
@@ -327,7 +337,10 @@ class Trainer:
             check_env_given(self._path, self._env)
         if folder := ended_run(self._config, self._path, self._options):
             raise UserError(f"{folder.path}: has ended already; steps: expected more, or overwrite")
-        session = RunSession(self._config, self._path, self._env, self._options)
+        callbacks = callback_list(self._callbacks, self._options, _ignore)
+        with use_device(self._options.device):
+            run = self._config, self._path, self._env
+            session = RunSession(*run, self._options, callbacks=callbacks)
         self._options = self._options._replace(overwrite=False, retry_failed=False)
         self._session, self._iterator = session, session.iterate()
         self._finalizer = weakref.finalize(self, session.close)
@@ -335,14 +348,18 @@ class Trainer:
 
     def _advance(self, iterator: Iterator[Progress]) -> Progress | None:
         saves = parse_interval(self._options.checkpoint_every) != Interval()
-        with interruptible(saves, program=False) as check:
+        with use_device(self._options.device), interruptible(saves, program=False) as check:
             try:
                 check()
                 check()  # from the second on, Ctrl-C is held back until the next
                 progress = next(iterator, None)
                 check()
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interruption:
+                session = cast(RunSession, self._session)
+                self._result = session.result(str(interruption) or "interrupted")
                 self.close()
+                if str(interruption):  # a callback has stopped training
+                    return None
                 raise
         return progress
 

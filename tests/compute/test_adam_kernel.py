@@ -201,7 +201,7 @@ def test_tiles_end_where_the_array_does():
 )
 def test_where_the_kernel_is_available(monkeypatch, backend, capability, module, used):
     device = SimpleNamespace(compute_capability=capability)
-    monkeypatch.setattr(adam_kernel.jax, "default_backend", lambda: backend)
-    monkeypatch.setattr(adam_kernel.jax, "devices", lambda: [device])
+    monkeypatch.setattr(adam_kernel, "platform", lambda: backend)
+    monkeypatch.setattr(adam_kernel, "training_device", lambda: device)
     monkeypatch.setattr(adam_kernel, "TRITON", module)
     assert adam_kernel.available() is used

@@ -35,7 +35,7 @@ class Lowered:
 
 @pytest.fixture
 def gpu(monkeypatch):
-    monkeypatch.setattr(compiled.jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(compiled, "platform", lambda: "gpu")
 
 
 def test_cpu_programs_are_compiled_without_options():

@@ -92,6 +92,8 @@ def changed(field):
         return ("dog-run",) if field.path == "env" else (7,)
     if field.path == "replay_size":
         return 9
+    if field.path == "stop_at_return":
+        return -0.5
     return field.value + 1 if field.kind is int else field.value / 2 or 0.5
 
 

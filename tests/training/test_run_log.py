@@ -9,6 +9,8 @@ from r2r2.config.resolve import resolve
 from r2r2.config.toml_io import to_toml
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import create_run
+from r2r2.training.callbacks import CallbackList, EndInfo
+from r2r2.training.loggers import TensorBoardCallback
 from r2r2.training.rollout import Episode
 from r2r2.training.run_config import finalize_config
 from r2r2.training.run_log import RunLog
@@ -27,12 +29,15 @@ def folder(tmp_path):
 @pytest.mark.parametrize("tensorboard", [True, False])
 def test_every_logged_number_is_in_tensorboard(folder, tensorboard):
     members = fleet_members(CONFIG)
-    with RunLog(CONFIG, folder, members, "name", tensorboard) as log:
+    callbacks = CallbackList([TensorBoardCallback()] if tensorboard else [])
+    with RunLog(CONFIG, folder, members, "name", callbacks) as log:
+        log.start(0, resumed=False)
         log.episode(Episode(0, 4, 500, 12.5), (600, 0), random=True)
         log.evaluation(1, (10_000, 900), np.array([1.0, 3.0]))
         log.losses({"critic": np.array([np.nan, 0.5])}, [(700, 0), (700, 9)])
         log.event("policy_checkpoint", 1, (800, 9))
         log.event("end", 1, (900, 9), {"updates_not_made": 7})
+        callbacks.end(lambda: EndInfo(folder.path, 900, True, "", {}, {}))
     events = read_events(folder.events)
     kinds = ["episode", "evaluation", "losses", "policy_checkpoint", "end"]
     assert [event["event"] for event in events] == kinds

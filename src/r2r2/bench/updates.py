@@ -15,6 +15,7 @@ from r2r2.agents.base import Agent, Array
 from r2r2.agents.registry import make_agent
 from r2r2.bench.program_cost import kernels_per_update
 from r2r2.compute.compiled import CompiledUpdates, ProgramKey, flops_of
+from r2r2.compute.devices import is_accelerated, training_device
 from r2r2.compute.precision import DEFAULT_OPTIONS, ComputeOptions
 from r2r2.compute.update import RunLengths
 from r2r2.compute.update_loop import UpdateCall, choose_stride, longest_stride
@@ -74,7 +75,7 @@ class Roofline(NamedTuple):
 
 def measure_roofline(size: ProblemSize | None = None, repeats: int = 10) -> Roofline:
     """Measure a matrix product, which limits wide networks, and a pass over memory."""
-    default = CPU_SIZE if jax.default_backend() == "cpu" else GPU_SIZE
+    default = GPU_SIZE if is_accelerated() else CPU_SIZE
     matrix, copied = size or default
     products = _time_calls(lambda x: x @ x, (matrix, matrix), repeats)
     passes = _time_calls(lambda x: x + 1, (copied,), repeats)
@@ -176,7 +177,7 @@ def check_memory(agents: Mapping[str, AgentConfig], members: int, sizes: BenchSi
         raise UserError(
             f"--rows: {sizes.rows} replay rows for fleets of {members} need {needed / 1e9:.1f} GB "
             f"(per member {row:.0f} bytes for each row and {networks / 1e6:.1f} MB for the "
-            f"networks of all agents), but {jax.devices()[0].device_kind} has "
+            f"networks of all agents), but {training_device().device_kind} has "
             f"{available / 1e9:.1f} GB available; this fits: {fits}"
         )
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 from rich.console import Console
 
 from r2r2.api import enable_compilation_cache
@@ -29,11 +28,22 @@ from r2r2.bench.updates import (
 )
 from r2r2.cli.argparser import FILE, STRINGS, ArgumentParser, field_table
 from r2r2.cli.bench_display import BenchProgress, print_results
-from r2r2.cli.main import add_working_folder_to_path, program_name
+from r2r2.cli.main import add_working_folder_to_path, program_name, use_command_device
+from r2r2.cli.train import DEVICE_OPTION
+from r2r2.compute.devices import is_accelerated, training_device
 from r2r2.config.agents import agent_config
 from r2r2.config.common import REPLAY_SIZE, AgentConfig, TaskInfo
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
-from r2r2.config.fields import ANY, FieldSpec, Range, at_least, integer_between, parse_value, size
+from r2r2.config.fields import (
+    ANY,
+    ANY_DEVICE,
+    FieldSpec,
+    Range,
+    at_least,
+    integer_between,
+    parse_value,
+    size,
+)
 from r2r2.config.run import PRECISIONS, RunConfig
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
@@ -66,6 +76,7 @@ FIELDS = field_table(
     ("task", str, "", "also train on this task and time the parts", ANY),
     ("steps", int, 2000, "timed decision steps with --task", at_least(1)),
     ("utd", int, 1, "updates per decision step with --task", at_least(1)),
+    DEVICE_OPTION,
     ("out", str, "", "JSON file for all results", FILE),
     ("commit", str, "", "commit to record when not in a git checkout", ANY),
 )
@@ -144,7 +155,7 @@ def _sizes(values: Mapping[str, Any], given: Mapping[str, Any]) -> BenchSizes:
         near = did_you_mean(name, PAPER_TASKS, most=1)
         expected = f"one of {', '.join(PAPER_TASKS)}, or --obs and --action"
         raise invalid_value("--env", expected, name, near)
-    task, on_cpu = PAPER_TASKS[name], jax.default_backend() == "cpu"
+    task, on_cpu = PAPER_TASKS[name], not is_accelerated()
     return BenchSizes(
         Spec(given.get("obs", task.obs_dim), given.get("action", task.action_dim)),
         given.get("rows", CPU_ROWS if on_cpu else REPLAY_SIZE),
@@ -168,6 +179,13 @@ def _config(name: str, task: str, given: Mapping[str, Any]) -> AgentConfig:
 
 def run(argv: list[str]) -> int:
     """Run `r2r2 bench` and return its exit code."""
+    select = ArgumentParser("bench", "", fields={"device": FIELDS["device"]})
+    given = select.parse(argv, partial=True)  # other defaults depend on the device
+    with use_command_device(given.get("device", ANY_DEVICE)):
+        return _run(argv)
+
+
+def _run(argv: list[str]) -> int:
     command = parse_bench(argv)
     add_working_folder_to_path()
     _check(command)
@@ -175,7 +193,7 @@ def run(argv: list[str]) -> int:
     console = Console()
     with BenchProgress(console, _stages(command)) as bar:
         results = _measure(command, bar)
-    print_results(console, *results, jax.default_backend() != "cpu")
+    print_results(console, *results, is_accelerated())
     if command.out is not None:
         line = shlex.join([*program_name().split(), "bench", *argv])
         text = json.dumps(_as_json(command, line, results), indent=1, allow_nan=False)
@@ -247,12 +265,12 @@ def _report_tenths(left: list[Stage], on_stage: OnStage, fraction: float) -> Non
 
 
 def _as_json(command: BenchCommand, line: str, results: Measurements) -> Any:
-    stats = jax.devices()[0].memory_stats() or {}
-    on_cpu = jax.default_backend() == "cpu"
+    stats = training_device().memory_stats() or {}
+    on_cpu = not is_accelerated()
     commit = {"commit": command.commit} if command.commit else {}
     return {
         "command": line,
-        "versions": versions() | commit,
+        "versions": versions(training_device()) | commit,
         "sizes": _plain(command.sizes),
         "agents": {x: dataclasses.asdict(y) for x, y in command.timed.items()},
         "kernels_are": "computations fused by XLA" if on_cpu else "kernels launched",

@@ -15,10 +15,10 @@ from rich.table import Table
 
 from r2r2.api import Evaluation, enable_compilation_cache, evaluate_run
 from r2r2.cli.argparser import FILE, ArgumentParser, field_table
-from r2r2.cli.main import add_working_folder_to_path, warn_of_damage
-from r2r2.cli.train import WORKERS, print_stopped
+from r2r2.cli.main import add_working_folder_to_path, use_command_device, warn_of_damage
+from r2r2.cli.train import DEVICE_OPTION, WORKERS, print_stopped
 from r2r2.config.errors import UserError
-from r2r2.config.fields import ANY, EPISODES
+from r2r2.config.fields import ANY, ANY_DEVICE, EPISODES
 from r2r2.envs.vector.pool import available_cores
 from r2r2.storage.run_folder import open_run
 from r2r2.training.evaluation import WEIGHTS, deviation
@@ -45,6 +45,7 @@ first member, or of --member; it needs no display.
         ("member", str, "", "evaluate one member only", ANY),
         ("episodes", int, 10, "episodes per member", EPISODES),
         ("weights", str, "last", "last, or best evaluation's", WEIGHTS),
+        DEVICE_OPTION,
         WORKERS,
         ("json", bool, False, "print the results as JSON", ANY),
         ("video", str, "", "record a video to this mp4 file", FILE),
@@ -61,6 +62,11 @@ def run(argv: list[str]) -> int:
     if "video_episodes" in given and "video" not in given:
         raise UserError("--video-episodes: only used with --video")
     add_working_folder_to_path()
+    with use_command_device(given.pop("device", ANY_DEVICE)):
+        return _run(path, given)
+
+
+def _run(path: Path, given: dict[str, Any]) -> int:
     enable_compilation_cache()
     as_json = given.pop("json", False)
     if (workers := given.get("workers", 0)) > (cores := available_cores()):

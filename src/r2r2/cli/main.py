@@ -1,5 +1,6 @@
 """The r2r2 program: dispatches to the commands, and what they share."""
 
+import contextlib
 import importlib
 import os
 import shlex
@@ -7,7 +8,7 @@ import shutil
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -163,6 +164,20 @@ def add_working_folder_to_path() -> None:
     """Let `my_robot:Arm-v0` be a file in the working folder, as with python -m."""
     if "" not in sys.path:
         sys.path.insert(0, "")
+
+
+@contextlib.contextmanager
+def use_command_device(name: str) -> Generator[None]:
+    """Compute on the device of this name; on a CPU, accelerators are not even initialized."""
+    import jax
+
+    from r2r2.compute.devices import use_device
+
+    if name.startswith("cpu"):  # an accelerator would reserve most of its memory
+        settings: Any = jax.config
+        settings.update("jax_platforms", "cpu")
+    with use_device(name):
+        yield
 
 
 def warn_of_damage(run: Path) -> None:

@@ -24,7 +24,9 @@ from r2r2.report.figures import write_figures
 from r2r2.report.load import (
     compute_timing,
     consistent_rows,
+    early_ends,
     effective_precision,
+    ended_early,
     load_evaluations,
     load_events,
     load_results_file,
@@ -184,7 +186,9 @@ def _load_run(source: Source) -> RunData:
     damage += [x + why for x, why in changed.items() if not any(y.startswith(x) for y in damage)]
     members, status = read_members(folder.members, results.members, events), _status(source.path)
     finished = status == "finished"
-    logs = truncated_logs(config, results.rows, members) if finished else {}
+    early = finished and ended_early(events)
+    logs = truncated_logs(config, results.rows, members, early) if finished else {}
+    logs = {**(early_ends(config, members) if early else {}), **logs}
     if damage:
         logs = {key: Shortfall(ShortfallKind.DAMAGED, seed=key[1]) for key in results.members}
     return RunData(

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 from rich.console import Console
 from rich.markup import escape
 
@@ -22,13 +21,22 @@ from r2r2.api import (
     train_finalized,
 )
 from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser, field_table
-from r2r2.cli.main import add_working_folder_to_path, program_name, warn_of_damage
+from r2r2.cli.main import (
+    add_working_folder_to_path,
+    program_name,
+    use_command_device,
+    warn_of_damage,
+)
+from r2r2.compute.devices import training_device
 from r2r2.config.agents import AGENTS, DEFAULT_AGENT
 from r2r2.config.errors import UserError
 from r2r2.config.fields import (
     ANY,
+    ANY_DEVICE,
+    DEVICE,
     INTERVAL,
     Interval,
+    Range,
     at_least,
     flatten_config,
     parse_interval,
@@ -58,7 +66,9 @@ from r2r2.training.saved_config import check_env_given, fleet_members, load_conf
 from r2r2.training.signals import exit_code, interruptible
 from r2r2.training.time_account import describe_event
 
+PROJECT = Range("the name of a project", bool)
 WORKERS = ("workers", int, "one per core", "processes for environments", at_least(0))
+DEVICE_OPTION = ("device", str, ANY_DEVICE, "cpu, gpu or gpu:1", DEVICE)
 EVERY, KEPT = DEFAULT_OPTIONS.checkpoint_every, DEFAULT_OPTIONS.checkpoints
 
 # Options that are not fields of the config.
@@ -73,6 +83,9 @@ CLI_ONLY = field_table(
     ("checkpoint_every", str, EVERY, "10min, 5000 (steps) or never", INTERVAL),
     ("checkpoints", int, KEPT, "number of checkpoints to keep", at_least(1)),
     ("tensorboard", bool, False, "write TensorBoard files as well", ANY),
+    ("wandb", bool, False, "log to Weights & Biases as well", ANY),
+    ("wandb_project", str, DEFAULT_OPTIONS.wandb_project, "W&B project of --wandb", PROJECT),
+    DEVICE_OPTION,
     WORKERS,
 )
 
@@ -84,13 +97,14 @@ CHANGEABLE = ("steps", *NON_RESULT_FIELDS)
 WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x != "overwrite"))
 
 GROUPS = {  # of options in the help
-    "run": "agent config quick resume seeds steps utd warmup random_only replay_size precision",
+    "run": "agent config quick resume seeds steps utd warmup random_only replay_size "
+    "stop_at_return precision device",
     "environment": (
         "env env_args action_repeat max_episode_steps workers env_timeout env_faults retry_failed"
     ),
     "evaluation": "eval_every eval_episodes eval_average",
     "checkpoints": "checkpoint_every checkpoints",
-    "output": "out overwrite tensorboard log_every",
+    "output": "out overwrite tensorboard wandb wandb_project log_every",
 }
 
 DESCRIPTION = """\
@@ -212,8 +226,8 @@ def run(argv: list[str]) -> int:
         if len(stopped) < len(folder.members):
             print(f"{path} is already finished with the same config.")
         return _print_end(path, stopped, failed=len(stopped) == len(folder.members))
-    enable_compilation_cache()
-    with lossy_output():
+    with use_command_device(command.options.device), lossy_output():
+        enable_compilation_cache()
         return _train(config, path, command)
 
 
@@ -246,6 +260,9 @@ def _train(config: RunConfig, path: Path, command: TrainCommand) -> int:
             text = _interrupted(path, step if calls > 1 else None, saves)
             print(f"r2r2: {text}", file=sys.stderr)
             return exit_code(interruption)
+    if result.interrupted:  # by Ctrl-C in a callback
+        print(f"r2r2: {_interrupted(path, step, saves)}", file=sys.stderr)
+        return exit_code(KeyboardInterrupt())
     failed = len(result.stopped) == len(result.members)
     if not failed:
         _print_returns(result, command.quick)
@@ -274,7 +291,7 @@ def _opening(config: RunConfig, path: Path) -> str:
     lines = [
         f"[bold]{config.agent.name}[/] on {', '.join(config.env)}, UTD {config.utd}, "
         f"seeds {','.join(map(str, config.seeds))}",
-        f"  {jax.devices()[0].device_kind}, run folder {escape(str(path))}",
+        f"  {training_device().device_kind}, run folder {escape(str(path))}",
     ]
     changed = changed_fields(config, task_default_config(config))
     for shown_first in ("env", "seeds", "utd", "action_repeat"):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from r2r2.agents.base import Array
+from r2r2.compute.devices import platform, training_device
 from r2r2.compute.fast_ops import inverse_length
 from r2r2.config.common import Adam
 
@@ -45,9 +46,9 @@ class _Tiles(NamedTuple):
 
 def available() -> bool:
     """Return whether programs are for a GPU that JAX's Triton backend supports."""
-    if jax.default_backend() != "gpu" or _triton() is None:
+    if platform() != "gpu" or _triton() is None:
         return False
-    capability: str = getattr(jax.devices()[0], "compute_capability", "")
+    capability: str = getattr(training_device(), "compute_capability", "")
     major, _, _ = capability.partition(".")
     return major.isdigit() and int(major) >= MIN_CAPABILITY  # AMD's are names
 

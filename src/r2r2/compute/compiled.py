@@ -17,6 +17,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from r2r2.agents.base import Agent, Array, use_replacements
+from r2r2.compute.devices import platform
 from r2r2.compute.fast_optimizer import FAST
 from r2r2.compute.precision import ComputeOptions, matmul_precision
 from r2r2.compute.update import (
@@ -239,7 +240,7 @@ def graph_options(jaxpr: Jaxpr) -> dict[str, str | bool]:
 def compile_lowered(lowered: Any, options: dict[str, str | bool]) -> Any:
     """Compile a program; if XLA does not know an option, without them and with a warning."""
     # Options that XLA_FLAGS name are left to it.
-    if jax.default_backend() != "gpu" or not options:
+    if platform() != "gpu" or not options:
         return lowered.compile()
     flags = os.environ.get("XLA_FLAGS", "")
     try:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from r2r2.agents.base import Array
 from r2r2.agents.networks.hypersphere import is_unit
+from r2r2.compute.devices import is_accelerated
 
 SMALL = 4096  # entries up to which a member's array is packed with others
 PADDED_ROWS = 32  # kernels are padded to a multiple of these
@@ -29,7 +30,7 @@ class Packed(NamedTuple):
 def packs() -> bool:
     """Return whether packing helps on this device: it saves kernel launches."""
     # On a CPU it would make results depend on the fleet size.
-    return jax.default_backend() != "cpu"
+    return is_accelerated()
 
 
 class LoopPacking:

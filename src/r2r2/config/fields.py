@@ -34,6 +34,7 @@ SYNONYMS = {
     "action_repeat": "frame_skip",
     "eval_episodes": "episodes n_eval_episodes num_eval_episodes",
     "eval_every": "eval_freq eval_interval",
+    "stop_at_return": "reward_threshold target_return early_stop stop_return",
     "workers": "num_envs n_envs num_workers",
     "out": "logdir log_dir save_dir output",
     "discount": "gamma",
@@ -85,6 +86,10 @@ def one_of(*values: str) -> Range:
 
 
 FINITE = between(-MAX_FLOAT, MAX_FLOAT)
+FINITE_OR_NEVER = Range(
+    f"a number from {-MAX_FLOAT:g} to {MAX_FLOAT:g}, or inf (never)",
+    lambda x: -MAX_FLOAT <= x <= MAX_FLOAT or x == math.inf,
+)
 NON_NEGATIVE = between(0, MAX_FLOAT)
 POSITIVE = Range(f"a number > 0 and <= {MAX_FLOAT:g}", lambda x: 0 < x <= MAX_FLOAT)
 EPISODES = integer_between(1, 100_000)  # an evaluation allocates all of them at once
@@ -337,4 +342,10 @@ def _parse_interval(text: str) -> Interval | None:
 INTERVAL = Range(
     "minutes (10min, 0.5min), decision steps (5000) or never",
     lambda text: _parse_interval(text) is not None,
+)
+
+ANY_DEVICE = "auto"
+DEVICE = Range(
+    "cpu, gpu, one of several such as gpu:1, or auto (what JAX chooses)",
+    lambda text: text == ANY_DEVICE or bool(re.fullmatch("(cpu|gpu|tpu)(:[0-9]{1,4})?", text)),
 )

@@ -1,11 +1,13 @@
 """Settings of a run: an agent, tasks, seeds, and the training protocol."""
 
 import dataclasses
+import math
 
 from r2r2.config.agents import DEFAULT_AGENT, agent_config
 from r2r2.config.common import AgentConfig
 from r2r2.config.fields import (
     EPISODES,
+    FINITE_OR_NEVER,
     MAX_COUNT,
     MAX_INT,
     NO_ARGS,
@@ -92,6 +94,11 @@ class RunConfig:
     eval_every: int = option(10_000, "decision steps between evaluation points", at_least(1))
     eval_episodes: int = option(10, "episodes per evaluation", EPISODES)
     eval_average: int = option(1, "evaluations averaged per point (release: 2)", at_least(1))
+    stop_at_return: float = option(
+        math.inf,
+        "end the run when the last evaluation point of every member is at least this; inf: never",
+        FINITE_OR_NEVER,
+    )
     log_every: int = option(1_000, "decision steps between logged losses", at_least(1))
     env_timeout: float = option(60.0, "time limit of a call in a worker, in seconds", POSITIVE)
     env_faults: int = option(

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -32,6 +33,7 @@ ADDED_FIELDS = {
     "diagnostics.probe_rows": 40_960,
     "max_episode_steps": 0,
     "env_args": NO_ARGS,
+    "stop_at_return": math.inf,
 }
 # Fields whose value is a table, which is not one of further fields.
 TABLE_FIELDS = ("env_args",)
@@ -146,6 +148,8 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, dict):
         items = cast(dict[str, Any], value).items()
         return "{" + ", ".join(f"{_toml_key(key)} = {_toml_value(x)}" for key, x in items) + "}"
+    if value == math.inf:
+        return "inf"
     # Strings, booleans and numbers of JSON are also those of TOML, except for one character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 

@@ -162,16 +162,32 @@ def compute_timing(events: Sequence[Event]) -> RunTiming | None:
     return RunTiming(seconds, *counts, *rates)
 
 
+def ended_early(events: Iterable[Event]) -> bool:
+    """Return whether a finished run ended before its last step, as its config asked for."""
+    ends = [x.kind for x in events if x.member is None and x.kind in ("end", "resumed")]
+    return ends[-1:] == ["end"]
+
+
+def early_ends(config: RunConfig, members: Sequence[MemberData]) -> Mapping[MemberKey, Shortfall]:
+    """Return the members of a run that ended early because they reached `stop_at_return`."""
+    steps = config.steps * config.action_repeat
+    return {
+        (x.task, x.seed): Shortfall(ShortfallKind.ENDED_EARLY, x.env_steps, steps, x.seed)
+        for x in members
+        if not x.stopped
+    }
+
+
 def truncated_logs(
-    config: RunConfig, rows: Sequence[Row], members: Sequence[MemberData]
+    config: RunConfig, rows: Sequence[Row], members: Sequence[MemberData], early: bool = False
 ) -> Mapping[MemberKey, Shortfall]:
-    """Return the members of a finished run whose logs end early, as in partial copies.
+    """Return the members of a finished run whose logs end too early, as in partial copies.
 
     Every evaluation is logged, so a member that was not stopped has an event at the step of its
-    last scheduled evaluation, and no evaluation after its last event.
+    last scheduled evaluation, unless the run ended `early`, and no evaluation after its last event.
     """
     interval = max(1, config.eval_every // config.eval_average)
-    scheduled = config.steps // interval * interval * config.action_repeat
+    scheduled = 0 if early else config.steps // interval * interval * config.action_repeat
     evaluated: dict[MemberKey, int] = {}
     for row in rows:
         key = row.env_name, row.seed

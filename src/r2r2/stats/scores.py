@@ -113,6 +113,7 @@ class ShortfallKind(enum.Enum):
     NOT_FINITE = "a score of {0.got}"
     DAMAGED = "damaged files"
     TRUNCATED_LOG = "a log that ends at environment step {0.got:,} of {0.expected:,}"
+    ENDED_EARLY = "an early end at environment step {0.got:,} of {0.expected:,} (stop_at_return)"
     STATUS = "a run that {0.got}"
     STOPPED = "a stop at environment step {0.expected:,} ({0.got})"
     NO_UPDATES = "no updates (untrained)"

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Self, cast
 
@@ -30,6 +30,13 @@ class StepCounts(NamedTuple):
     env_step: int = 0
     decision_step: int = 0
     update_step: int = 0
+
+
+class EarlyEnd(NamedTuple):
+    """The end of a run before its last step, as its config asked for."""
+
+    step: int  # decision steps that every member has made
+    why: str
 
 
 class LogPosition(NamedTuple):
@@ -60,16 +67,18 @@ class EventLog:
         steps: StepCounts,
         member: str | None = None,
         fields: Mapping[str, FieldValue] | None = None,
-    ) -> None:
-        """Append one event and flush it to the operating system."""
+    ) -> dict[str, object]:
+        """Append one event, flush it to the operating system, and return it as plain values."""
         fields = fields or {}
         if reserved := [name for name in COMMON_FIELDS if name in fields]:
             raise ValueError(f"{reserved[0]!r} is a reserved field of an event")
         record = {"event": event, "time": self._clock() - self._start, "member": member}
         record |= steps._asdict() | dict(fields)
-        values = {name: _json_value(value) for name, value in record.items()}
+        plain = {name: _plain_value(value) for name, value in record.items()}
+        values = {name: _json_value(value) for name, value in plain.items()}
         with storage_errors(self._path):
             self.file.append(json.dumps(values, allow_nan=False))
+        return plain
 
     def position(self) -> LogPosition:
         """Flush the log to disk and return its end."""
@@ -93,19 +102,33 @@ class EventLog:
         self.close()
 
 
+def _plain_value(value: object) -> object:
+    return cast("object", value.item()) if isinstance(value, np.generic) else value
+
+
 def _json_value(value: object) -> object:
-    if isinstance(value, np.generic):
-        return _json_value(cast("object", value.item()))
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, list):
-        return [_json_value(item) for item in cast("list[object]", value)]
+        return [_json_value(_plain_value(item)) for item in cast("list[object]", value)]
     return value
 
 
 def read_events(path: Path) -> list[dict[str, object]]:
     """Return the events of a log, oldest first; an incomplete last line is ignored."""
     return read_log(path, parse_event)
+
+
+def early_end(events: Iterable[Mapping[str, object]]) -> EarlyEnd | None:
+    """Return the early end of a run that has ended, from its events; None if it had none."""
+    end = None
+    for event in events:
+        step = event["decision_step"]
+        if event["event"] == "end" and event["member"] is None and isinstance(step, int):
+            end = EarlyEnd(step, str(event.get("why", "")))
+        elif event["event"] == "resumed":
+            end = None
+    return end
 
 
 def parse_event(path: Path, number: int, line: str) -> dict[str, object]:

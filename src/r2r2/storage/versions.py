@@ -15,16 +15,21 @@ PACKAGES = "r2r2 jax jaxlib numpy mujoco dm_control gymnasium equinox".split()
 _untyped_jax = cast("Any", jax)
 
 
-def versions() -> dict[str, str]:
-    """Return what a result may depend on besides the config, all as text."""
-    devices = _untyped_jax.devices()
+def versions(device: Any = None) -> dict[str, str]:
+    """Return what a result may depend on besides the config, all as text.
+
+    `device` is the JAX device in use, by default the first one.
+    """
+    device = device or _untyped_jax.devices()[0]
+    devices = _untyped_jax.devices(device.platform)
     precision = _untyped_jax.config.jax_default_matmul_precision
     return {
         **{name: package_version(name) for name in PACKAGES},
         "commit": source_commit(Path(__file__).resolve().parents[1]),
         "python": platform.python_version(),
-        "device": str(devices[0].device_kind),
-        "platform": str(devices[0].platform),
+        "device": str(device.device_kind),
+        "device_index": str(devices.index(device)),
+        "platform": str(device.platform),
         "device_count": str(len(devices)),
         "matmul_precision": "default" if precision is None else str(precision),
         "machine": platform.machine(),

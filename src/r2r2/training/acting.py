@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent
 from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.compute.devices import host_device
 from r2r2.compute.policy_tracing import trace_exploration, trace_greedy
 from r2r2.compute.update import Purpose, member_key, step_key
 from r2r2.config.common import AgentConfig
@@ -75,7 +76,7 @@ class ExplorationNoise:
     """Noise of actions: a function of (seed, decision step), drawn in blocks on the CPU."""
 
     def __init__(self, agent: Agent, seeds: Sequence[int]):
-        cpu = jax.devices("cpu")[0]
+        cpu = host_device()
         self._keys = [jax.device_put(member_key(seed), cpu) for seed in seeds]
         # The two newest blocks of each member, by member and the parity of their number.
         self._blocks: dict[tuple[int, int], tuple[int, NDArray[np.floating]]] = {}

@@ -35,6 +35,7 @@ from r2r2.training.state import (
     TrainState,
     from_arrays,
     grow_replay,
+    ignore,
     restore_snapshot,
     snapshot_like,
     take_snapshot,
@@ -67,6 +68,7 @@ class CheckpointWriter:
         self._segments: list[Segment] = []
         self._thread = ThreadPoolExecutor(1)
         self._writing: tuple[Future[Checkpoint], list[int]] | None = None
+        self.on_written: Callable[[Checkpoint], None] = ignore  # in the thread of the loop
 
     @property
     def enabled(self) -> bool:
@@ -117,7 +119,9 @@ class CheckpointWriter:
         if self._writing is not None:
             future, last = self._writing
             self._writing = None
-            self._segments.append(Segment(future.result().segments[-1].name, last))
+            checkpoint = future.result()
+            self._segments.append(Segment(checkpoint.segments[-1].name, last))
+            self.on_written(checkpoint)
 
     def check(self) -> None:
         """Raise the error of a write that has failed, if any."""
@@ -223,6 +227,7 @@ def resume(
     state.stopped.update(_still_stopped(state, stopped))
     state.collapsed.update(notes.get("collapsed", []))
     state.log.restore(notes["journal"], set(state.stopped), logged_files(checkpoint))
+    state.log.start(checkpoint.step, resumed=True)
     counts = checkpoint.step, int(state.schedule.done.min())
     state.log.event("resumed", None, counts, {"checkpoint": checkpoint.number})
     saved = SavedEvals(snapshot.evaluated, snapshot.obs, notes["points"], snapshot.best)

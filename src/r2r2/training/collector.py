@@ -15,6 +15,7 @@ from r2r2.envs.vector.step_types import NO_EPISODE, StepResult
 from r2r2.envs.vector.streams import EXPLORE, RANDOM, StreamPlan
 from r2r2.replay.normalizer import Scales
 from r2r2.training.acting import ExplorationNoise, explores_ahead, parameters
+from r2r2.training.callbacks import step_info
 from r2r2.training.recovery import Recovery
 from r2r2.training.rollout import Rollout
 from r2r2.training.saved_config import fleet_members
@@ -221,9 +222,12 @@ class Collector:
             return
         columns: Any = (column[good] for column in result.arrays)
         members, actions, result = members[good], actions[good], StepResult(*columns)
+        before = state.rollout.obs.copy() if state.log.callbacks.wants("on_step") else None
         transition, episodes = state.rollout.record(members, actions, result)
         with state.times.part(TRANSFER):
             state.fleet.add(members, transition)
+        if before is not None:
+            self._report_steps(members, before, actions, result)
         for episode in episodes:
             member = episode.member
             state.log.episode(episode, state.counts(member), not state.schedule.warm[member])
@@ -233,6 +237,23 @@ class Collector:
                 state.log.event("policy_checkpoint", member, state.counts(member))
         for member in dict.fromkeys(members.tolist()):
             self._record_counts(member)
+
+    def _report_steps(
+        self,
+        members: NDArray[np.int_],
+        before: NDArray[np.float64],
+        actions: NDArray[np.floating],
+        result: StepResult,
+    ) -> None:
+        """Tell the callbacks of steps of members [K] from the observations `before` [S, obs]."""
+        state = self._state
+        flags = result.terminated, result.truncated
+        rows = actions, result.reward, result.next_obs, *flags, result.obs
+        for member in dict.fromkeys(members.tolist()):
+            columns = [np.asarray(column)[members == member] for column in rows]
+            name, step = state.members[member].name, int(state.rollout.steps[member])
+            info = partial(step_info, name, step, before[member], columns)
+            state.log.callbacks.call("on_step", info)
 
     def _begin_shared(self, result: StepResult) -> StepResult:
         """Evaluate between two training episodes, then begin the next one."""

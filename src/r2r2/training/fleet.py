@@ -27,6 +27,7 @@ from r2r2.compute.compiled import (
     run_compiled,
     x64_enabled,
 )
+from r2r2.compute.devices import host_device, training_device
 from r2r2.compute.precision import DEFAULT_OPTIONS, ComputeOptions, apply_precision, uses_fp16
 from r2r2.compute.update import Data, LearnerState, RunLengths, UpdateGroup, member_key
 from r2r2.compute.update_loop import (
@@ -155,8 +156,8 @@ class Fleet:
         agent = self.agent = apply_precision(agent, options.precision)
         self.size, self._options, self._utd = len(seeds), options, utd
         self._keys = jnp.stack([member_key(seed) for seed in seeds])
-        device = jax.devices()[0]
-        self._act_device = jax.devices("cpu")[0] if act_on_cpu else device
+        device = training_device()
+        self._act_device = host_device() if act_on_cpu else device
         self.async_updates = self._act_device != device
         self._act_keys = jax.device_put(self._keys, self._act_device)
         zeros = np.zeros((self.size, spec.obs_dim))

@@ -6,6 +6,7 @@ of those that have some pending. `TrainState` holds everything that changes; `Co
 steps environments, `Recovery` handles failures, `Diagnoser` diagnoses encoders.
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from r2r2.compute.update_loop import next_update_call
 from r2r2.config.run import RunConfig
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.storage.checkpoints import Checkpoint
+from r2r2.training.callbacks import CheckpointInfo, EndInfo
 from r2r2.training.checkpointing import CheckpointWriter, resume, save_checkpoint
 from r2r2.training.collector import Collector, FirstEpisodes, begin_episodes
 from r2r2.training.diagnosis import make_diagnoser
@@ -74,11 +76,15 @@ class Training:
         self._collector = Collector(self.state, self._recovery, self._start_evaluations)
         self.diagnoser = make_diagnoser(self.state)
         self._next_report = 0.0
+        self._finished, self._reason = False, ""  # of the run, for its callbacks
+        if writer is not None:
+            writer.on_written = self._report_checkpoint
         self._switch_interval = sys.getswitchinterval()
 
     def begin(self, first: FirstEpisodes | None = None) -> None:
         """Begin every member's first episode, unless `begin_episodes` has done so."""
         state = self.state
+        state.log.start(0, resumed=False)
         self._collector.begin(first or begin_episodes(state.config, state.pool, state.shared_env))
 
     def resume(self, checkpoint: Checkpoint, retry: bool = False) -> None:
@@ -91,7 +97,8 @@ class Training:
     def run(self, on_progress: OnProgress) -> None:
         """Train every member to its last step, then save the weights.
 
-        A KeyboardInterrupt raised by `on_progress` ends the run with a checkpoint.
+        A KeyboardInterrupt raised by `on_progress` ends the run with a checkpoint, and so does
+        whatever a callback raises. `stop_at_return` ends it early, but as finished.
         """
         for progress in self.iterate():
             try:
@@ -105,10 +112,21 @@ class Training:
 
         Beside an accelerator, after some of them. Between two of them, `pause` may be called.
         """
+        try:
+            yield from self._iterate()
+        except BaseException as error:
+            self._reason = _describe_error(error)
+            raise
+        self._finished = True
+
+    def _iterate(self) -> Iterator[Progress]:
         state = self.state
         if state.fleet.async_updates:  # two threads take turns at short pieces of work
             sys.setswitchinterval(SWITCH_INTERVAL)
         while (collecting := self.collecting()) or self._work_pending():
+            self._stop_if_asked()
+            if self._ends_early():
+                break
             self._start_updates(alone=not collecting and not state.evals.busy)
             collecting = self.collecting()
             self._collector.step(collecting)
@@ -130,6 +148,7 @@ class Training:
             self.diagnoser.collect(wait=True)
         self._log_time()
         self._checkpoint_and_wait()
+        state.log.callbacks.raise_error()
 
     def pause(self) -> None:
         """Finish the updates in flight and write a checkpoint, from which the run can resume."""
@@ -142,6 +161,49 @@ class Training:
         self.state.fleet.close()
         if self.diagnoser is not None:
             self.diagnoser.close()
+        self.state.log.callbacks.end(self._end_info)
+
+    def _end_info(self) -> EndInfo:
+        state = self.state
+        names = [member.name for member in state.members]
+        returns = dict(zip(names, state.log.latest.tolist(), strict=True))
+        stopped = {names[member]: why for member, why in state.stopped.items()}
+        reason = self._reason or ("" if self._finished else "interrupted")
+        rest = self._finished, reason, returns, stopped
+        return EndInfo(state.log.path, state.step(), *rest)
+
+    def _stop_if_asked(self) -> None:
+        """Raise what a callback raised, after a checkpoint."""
+        callbacks = self.state.log.callbacks
+        if not callbacks.stops:
+            return
+        try:
+            self.pause()
+        except Exception as error:
+            if not callbacks.failed:
+                raise
+            callbacks.add_note(f"no checkpoint was written: {error}")
+        else:
+            callbacks.add_note(f"the run stopped at step {self.state.step()}")
+        callbacks.raise_stop()
+
+    def _ends_early(self) -> bool:
+        """Return whether all members have reached `stop_at_return`, and end the run then."""
+        state, target = self.state, self.state.config.stop_at_return
+        if math.isinf(target) or state.step() >= state.config.steps:
+            return False
+        if not state.log.reached(target):
+            return False
+        self._finish_updates(wait=True)
+        self._reason = f"every member has reached a return of {target:g} (stop_at_return)"
+        counts = state.step(), int(state.schedule.done.min())
+        state.log.end_early(counts, self._reason)
+        state.on_message(f"ended at step {counts[0]:,} of {state.config.steps:,}: {self._reason}")
+        return True
+
+    def _report_checkpoint(self, checkpoint: Checkpoint) -> None:
+        info = CheckpointInfo(checkpoint.arrays.with_suffix(".json"), checkpoint.step)
+        self.state.log.callbacks.call("on_checkpoint", lambda: info)
 
     def collecting(self) -> list[int]:
         """Return the members that can make a decision step now."""
@@ -279,3 +341,10 @@ class Training:
         if self._writer is not None and self._writer.enabled:
             self._save_checkpoint(self._writer)
             self._writer.wait()
+
+
+def _describe_error(error: BaseException) -> str:
+    """Return why a run ended, from what ended it."""
+    if isinstance(error, KeyboardInterrupt):
+        return str(error) or "interrupted"
+    return f"{type(error).__name__}: {error}"

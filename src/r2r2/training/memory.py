@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from r2r2.agents.base import Agent, Array, Batch
 from r2r2.agents.registry import make_agent, state_shapes
 from r2r2.compute.compiled import inner_jaxprs
+from r2r2.compute.devices import training_device
 from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
@@ -84,7 +85,7 @@ def _peak_bytes(jaxpr: Any) -> int:
 def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
     """Check that a fleet fits into the memory of the device, or into `free` bytes."""
     agent = make_agent(config.agent, spec, config.utd)
-    members, device = len(config.env) * len(config.seeds), jax.devices()[0].device_kind
+    members, device = len(config.env) * len(config.seeds), training_device().device_kind
     total = device_bytes() if free is None else free
     available = SHARE * total
     rows, row, state = replay_rows(config), row_bytes(spec), agent_bytes(agent)
@@ -125,7 +126,7 @@ def _check_activations(config: RunConfig, spec: Spec, room: int, device: str) ->
 
 def device_bytes() -> int:
     """Return the memory of the training device, or what the machine has available."""
-    stats = jax.devices()[0].memory_stats()
+    stats = training_device().memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
     limit = Path("/sys/fs/cgroup/memory.max")  # of the container

@@ -10,15 +10,16 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.config.fields import flatten_config
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Member
 from r2r2.replay.normalizer import Scales
 from r2r2.storage.arrays import save_weights
 from r2r2.storage.evaluations import Row, append_evaluations, read_evaluations, truncate_evaluations
-from r2r2.storage.events import EventLog, FieldValue, LogPosition, StepCounts, read_events
+from r2r2.storage.events import EarlyEnd, EventLog, FieldValue, LogPosition, StepCounts
 from r2r2.storage.files import FileEntry, LogFile, atomic_write, file_entry, storage_errors
 from r2r2.storage.run_folder import BEST_WEIGHTS_FILE, EVALUATIONS_FILE, EVENTS_FILE, RunFolder
-from r2r2.storage.tensorboard import TensorBoardWriter
+from r2r2.training.callbacks import CallbackList, EpisodeInfo, EvaluationInfo, StartInfo
 from r2r2.training.evaluation import MemberWeights, SavedPolicy, deviation, member_of
 from r2r2.training.rollout import Episode
 
@@ -26,7 +27,10 @@ Counts = tuple[int, int]  # decision steps, updates
 
 
 class RunLog:
-    """Writes the files of a run; `name` is its name in the table of evaluations."""
+    """Writes the files of a run, and tells its callbacks.
+
+    `name` is the run's name in the table of evaluations.
+    """
 
     def __init__(
         self,
@@ -34,19 +38,25 @@ class RunLog:
         folder: RunFolder,
         members: Sequence[Member],
         name: str,
-        tensorboard: bool = False,
+        callbacks: CallbackList | None = None,
     ):
         self._config, self._folder = config, folder
         self._members, self._name = tuple(members), name
         self._events, self._evaluations = EventLog(folder.events), cast("LogFile | None", None)
         self._files: dict[str, FileEntry] = {}  # of members, as they were written
-        self._board = TensorBoardWriter(folder.tensorboard) if tensorboard else None
+        self.callbacks = callbacks or CallbackList()
         # By member: means of the evaluations at multiples of the interval, and the points.
         self._means: list[list[float]] = [[] for _ in members]
         self._points: list[dict[int, float]] = [{} for _ in members]  # by decision step
         self._random: dict[str, list[float]] = {}
         self._logged = 0
         self._stopped: set[int] = set()
+        self.ended_early: EarlyEnd | None = None
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self._folder.path
 
     @property
     def latest(self) -> NDArray[np.float64]:
@@ -63,15 +73,27 @@ class RunLog:
         """Write one event of a member, or of the run if `member` is None."""
         name = None if member is None else self._members[member].name
         steps = self._steps(counts)
-        self._events.write(event, steps, name, fields)
-        if self._board is not None:
-            self._board.write(event, steps.env_step, name, fields or {})
+        self.callbacks.log(self._events.write(event, steps, name, fields))
+
+    def start(self, step: int, resumed: bool) -> None:
+        """Tell the callbacks that the run starts, or continues after `step`."""
+        config = self._config
+        run, agent, names = self._folder.path, config.agent.name, self._folder.members
+
+        def info() -> StartInfo:
+            values = {path: field.value for path, field in flatten_config(config).items()}
+            return StartInfo(run, agent, names, step, config.steps, resumed, values)
+
+        self.callbacks.start(info)
 
     def episode(self, episode: Episode, counts: Counts, random: bool) -> None:
         """Write a training episode; `random` marks an episode of the warm-up."""
         member, number, length, total = episode
         fields = {"episode": number, "length": length, "return": total, "random": random}
         self.event("episode", member, counts, fields)
+        name = self._members[member].name
+        info = EpisodeInfo(name, *counts, number, length, total, random)
+        self.callbacks.call("on_episode", lambda: info)
         if random:
             self._random.setdefault(self._members[member].task, []).append(total)
 
@@ -90,6 +112,15 @@ class RunLog:
         fields: dict[str, FieldValue] = {"mean": mean, "std": std, "episodes": len(returns)}
         fields |= {"cut": cut} if cut else {}
         self.event("evaluation", member, counts, fields)
+        point = self._add_point(member, counts, mean)
+        name = self._members[member].name
+        self.callbacks.call(
+            "on_evaluation",
+            lambda: EvaluationInfo(name, *counts, mean, std, np.array(returns), point),
+        )
+
+    def _add_point(self, member: int, counts: Counts, mean: float) -> float | None:
+        """Write and return the point that an evaluation completes, if it does."""
         config, means, step = self._config, self._means[member], counts[0]
         since = [*means[len(means) // config.eval_average * config.eval_average :], mean]
         # Where the run ends between two steps of the interval, it may get more steps later:
@@ -97,12 +128,18 @@ class RunLog:
         if step % (config.eval_every // config.eval_average) == 0:
             means.append(mean)
         if len(since) < config.eval_average and step != config.steps:
-            return
+            return None
         self._points[member][step] = value = float(np.mean(since))
         task, seed = self._members[member]
         row = Row(self._name, task, seed, "return", self._steps(counts).env_step, value)
         self._evaluations = self._evaluations or self._open_table()
         append_evaluations(self._folder.evaluations, [row], self._evaluations)
+        return value
+
+    def reached(self, value: float) -> bool:
+        """Return whether the newest point of every member that is not stopped is at least this."""
+        active = self._active
+        return bool(active) and bool((self.latest[active] >= value).all())
 
     def best_mean(self, member: int) -> float:
         """Return the highest mean of a member's evaluations so far, without NaN."""
@@ -136,6 +173,11 @@ class RunLog:
             fields = {name: mean[member] for name, mean in means.items()}
             if not all(np.isnan(value) for value in fields.values()):
                 self.event("losses", member, count, fields)
+
+    def end_early(self, counts: Counts, why: str) -> None:
+        """Write that the run ends before its last step, as its config asks for."""
+        self.ended_early = EarlyEnd(counts[0], why)
+        self.event("end", None, counts, {"why": why})
 
     def stop(self, member: int, counts: Counts, why: str) -> None:
         """Write that a member is stopped."""
@@ -239,8 +281,6 @@ class RunLog:
             if (curve := points.get(Member(row.env_name, row.seed))) is not None:
                 curve[row.env_step // repeat] = row.value
             self._name = row.exp_name  # defaults may have changed since the run began
-        if self._board is not None:
-            self._board.rewrite(read_events(self._folder.events))
         for index, member in enumerate(self._members):
             if index not in stopped:
                 self._folder.report(member.name).unlink(missing_ok=True)
@@ -253,8 +293,6 @@ class RunLog:
         self._events.close()
         if self._evaluations is not None:
             self._evaluations.close()
-        if self._board is not None:
-            self._board.close()
 
     def _steps(self, counts: Counts) -> StepCounts:
         decisions, updates = counts

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent
+from r2r2.compute.devices import host_device
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import EPISODES
 from r2r2.config.run import RunConfig
@@ -223,7 +224,7 @@ def _rendered_env(task: str, config: RunConfig, env: EnvBuilder | Env | None) ->
 
 def _greedy(agent: Agent, policies: EvalPolicies) -> Act:
     """Return the first policy as a function of one observation."""
-    cpu = jax.devices("cpu")[0]  # where `r2r2 eval` acts
+    cpu = host_device()  # where `r2r2 eval` acts
     policy = jax.device_put(jax.tree.map(lambda leaf: leaf[0], policies.policies), cpu)
     greedy = jax.jit(agent.greedy)
 
