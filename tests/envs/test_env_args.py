@@ -5,8 +5,8 @@ import json
 import gymnasium
 import numpy as np
 import pytest
-import user_spaces
 
+import user_spaces
 from r2r2 import train
 from r2r2.api import RunOptions, make_pool
 from r2r2.cli.train import parse_train
