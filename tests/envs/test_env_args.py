@@ -5,8 +5,8 @@ import json
 import gymnasium
 import numpy as np
 import pytest
-import user_spaces
 
+import user_spaces
 from r2r2 import train
 from r2r2.api import RunOptions, make_pool
 from r2r2.cli.train import parse_train
@@ -124,7 +124,8 @@ def test_arguments_reach_gymnasium_modules_classes_and_dm_control():
     for task in ("user_spaces:Robot-v0", "user_spaces:Robot"):
         assert make_env(task, 1, args={"goal": 0.125}).unwrapped.goal == 0.125
     assert make_raw_env("mine", args={"goal": 3}, builder=user_spaces.Robot).goal == 3
-    assert time_limit_of(make_env("Pendulum-v1", 1, args={"max_episode_steps": 7})) == 7
+    for limit in (7, 500):  # shorter and longer than the registered one
+        assert time_limit_of(make_env("Pendulum-v1", 1, args={"max_episode_steps": limit})) == limit
     args = {"task_kwargs": {"time_limit": 1}, "environment_kwargs": {"flat_observation": True}}
     env = make_env("cartpole-swingup", 2, args=args)
     assert time_limit_of(env) == 100

@@ -70,7 +70,6 @@ class RunConfig:
     env: tuple[str, ...] = option(
         (), "Gymnasium ids, DMC domain-task, module:Id or module:Class", TASKS
     )
-    env_args: JsonObject = option(NO_ARGS, "keyword arguments of the environment, as a JSON object")
     seeds: tuple[int, ...] = option((0,), "a count (5: seeds 0 to 4) or a list (3,7,11)", SEEDS)
     steps: int = option(500_000, "decision steps per member", at_least(1))
     utd: int = option(1, "gradient updates per decision step", at_least(1))
@@ -91,6 +90,7 @@ class RunConfig:
     max_episode_steps: int = option(
         0, "environment steps until an episode is truncated; 0: the task's own limit", at_least(0)
     )
+    env_args: JsonObject = option(NO_ARGS, "keyword arguments of the environment, as a JSON object")
     eval_every: int = option(10_000, "decision steps between evaluation points", at_least(1))
     eval_episodes: int = option(10, "episodes per evaluation", EPISODES)
     eval_average: int = option(1, "evaluations averaged per point (release: 2)", at_least(1))
