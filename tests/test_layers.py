@@ -25,7 +25,7 @@ ALLOWED = {
     "api": {"config", "envs", "agents", "storage", "report", "training"},
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
     "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api"},
-    "__init__": {"agents", "api", "config", "diagnostics", "stats", "training"},
+    "__init__": {"agents", "api", "config", "diagnostics", "stats", "storage", "training"},
     "__main__": {"cli"},
 }
 

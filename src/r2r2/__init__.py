@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from r2r2.stats.bootstrap import comparison_interval, interval
     from r2r2.stats.samples import from_rliable, to_rliable
     from r2r2.stats.suites import normalise_scores
+    from r2r2.storage.transitions import save_transitions
     from r2r2.training.video import record_video
 
 __version__ = "0.1.0"
@@ -73,6 +74,7 @@ _EXPORTS = {
     "r2r2.stats.bootstrap": "comparison_interval interval",
     "r2r2.stats.suites": "normalise_scores",
     "r2r2.stats.samples": "from_rliable to_rliable",
+    "r2r2.storage.transitions": "save_transitions",
     "r2r2.training.video": "record_video",
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names.split()}

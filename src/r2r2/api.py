@@ -62,6 +62,7 @@ from r2r2.training.run_config import (
 )
 from r2r2.training.run_log import RunLog
 from r2r2.training.signals import Interrupted, interruptible
+from r2r2.training.start_data import load_start_data
 from r2r2.training.state import OnMessage, ignore
 
 
@@ -228,7 +229,8 @@ def _train(
         if (options.workers or 0) > (used := len(pool.worker_pids)):
             limit = "at most one per core and one per environment"
             on_message(f"workers: using {used} of {options.workers}; {limit}")
-        check_fits(config, pool.spec)
+        start = load_start_data(config, pool.spec, builder, plan.checkpoint is not None)
+        check_fits(config, pool.spec, recorded=start.row_count)
         if options.tensorboard:
             require_tensorboard()
         folder = _prepare_folder(path, config, options, plan, env)
@@ -245,7 +247,7 @@ def _train(
 
         report(_no_progress(len(members)))
         first = None if plan.checkpoint else begin_episodes(config, pool, shared_env)
-        training = Training(config, pool, log, writer, shared_env, on_message)
+        training = Training(config, pool, log, writer, shared_env, on_message, start)
         stack.callback(training.close)
         return _run(training, folder, plan, report, first)
 

@@ -92,8 +92,8 @@ def test_worker_that_hangs_or_dies_is_named_in_every_method(way, method):
 
 
 def test_trial_returns_sizes_and_time_limit():
-    assert try_task("faulty_envs:Fine", None, 60.0) == Trial(Spec(2, 1), None)
-    assert try_task("Pendulum-v1", None, 60.0) == Trial(Spec(3, 1), 200)
+    assert try_task("faulty_envs:Fine", None, 60.0) == Trial(Spec(2, 1), None, (-1.0,), (1.0,))
+    assert try_task("Pendulum-v1", None, 60.0) == Trial(Spec(3, 1), 200, (-2.0,), (2.0,))
     assert try_task("scripted:Count-v0", None, 60.0, local=True).step_limit == 7
 
 

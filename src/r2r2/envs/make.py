@@ -129,6 +129,12 @@ def spec_of(env: Env) -> Spec:
     return Spec(*(space.shape[0] for space in spaces))
 
 
+def action_bounds(env: Env) -> tuple[Any, Any]:
+    """Return the lowest and highest actions, [action], of an environment that can be trained on."""
+    space = cast(Box, env.action_space)
+    return space.low, space.high
+
+
 def episode_seed(seed: int, purpose: str, index: int) -> int:
     """Return the reset seed of a member's episode, a function of its identity alone.
 

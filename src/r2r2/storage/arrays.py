@@ -5,7 +5,7 @@ import importlib
 import io
 import math
 import zipfile
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -51,6 +51,28 @@ def read_arrays(path: Path) -> dict[str, NumPyArray]:
             raise ValueError("write_arrays does not compress")
         arrays = [_read_array(archive, member) for member in members]
     return dict(zip(names, arrays, strict=True))
+
+
+def read_named_arrays(path: Path, names: Collection[str]) -> dict[str, NumPyArray]:
+    """Return those of the named arrays that a file has, which any program may have written."""
+    arrays: dict[str, NumPyArray] = {}
+    with _open_npz(path) as archive:
+        for info in archive.infolist():
+            if (name := info.filename.removesuffix(SUFFIX)) in names:
+                if name in arrays:
+                    raise UserError("two arrays have the same name")
+                _check_numeric(archive, info, name)
+                arrays[name] = _read_array(archive, info)
+    return arrays
+
+
+def _check_numeric(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> None:
+    """Reject arrays of objects, which are pickled, before they are read."""
+    with archive.open(info) as member:
+        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        _, _, dtype = readers[npy.read_magic(member)](member)
+    if dtype.kind not in DTYPE_KINDS:
+        raise UserError(f"array '{name}': expected numbers, got dtype {dtype}")
 
 
 def save_weights(path: Path, tree: object) -> None:

@@ -316,7 +316,8 @@ def _try_in_worker(factory: EnvFactory, timeout: float) -> Trial:
         prefix = "" if text.startswith("env ") else f"env {factory.task!r}: "
         raise UserError(f"{prefix}{text}{Fault(0, detail).location}")
     obs_dim, action_dim, limit = map(int, outcome.states[0]["sizes"])
-    return Trial(Spec(obs_dim, action_dim), None if limit < 0 else limit)
+    bounds = (tuple(x.tolist()) for x in outcome.states[0]["action_bounds"])
+    return Trial(Spec(obs_dim, action_dim), None if limit < 0 else limit, *bounds)
 
 
 class TakenRows(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.config.errors import UserError
-from r2r2.envs.make import BorrowedEnv, Env, episode_seed, spec_of, time_limit_of
+from r2r2.envs.make import BorrowedEnv, Env, action_bounds, episode_seed, spec_of, time_limit_of
 from r2r2.envs.spec import LIBRARIES, Spec
 from r2r2.envs.vector.step_types import EnvFactory
 
@@ -34,6 +34,8 @@ class Trial(NamedTuple):
 
     spec: Spec
     step_limit: int | None  # of an episode, in environment steps
+    action_low: tuple[float, ...] = ()  # of the environment's own actions
+    action_high: tuple[float, ...] = ()
 
 
 def try_env(
@@ -53,7 +55,8 @@ def try_env(
         env = factory.make()
     with calling("__init__", env):
         adapted = factory.adapt(env)
-        trial = Trial(spec_of(adapted), time_limit_of(adapted))
+        bounds = (tuple(map(float, x)) for x in action_bounds(env))
+        trial = Trial(spec_of(adapted), time_limit_of(adapted), *bounds)
     if steps and not isinstance(env, BorrowedEnv):
         with calling("reset", env):
             obs, _ = adapted.reset(seed=TRIAL_SEED)

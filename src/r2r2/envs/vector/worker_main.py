@@ -147,8 +147,9 @@ class LocalEnvs:
             self._failures.pop(slot, None)
 
     def _try(self, slot: int) -> SavedState:
-        spec, limit = try_env(self._factories[slot], self._on_call)
-        return {"sizes": np.array([*spec, -1 if limit is None else limit])}
+        spec, limit, *bounds = try_env(self._factories[slot], self._on_call)
+        sizes = np.array([*spec, -1 if limit is None else limit])
+        return {"sizes": sizes, "action_bounds": np.array(bounds)}
 
     def _reset(self, slot: int, arrays: ipc.SharedArrays) -> None:
         self._seeds[slot] = int(arrays.seed[slot])
