@@ -1,7 +1,10 @@
 """Runs that start from recorded transitions or from trained networks."""
 
 import contextlib
+import re
+import shlex
 import shutil
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +18,9 @@ from r2r2 import UserError, resolve, save_transitions, train
 from r2r2.agents.registry import make_agent, state_shapes
 from r2r2.api import make_pool
 from r2r2.cli.main import main
+from r2r2.cli.train import parse_train
 from r2r2.config.toml_io import experiment_name, run_name
+from r2r2.envs.spec import Spec
 from r2r2.replay.normalizer import initial_statistics, make_normalizer
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
@@ -458,3 +463,37 @@ def test_optimizers_start_again_with_the_networks_of_another_member():
     for leaf in jax.tree.leaves(networks):
         assert leaf.shape[0] == 2
         assert (np.asarray(leaf) == 1).all()
+
+
+# The documentation
+
+
+DOCS = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+
+
+def test_examples_of_the_documentation_run(tmp_path, monkeypatch):
+    """The Python code runs, and the commands load its file; the slow tests train."""
+    monkeypatch.chdir(tmp_path)
+    code = re.findall(r"```python\n(.*?)```", DOCS, flags=re.DOTALL)
+    assert len(code) == 2
+    exec("\n".join(code), {})
+    commands = re.findall(r"^    r2r2 train (.*--prefill pendulum.*)$", DOCS, flags=re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        config = finalize_config(parse_train(shlex.split(command)).config)
+        start = load_start_data(config, Spec(obs_dim=3, action_dim=1), None)
+        assert start.row_count == 2_000 + 10  # ten episodes of 200 steps
+
+
+@pytest.mark.slow
+def test_commands_with_trained_networks_in_the_documentation_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^    r2r2 train (.*--init-from.*)$", DOCS, flags=re.MULTILINE)
+    assert len(commands) == 2
+    small = ["--steps", "40", "--eval-every", "40", "--eval-episodes", "1", "--workers", "0"]
+    small += ["--agent", "small_agent:SLOPE"]
+    task = ["--env", "Pendulum-v1", "--warmup", "10"]
+    assert main(["train", *task, *small, "--out", "runs/first"]) == 0
+    assert main(["train", *task, *small, "--seeds", "3,4", "--out", "runs/fleet"]) == 0
+    for command in commands:
+        assert main(["train", *shlex.split(command), *small]) == 0
