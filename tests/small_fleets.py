@@ -55,10 +55,10 @@ def experience(seeds, step: int) -> HostTransition:
     return HostTransition(*(np.array(field) for field in zip(*map(one, seeds), strict=True)))
 
 
-def fleet_of(config, seeds, steps: int = 40, options=DEFAULT_OPTIONS) -> Fleet:
+def fleet_of(config, seeds, steps: int = 40, options=DEFAULT_OPTIONS, mixed=None) -> Fleet:
     agent = make_agent(config, SPEC, 1)
     obs = np.stack([np.random.default_rng(seed).normal(size=4) for seed in seeds])
-    fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False, options=options)
+    fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False, options=options, mixed=mixed)
     fleet.set_first_obs(obs)
     for step in range(steps):
         fleet.add(range(len(seeds)), experience(seeds, step))

@@ -36,8 +36,8 @@ ALLOWED = {
         "progress",
     },
     "__init__": {
-        *("agents", "api", "config", "diagnostics", "policy", "saved_run", "stats", "trainer"),
-        "training",
+        *("agents", "api", "config", "diagnostics", "policy", "saved_run", "stats", "storage"),
+        *("trainer", "training"),
     },
     "__main__": {"cli"},
 }

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from r2r2.stats.bootstrap import comparison_interval, interval
     from r2r2.stats.samples import from_rliable, to_rliable
     from r2r2.stats.suites import normalise_scores
+    from r2r2.storage.transitions import save_transitions
     from r2r2.trainer import Trainer
     from r2r2.training.callbacks import (
         Callback,
@@ -94,6 +95,7 @@ _EXPORTS = {
     "r2r2.training.callbacks": "Callback CheckpointInfo EndInfo EpisodeInfo EvaluationInfo "
     "StartInfo StepInfo StopTraining",
     "r2r2.training.loggers": "TensorBoardCallback WandbCallback",
+    "r2r2.storage.transitions": "save_transitions",
     "r2r2.training.video": "record_video",
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names.split()}

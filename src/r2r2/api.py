@@ -67,6 +67,7 @@ from r2r2.training.saved_config import (
     members_to_evaluate,
 )
 from r2r2.training.signals import Interrupted, interruptible
+from r2r2.training.start_data import load_start_data
 from r2r2.training.state import OnMessage, ignore
 
 
@@ -323,7 +324,9 @@ class RunSession:
         if (options.workers or 0) > (used := len(self._pool.worker_pids)):
             limit = "at most one per core and one per environment"
             on_message(f"workers: using {used} of {options.workers}; {limit}")
-        check_fits(config, self._pool.spec)
+        start = load_start_data(config, self._pool.spaces, self._plan.checkpoint is not None)
+        check_fits(config, self._pool.spec, recorded=start.row_count)
+        self._start_data = start
         self.folder = self._prepare_folder(path, env, options)
         if not exists:
             stack.enter_context(lock_run(path))
@@ -361,7 +364,7 @@ class RunSession:
         yield _no_progress(len(self.members))
         plan, pool, shared_env = self._plan, self._pool, self._shared_env
         first = None if plan.checkpoint else begin_episodes(self._config, pool, shared_env)
-        rest = self._log, self._writer, shared_env, self._on_message
+        rest = self._log, self._writer, shared_env, self._on_message, self._start_data
         training = Training(self._config, pool, *rest)
         self._stack.callback(training.close)
         if plan.checkpoint:

@@ -141,6 +141,7 @@ class TrainingDisplay:
         self._pending: list[str] = []  # messages to print below the opening
         self._stage, self._step, self._time, self._memory = "warm-up", 0, "ETA -", ""
         self._point, self._returns = 0, np.full(len(tasks), np.nan)
+        self._offline: tuple[int, int] | None = None  # updates before the first step: done, all
 
     def __call__(self, progress: Progress) -> None:
         """Record the progress; redraw a few times per second at most."""
@@ -177,7 +178,8 @@ class TrainingDisplay:
         """Return what a terminal shows: the bar, returns, warnings and the speed."""
         left, right = Column(width=8), Column(justify="right", no_wrap=True)
         bar = Table.grid(left, Column(ratio=1), right, expand=True, padding=(0, 1))
-        bar.add_row(self._stage, ProgressBar(self._steps, self._step), self._position())
+        done, total = self._offline or (self._step, self._steps)
+        bar.add_row(self._stage, ProgressBar(total, done), self._position())
         ended = self._stage in ("done", "failed")
         lines = [] if ended or not self._point else self._return_lines()
         if self._latest and (count := len(self._latest.collapsed)):
@@ -208,6 +210,10 @@ class TrainingDisplay:
         self._stage = "training" if progress.warm[active].all() else "warm-up"
         self._step = int(decisions)
         updates = float(progress.updates[active].min())
+        if progress.offline:  # before the first step, whose speed is not known yet
+            self._stage = "offline"
+            self._eta = EtaEstimator(self._steps, progress.offline)
+        self._offline = (int(updates), progress.offline) if progress.offline else None
         self._time = format_eta(self._eta.remaining(decisions, updates, now))
 
     def _draw(self) -> None:
@@ -218,6 +224,9 @@ class TrainingDisplay:
             self._print(f"  {self._stage} {self._position()}, {speed}")
 
     def _position(self) -> str:
+        if self._offline:
+            done, total = self._offline
+            return f"{done:,}/{total:,} updates on recorded data {100 * done // total}%"
         percent = 100 * self._step // self._steps
         return f"{self._step:,}/{self._steps:,} {percent}% {self._time}"
 

@@ -37,3 +37,9 @@ class Walk(Lost):
 
     def load_state(self, saved):
         self.left, self.place = int(saved["left"]), saved["place"]
+
+
+class Wide(Walk):
+    """The same with other action bounds."""
+
+    action_space = Box(-2, 1, (2,), dtype=np.float64)

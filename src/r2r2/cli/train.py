@@ -52,7 +52,7 @@ from r2r2.config.resolve import (
     validate,
 )
 from r2r2.config.run import RunConfig
-from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, read_toml
+from r2r2.config.toml_io import CHECKSUM_SUFFIX, NON_RESULT_FIELDS, changed_fields, read_toml
 from r2r2.envs.output import lossy_output
 from r2r2.progress import TrainingDisplay, format_returns
 from r2r2.stats.scores import LAST_NAME, Method, Results, make_cells
@@ -99,6 +99,9 @@ WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x != "overwrite")
 GROUPS = {  # of options in the help
     "run": "agent config quick resume seeds steps utd warmup random_only replay_size "
     "stop_at_return precision device",
+    "data to start from": (
+        "prefill prefill_sha256 prefill_only_updates mix init_from init_from_sha256"
+    ),
     "environment": (
         "env env_args action_repeat max_episode_steps workers env_timeout env_faults retry_failed"
     ),
@@ -122,6 +125,7 @@ EXAMPLES = """\
   r2r2 train --env Hopper-v5 --utd 20 --seeds 5
   r2r2 train --agent simbav2-spl+r2r2 --env dog-run,dog-walk --seeds 3,7,11
   r2r2 train --config study.toml --lambda-rr 0
+  r2r2 train --env Hopper-v5 --prefill data.npz --mix 0.5
   r2r2 train --env my_robot:Arm-v0 --agent my_agents:MyAgent
   r2r2 train --resume RUN --steps 800_000
 """
@@ -296,6 +300,7 @@ def _opening(config: RunConfig, path: Path) -> str:
     changed = changed_fields(config, task_default_config(config))
     for shown_first in ("env", "seeds", "utd", "action_repeat"):
         changed.pop(shown_first, None)
+    changed = {path: x for path, x in changed.items() if not path.endswith(CHECKSUM_SUFFIX)}
     if shown := [f"{path.rpartition('.')[2]}={value}" for path, value in changed.items()]:
         lines.append(f"  changed: {escape(', '.join(shown))}")
     if config.random_only:

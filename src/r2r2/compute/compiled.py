@@ -149,17 +149,17 @@ class LockstepPrograms:
     def __init__(
         self, agent: Agent, example: tuple[Any, ...], keys: Array, options: ComputeOptions
     ):
+        self._fixed = keys, example[0].offline  # what every step needs and none changes
         data, learners = jax.tree.map(_shape, example)
         self._agent, self._options = agent, options
         self._loop = UpdateLoop(agent, learners, options.fp16)
-        self._keys = keys
         self._scaled = data.scales is not None
         self.pack = jax.jit(self._traced(self._loop.pack))
         self.restore = jax.jit(self._traced(self._loop.restore))
         self._step = jax.jit(self._traced(self._run), donate_argnums=(0, 1), static_argnums=4)
         self._compiler = ThreadPoolExecutor(1)
         self._compiled: dict[int, Future[Any]] = {}  # by the number of updates
-        self._shapes = data.rows, jax.eval_shape(self.pack, learners), keys
+        self._shapes = data.rows, jax.eval_shape(self.pack, learners), (keys, data.offline)
 
     def _traced(self, function: Any) -> Any:
         def traced(*args: Any) -> Any:
@@ -173,7 +173,7 @@ class LockstepPrograms:
     ) -> LockstepResult:
         """Store a transition, make the updates, and act on the next observation."""
         program = self.request(updates)._compiled[updates].result()
-        result: LockstepResult = program(rows, learners, self._keys, inputs)
+        result: LockstepResult = program(rows, learners, self._fixed, inputs)
         return result
 
     def request(self, updates: int) -> Self:
@@ -201,8 +201,9 @@ class LockstepPrograms:
         self._compiler.shutdown(wait=False, cancel_futures=True)
 
     def _run(
-        self, rows: Rows, learners: LoopState, keys: Array, inputs: LockstepInputs, updates: int
+        self, rows: Rows, learners: LoopState, fixed: Any, inputs: LockstepInputs, updates: int
     ) -> LockstepResult:
+        keys, offline = fixed
         made, steps, newest = inputs.counts
         members = jnp.arange(len(newest))
         packed, obs, scales = _split_floats(inputs.floats, rows, self._scaled)
@@ -212,7 +213,7 @@ class LockstepPrograms:
         learners = learners._replace(rest=learners.rest._replace(priorities=priorities))
         group = UpdateGroup(members, keys, made, jnp.asarray(updates))
         run = self._loop.run_one if updates == 1 else self._loop.run
-        learners = run(Data(rows, scales), learners, group)
+        learners = run(Data(rows, scales, offline), learners, group)
         policies = self._agent.behavior_policy(self._loop.unpack(learners).state)
         actions = act(self._agent, policies, keys, obs, steps)
         raised = learners.rest.alarm.raised.astype(actions.dtype)

@@ -13,11 +13,14 @@ import jax.numpy as jnp
 from r2r2.agents.base import Agent, Array, Batch, Metric
 from r2r2.replay import sum_tree
 from r2r2.replay.buffer import (
+    OfflineData,
     Priorities,
     Replay,
     Rows,
     fetch,
+    fetch_mixed,
     refresh_max_priority,
+    sample_mixed,
     sampling_uniforms,
     update_priorities,
 )
@@ -50,7 +53,7 @@ class NonFiniteFlag(NamedTuple):
     """Whether a metric was ever non-finite, and the first batch in which it was."""
 
     raised: Array  # [] bool
-    batch: Array  # [B], rows of the replay
+    batch: Array  # [B], rows of the replay, as in `Sample`
 
 
 class LearnerState(NamedTuple):
@@ -66,7 +69,7 @@ class LearnerState(NamedTuple):
 class Sample(NamedTuple):
     """The inputs of one update."""
 
-    rows: Array  # [B], of the replay
+    rows: Array  # [B], of the replay; below 0 those of `OfflineData`
     batch: Batch
     noise: Any  # of the agent
 
@@ -76,6 +79,7 @@ class Data(NamedTuple):
 
     rows: Rows
     scales: Scales | None = None  # [S, ...], for agents that normalize
+    offline: OfflineData | None = None  # recorded data in every batch
 
 
 class UpdateGroup(NamedTuple):
@@ -100,7 +104,9 @@ def initial_states(agent: Agent, keys: Array, horizon: Array) -> Any:
     return jax.vmap(agent.init, in_axes=(0, None))(keys, horizon)
 
 
-def init(agent: Agent, states: Any, replay: Replay) -> LearnerState:
+def init(
+    agent: Agent, states: Any, replay: Replay, offline: OfflineData | None = None
+) -> LearnerState:
     """Return a fleet before its first update; replay holds the first observations."""
     members = len(replay.newest)
     alarm = NonFiniteFlag(
@@ -111,7 +117,7 @@ def init(agent: Agent, states: Any, replay: Replay) -> LearnerState:
     def one_update(learner: LearnerState) -> dict[str, Metric]:
         step = jnp.ones((), dtype=int)
         noise = draw(agent, learner.priorities, jax.random.key(0), step)
-        inputs = sample(Data(replay.rows), learner.priorities, step, noise)
+        inputs = sample(Data(replay.rows, None, offline), learner.priorities, step, noise)
         return _update(agent, learner, inputs, step)[1]
 
     shapes = jax.eval_shape(jax.vmap(one_update), learners)
@@ -122,15 +128,23 @@ def init(agent: Agent, states: Any, replay: Replay) -> LearnerState:
 def draw(agent: Agent, priorities: Priorities, key: Array, step: Array) -> Any:
     """Return the random numbers of a member's update number `step`."""
     k_sample, k_update = jax.random.split(step_key(key, Purpose.LEARN, step))
-    uniforms = sampling_uniforms(k_sample, agent.batch_size, priorities.tree)
+    if priorities.offline is None:
+        uniforms: Any = sampling_uniforms(k_sample, agent.batch_size, priorities.tree)
+    else:
+        pairs = zip(jax.random.split(k_sample), (priorities.tree, priorities.offline), strict=True)
+        uniforms = tuple(sampling_uniforms(key, agent.batch_size, tree) for key, tree in pairs)
     return uniforms, agent.update_noise(k_update)
 
 
 def sample(data: Data, priorities: Priorities, member: Array, draws: Any) -> Sample:
     """Return the rows that a member learns from; draws are those of `draw`."""
     uniforms, noise = draws
-    rows = sum_tree.sample(priorities.tree, uniforms)
-    batch = fetch(data.rows, member, rows)
+    if data.offline is None:
+        rows = sum_tree.sample(priorities.tree, uniforms)
+        batch = fetch(data.rows, member, rows)
+    else:
+        rows = sample_mixed(priorities, uniforms, data.offline.places)
+        batch = fetch_mixed(data.rows, data.offline, member, rows)
     if data.scales is not None:
         batch = normalize_batch(batch, jax.tree.map(lambda x: x[member], data.scales))
     return Sample(rows, batch, noise)

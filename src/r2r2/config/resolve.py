@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -159,6 +160,7 @@ def _check_fields(config: RunConfig) -> RunConfig:
     if config.steps * config.utd > MAX_INT:
         limit = f"at most {MAX_INT // config.steps} with {config.steps} steps"
         raise invalid_value("utd", limit, config.utd)
+    _check_sources(config)
     config.agent.check()
     probe = config.diagnostics
     if probe.probe_rows < probe.probe_batch:
@@ -168,6 +170,30 @@ def _check_fields(config: RunConfig) -> RunConfig:
         divisor = f"a divisor of eval_every ({config.eval_every})"
         raise invalid_value("eval_average", divisor, config.eval_average)
     return config
+
+
+def _check_sources(config: RunConfig) -> None:
+    """Check the fields about data to start from against each other."""
+    needs_data = ("prefill_only_updates", "mix", "prefill_sha256")
+    for field in needs_data if not config.prefill else ():
+        if value := getattr(config, field):
+            raise UserError(f"expected data in prefill with {field} {value}, got none", "prefill")
+    if config.init_from_sha256 and not config.init_from:
+        raise UserError("expected a run with init_from_sha256, got none", "init_from")
+    if config.prefill_only_updates and config.random_only:
+        raise UserError("expected 0 with random_only, which makes no updates", needs_data[0])
+    most = MAX_INT - config.steps * config.utd
+    if config.prefill_only_updates > most:
+        raise invalid_value(needs_data[0], f"at most {most}", config.prefill_only_updates)
+    batch = config.agent.batch_size
+    if config.mix and not 0 < offline_rows(config.mix, batch) < batch:
+        expected = f"a share of at least 1 and at most {batch - 1} rows of a batch of {batch}"
+        raise invalid_value("mix", expected, config.mix)
+
+
+def offline_rows(share: float, batch_size: int) -> int:
+    """Return how many rows of a batch are a share of it, rounded to the nearest integer."""
+    return math.floor(share * batch_size + 0.5)
 
 
 def _as_dataclass(table: Mapping[str, Any], bases: tuple[type, ...] = ()) -> Any:

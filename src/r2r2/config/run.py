@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 from r2r2.config.agents import DEFAULT_AGENT, agent_config
 from r2r2.config.common import AgentConfig
@@ -15,6 +16,7 @@ from r2r2.config.fields import (
     JsonObject,
     Range,
     at_least,
+    fraction_below,
     integer_between,
     one_of,
     option,
@@ -32,6 +34,11 @@ SEEDS = Range(
     lambda seeds: _unique(seeds) and all(0 <= seed <= MAX_INT for seed in seeds),
 )
 PRECISIONS = one_of("tf32", "mixed", "float32")
+SOURCE = Range("a path", lambda text: "\0" not in text)
+SHA256 = Range(
+    "64 hexadecimal digits, or nothing (automatic)",
+    lambda text: re.fullmatch("([0-9a-f]{64})?", text) is not None,
+)
 TASKS = Range("one or more different tasks, separated by commas", _unique)
 
 
@@ -58,7 +65,8 @@ class RunConfig:
     """Every setting that a run's result depends on, except versions and hardware.
 
     `env` has no default. `action_repeat`, `replay_size` and some fields of agents are 0
-    by default, which means automatic: `train` sets them by the agent and the task.
+    by default, which means automatic: `train` sets them by the agent and the task. It also
+    computes the checksums of `prefill` and `init_from`.
 
     Example:
         >>> config = RunConfig(env=("Hopper-v5",), seeds=(0, 1))
@@ -84,6 +92,27 @@ class RunConfig:
         "replay rows per member; 0: 1,000,000, or 100,000 for Minimalist phi",
         Range("0 (automatic) or an integer >= 4", lambda x: x == 0 or 4 <= x <= MAX_INT),
     )
+    prefill: str = option(
+        "",
+        "transitions to start with: an .npz file, a Minari dataset's folder or minari:NAME",
+        SOURCE,
+    )
+    prefill_sha256: str = option("", "checksum of these transitions; empty: computed", SHA256)
+    prefill_only_updates: int = option(
+        0, "updates on these transitions before the first environment step", at_least(0)
+    )
+    mix: float = option(
+        0.0,
+        "share of every batch that is drawn from these transitions; 0: they are part of the "
+        "replay, and are overwritten as its oldest rows",
+        fraction_below(1),
+    )
+    init_from: str = option(
+        "",
+        "start from a trained member's networks: RUN, or RUN:TASK:SEED of several members",
+        SOURCE,
+    )
+    init_from_sha256: str = option("", "checksum of these networks; empty: computed", SHA256)
     action_repeat: int = option(
         0, "environment steps per decision; 0: 1 on Gymnasium, 2 on DMC", at_least(0)
     )

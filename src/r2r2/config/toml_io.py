@@ -18,8 +18,10 @@ from r2r2.config.fields import NO_ARGS, JsonObject, JsonProblem, flatten_config,
 MAX_TOML_BYTES = 2**17  # bytes
 MAX_DOTS = 100  # per line
 
-# Fields that change a result only if an environment fails.
-NON_RESULT_FIELDS = ("env_timeout", "env_faults")
+# Fields that change a result only if an environment fails, and the places of data that a run
+# starts from, which are identified by their checksums.
+NON_RESULT_FIELDS = ("env_timeout", "env_faults", "prefill", "init_from")
+CHECKSUM_SUFFIX = "_sha256"
 
 # Fields that change what is logged, but not what is trained.
 LOG_FIELDS = ("log_every", "diagnostics.probe_batch", "diagnostics.probe_rows")
@@ -34,6 +36,10 @@ ADDED_FIELDS = {
     "max_episode_steps": 0,
     "env_args": NO_ARGS,
     "stop_at_return": math.inf,
+    "prefill_sha256": "",
+    "prefill_only_updates": 0,
+    "mix": 0.0,
+    "init_from_sha256": "",
 }
 # Fields whose value is a table, which is not one of further fields.
 TABLE_FIELDS = ("env_args",)
@@ -181,11 +187,16 @@ def experiment_name(config: Any, default: Any) -> str:
     """Return the name of a curve in a CSV, such as `td7_warmup=5_utd20`."""
     ignored = ["env", "seeds", "steps", "utd", "agent.name", *LOG_FIELDS, *NON_RESULT_FIELDS]
     changed = [
-        f"_{path.rpartition('.')[2]}={value}"
+        f"_{path.rpartition('.')[2].removesuffix(CHECKSUM_SUFFIX)}={brief_value(path, value)}"
         for path, value in changed_fields(config, default).items()
         if path not in ignored
     ]
     return f"{safe_name(config.agent.name)}{''.join(changed)}_utd{config.utd}"
+
+
+def brief_value(path: str, value: object) -> str:
+    """Return the value of a field for people: the first digits of a checksum are enough."""
+    return str(value)[:8] if path.endswith(CHECKSUM_SUFFIX) else str(value)
 
 
 def changed_fields(config: Any, default: Any) -> dict[str, Any]:

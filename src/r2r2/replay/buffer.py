@@ -5,6 +5,9 @@ episode of T steps takes T + 1 rows: the last holds the final observation and is
 that is, it has weight zero and is never sampled. The newest row is dead until its
 successor exists. With uniform sampling the weights of live rows all stay 1.
 
+Recorded transitions can be the first rows of the ring. A share of every batch can also be
+drawn from `OfflineData`, rows that all members share, with a sum tree for each member.
+
 Buffers are the whole fleet's, [S, N, ...], and are indexed in place by (member, row):
 slicing a member out would copy gigabytes.
 """
@@ -42,6 +45,7 @@ class Priorities(NamedTuple):
 
     tree: SumTree
     highest: Array  # the weight of a new row
+    offline: SumTree | None = None  # of the rows of `OfflineData`, where there are any
 
 
 class Replay(NamedTuple):
@@ -50,6 +54,13 @@ class Replay(NamedTuple):
     rows: Rows
     priorities: Priorities
     newest: Array  # [S], the row whose action is not known yet
+
+
+class OfflineData(NamedTuple):
+    """Recorded transitions that all members share, and that no step overwrites."""
+
+    rows: Rows  # [P, ...], without the axis of members
+    places: Array  # [B] bool, the rows of every batch that are drawn from here
 
 
 class Transition(NamedTuple):
@@ -85,9 +96,9 @@ def init(size: int, spec: Spec, obs: Array, fanout: int = FANOUT) -> Replay:
     return Replay(rows, priorities, jnp.zeros(members, dtype=int))
 
 
-def set_first_obs(rows: Rows, obs: Array) -> Rows:
-    """Return the rows of a fleet that acts first on `obs`, [S, obs]."""
-    return rows._replace(obs=rows.obs.at[:, 0].set(obs))
+def set_first_obs(rows: Rows, obs: Array, row: int = 0) -> Rows:
+    """Return the rows of a fleet that acts first on `obs`, [S, obs], in this row."""
+    return rows._replace(obs=rows.obs.at[:, row].set(obs))
 
 
 def add(replay: Replay, member: Array, step: Transition) -> Replay:
@@ -162,6 +173,36 @@ def sampling_uniforms(key: Array, batch_size: int, tree: SumTree) -> Array:
     return 1 - jax.random.uniform(key, (batch_size, len(tree.levels)))
 
 
+def sample_mixed(priorities: Priorities, uniforms: tuple[Array, Array], places: Array) -> Array:
+    """Return rows [B] of one member; -1 - n is row n of the offline data.
+
+    While a member has no transitions of its own, all rows are offline data.
+    """
+    own, recorded = uniforms
+    if priorities.offline is None:
+        raise ValueError("there are no weights of offline data")
+    empty = jnp.sum(priorities.tree.levels[-1]) == 0
+    from_data = places | jnp.broadcast_to(empty, places.shape)
+    offline = -1 - sum_tree.sample(priorities.offline, recorded)
+    return jnp.where(from_data, offline, sum_tree.sample(priorities.tree, own))
+
+
+def fetch_mixed(rows: Rows, offline: OfflineData, member: Array, index: Array) -> Batch:
+    """Return the transitions at rows `index` [B], which are those of `sample_mixed`."""
+    recorded = index < 0
+    own = fetch(rows, member, jnp.where(recorded, 0, index))
+    here = jnp.where(recorded, -1 - index, 0)
+    data = offline.rows
+    first = data.obs[here], data.action[here], data.reward[here]
+    other = Batch(*first, data.obs[here + 1], data.terminated[here])
+
+    def choose(theirs: Array, ours: Array) -> Array:
+        mask = recorded.reshape(recorded.shape + (1,) * (ours.ndim - 1))
+        return jnp.where(jnp.broadcast_to(mask, ours.shape), theirs, ours)
+
+    return Batch(*map(choose, other, own))
+
+
 def fetch(rows: Rows, member: Array, index: Array) -> Batch:
     """Return the transitions at rows `index` [B] of one member."""
     after = (index + 1) % rows.reward.shape[1]
@@ -176,13 +217,21 @@ def fetch(rows: Rows, member: Array, index: Array) -> Batch:
 
 def update_priorities(priorities: Priorities, index: Array, new: Array) -> Priorities:
     """Set one member's priorities at `index` [B], and raise the highest if needed."""
-    tree = sum_tree.assign(priorities.tree, index, new)
-    return Priorities(tree, jnp.maximum(priorities.highest, jnp.max(new)))
+    highest = jnp.maximum(priorities.highest, jnp.max(new))
+    if priorities.offline is None:
+        return Priorities(sum_tree.assign(priorities.tree, index, new), highest)
+    beyond = np.iinfo(index.dtype).max  # the end of a tree: nothing is written
+    tree = sum_tree.assign(priorities.tree, jnp.where(index < 0, beyond, index), new)
+    recorded = jnp.where(index < 0, -1 - index, beyond)
+    return Priorities(tree, highest, sum_tree.assign(priorities.offline, recorded, new))
 
 
 def refresh_max_priority(priorities: Priorities) -> Priorities:
     """Set one member's highest priority to the highest present one."""
-    return priorities._replace(highest=jnp.max(priorities.tree.weights))
+    highest = jnp.max(priorities.tree.weights)
+    if priorities.offline is not None:
+        highest = jnp.maximum(highest, jnp.max(priorities.offline.weights))
+    return priorities._replace(highest=highest)
 
 
 @jax.jit

@@ -16,6 +16,7 @@ from r2r2.config.common import AgentConfig
 
 FIRST_SAMPLES = 1e-4  # initial count, of samples with mean 0 and variance 1
 FLOOR = 1e-8  # added to a variance
+CHUNK = 2**16  # samples that are added at a time
 
 
 class Scales(NamedTuple):
@@ -54,6 +55,18 @@ class Moments(NamedTuple):
         self.variance[index] = (self.variance[index] * old + step**2 * old / new) / new
         self.samples[index] += 1
 
+    def add_many(self, samples: NDArray[Any]) -> None:
+        """Add the same samples [N, ...] to those of every member."""
+        for start in range(0, len(samples), CHUNK):
+            chunk = samples[start : start + CHUNK].astype(np.float64)
+            count, mean, variance = len(chunk), chunk.mean(axis=0), chunk.var(axis=0)
+            old = self.samples.reshape(-1, *[1] * (samples.ndim - 1))
+            total, step = old + count, mean - self.mean
+            self.mean[...] += step * count / total
+            squares = self.variance * old + variance * count + step**2 * old * count / total
+            self.variance[...] = squares / total
+            self.samples[...] += count
+
 
 class Statistics(NamedTuple):
     """Everything a normalizer has learned, as arrays of a checkpoint."""
@@ -72,6 +85,21 @@ def initial_statistics(members: int, obs_dim: int) -> Statistics:
         return Moments(samples, np.zeros((members, *shape)), np.ones((members, *shape)))
 
     return Statistics(moments(obs_dim), moments(), np.zeros(members), np.zeros(members))
+
+
+def statistics_of(scales: Scales, samples: int, members: int) -> Statistics:
+    """Return statistics of all members that give these scales of one member."""
+    # Scales lack the mean return and the largest one; only later changes depend on them.
+    obs_dim = len(scales.mean)
+    statistics = initial_statistics(members, obs_dim)
+    deviation, reward = (np.asarray(x, np.float64) for x in (scales.deviation, scales.reward))
+    statistics.obs.mean[...] = np.broadcast_to(np.asarray(scales.mean), (members, obs_dim))
+    variance = np.maximum(deviation**2 - FLOOR, 0)
+    statistics.obs.variance[...] = np.broadcast_to(variance, (members, obs_dim))
+    statistics.returns.variance[...] = np.maximum(reward**2 - FLOOR, 0)
+    for moments in (statistics.obs, statistics.returns):
+        moments.samples[...] = samples
+    return statistics
 
 
 class IdentityNormalizer:
@@ -120,6 +148,24 @@ class Normalizer:
         running[index] = self._discount * ~ended * running[index] + reward
         largest[index] = np.maximum(largest[index], np.abs(running[index]))
         returns.add(index, running[index])
+
+    def observe_recorded(
+        self, obs: NDArray[Any], reward: NDArray[Any], ended: NDArray[np.bool_]
+    ) -> None:
+        """Learn from recorded steps [N, ...] as if every member had made them.
+
+        Members must have equal statistics. The last step's reward counts with the next
+        observation, as in `observe`.
+        """
+        moments, returns, running, largest = self.statistics
+        moments.add_many(obs)
+        total, totals = float(running[0]), np.zeros(len(reward) - 1)
+        for n, (gain, over) in enumerate(zip(reward[:-1].tolist(), ended.tolist(), strict=False)):
+            total = self._discount * (not over) * total + gain
+            totals[n] = total
+        running[...] = total
+        largest[...] = np.maximum(largest, np.abs(totals).max(initial=0))
+        returns.add_many(totals)
 
     def normalize(self, obs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return observations of all members as the networks see them."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
-from r2r2.config.toml_io import LOG_FIELDS, NON_RESULT_FIELDS, changed_fields
+from r2r2.config.toml_io import LOG_FIELDS, NON_RESULT_FIELDS, brief_value, changed_fields
 from r2r2.stats import paper
 from r2r2.stats.samples import Floats
 from r2r2.storage.evaluations import Row
@@ -52,7 +52,7 @@ class Override(NamedTuple):
     default: str
 
     def __str__(self) -> str:
-        return f"{self.brief} (default {self.default})"
+        return f"{self.brief} (default {self.default or 'none'})"
 
     @property
     def brief(self) -> str:
@@ -198,7 +198,7 @@ def run_results(
     """Return the results of a run; `default` is its agent's config on the task."""
     defaults = changed_fields(default, config)
     overrides = tuple(
-        Override(path.removeprefix("agent."), str(value), str(defaults[path]))
+        Override(path.removeprefix("agent."), brief_value(path, value), str(defaults[path]))
         for path, value in changed_fields(config, default).items()
         if path not in NEUTRAL_FIELDS
     )

@@ -5,7 +5,7 @@ import importlib
 import io
 import math
 import zipfile
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -60,6 +60,28 @@ def read_named(path: Path, names: Sequence[str]) -> dict[str, NumPyArray]:
         if missing := [name for name in names if name + SUFFIX not in members]:
             raise UserError(f"missing array '{missing[0]}'")
         return {name: _read_array(archive, archive.getinfo(name + SUFFIX)) for name in names}
+
+
+def read_named_arrays(path: Path, names: Collection[str]) -> dict[str, NumPyArray]:
+    """Return those of the named arrays that a file has, which any program may have written."""
+    arrays: dict[str, NumPyArray] = {}
+    with _open_npz(path) as archive:
+        for info in archive.infolist():
+            if (name := info.filename.removesuffix(SUFFIX)) in names:
+                if name in arrays:
+                    raise UserError("two arrays have the same name")
+                _check_numeric(archive, info, name)
+                arrays[name] = _read_array(archive, info)
+    return arrays
+
+
+def _check_numeric(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> None:
+    """Reject arrays of objects, which are pickled, before they are read."""
+    with archive.open(info) as member:
+        readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        _, _, dtype = readers[npy.read_magic(member)](member)
+    if dtype.kind not in DTYPE_KINDS:
+        raise UserError(f"array '{name}': expected numbers, got dtype {dtype}")
 
 
 def save_weights(path: Path, tree: object) -> None:

@@ -4,6 +4,7 @@ import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -23,7 +24,7 @@ from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, EnvSlot
 from r2r2.envs.vector.streams import GREEDY, StreamPlan
 from r2r2.replay.normalizer import Scales, initial_statistics, make_normalizer
 from r2r2.storage.arrays import load_weights
-from r2r2.storage.checkpoints import read_latest
+from r2r2.storage.checkpoints import ARRAYS, checkpoint_numbers, file_name, read_latest
 from r2r2.storage.files import is_count, read_json_object
 from r2r2.storage.run_folder import RunFolder, run_status
 from r2r2.training.acting import parameters
@@ -338,20 +339,50 @@ def load_policies(
     if not WEIGHTS.is_valid(weights):
         raise invalid_value("weights", WEIGHTS.description, weights)
     agent, status = make_agent(config.agent, spec, config.utd), run_status(folder.path)
-    zeros, names = np.zeros(spec.obs_dim), [member.name for member in members]
-    scales = Scales(zeros, zeros, np.zeros(())) if agent.normalizes else None
-    form, text = MemberWeights(state_shapes(agent), scales), "final weights"
+    names = [member.name for member in members]
+    form, text = _weights_form(agent, spec), "final weights"
     if weights == "best":
         text = "weights of the best evaluation of each member"
         saved = {name: _read_best(folder, agent, form, name) for name in names}
     elif status == "finished":
         saved = {name: _read_final(folder, agent, form, name, config.steps) for name in names}
     else:
-        step, saved = _read_checkpoint(folder, config, agent, form)
+        step, weights_of = _read_checkpoint(folder, config, agent, form)
+        saved = {
+            name: SavedPolicy(agent.eval_policy(x.state), x.scales, at, np.nan)
+            for name, (x, at) in weights_of.items()
+        }
         state = "has failed" if status == "failed" else f"is {status}"
         text = f"checkpoint at step {step:,} of {config.steps:,}; the run {state}"
     policies, steps, means = _stack_policies(folder, {name: saved[name] for name in names})
     return RunPolicies(agent, policies, steps, means, weights, status, text)
+
+
+def _weights_form(agent: Agent, spec: Spec) -> MemberWeights:
+    """Return a member's weights with shapes and types in place of arrays."""
+    zeros = np.zeros(spec.obs_dim)
+    scales = Scales(zeros, zeros, np.zeros(())) if agent.normalizes else None
+    return MemberWeights(state_shapes(agent), scales)
+
+
+def last_weights_file(folder: RunFolder, name: str) -> Path:
+    """Return the file with a member's last weights: its own, or that of the latest checkpoint."""
+    if run_status(folder.path) == "finished" and (path := folder.weights(name)).exists():
+        return path
+    for number in checkpoint_numbers(folder.checkpoints):
+        return folder.checkpoints / file_name(number, ARRAYS)
+    raise UserError(f"{folder.path}: no weights of {name}; expected a finished run or a checkpoint")
+
+
+def load_last_weights(
+    folder: RunFolder, config: RunConfig, spec: Spec, name: str
+) -> tuple[MemberWeights, int]:
+    """Return a member's last weights, as in `last_weights_file`, and their decision step."""
+    agent = make_agent(config.agent, spec, config.utd)
+    form, path = _weights_form(agent, spec), last_weights_file(folder, name)
+    if path == folder.weights(name):
+        return load_weights(path, form), config.steps
+    return _read_checkpoint(folder, config, agent, form)[1][name]
 
 
 def _stack_policies(
@@ -393,8 +424,8 @@ def _read_final(
 
 def _read_checkpoint(
     folder: RunFolder, config: RunConfig, agent: Agent, form: MemberWeights
-) -> tuple[int, dict[str, SavedPolicy]]:
-    """Return the step of the latest checkpoint, and the policies of all members in it."""
+) -> tuple[int, dict[str, tuple[MemberWeights, int]]]:
+    """Return the step of the latest checkpoint, and weights and steps of all members in it."""
     size, scales = len(folder.members), form.scales
     states = jax.tree.map(lambda x: np.empty((size, *x.shape), x.dtype), form.state)
     like: Any = {  # arrays of a `Snapshot`, by their names
@@ -406,15 +437,15 @@ def _read_checkpoint(
     if latest is None:
         raise UserError(f"{folder.path}: no weights yet; not finished, and has no checkpoint")
     checkpoint, arrays = latest
-    fleet, policies = arrays["fleet"], dict[str, SavedPolicy]()
+    fleet, weights = arrays["fleet"], dict[str, tuple[MemberWeights, int]]()
     all_scales = make_normalizer(config.agent, arrays["statistics"]).scales()
     for index, name in enumerate(folder.members):
         state, scales = member_of((fleet["learners"]["state"], all_scales), index)
         if fleet["kept"][index]:  # still to be done when the checkpoint was taken
             state = agent.checkpoint_policy(state)
-        step = arrays["rollout"]["steps"][index]
-        policies[name] = SavedPolicy(agent.eval_policy(state), scales, step, np.nan)
-    return checkpoint.step, policies
+        step = int(arrays["rollout"]["steps"][index])
+        weights[name] = MemberWeights(state, scales), step
+    return checkpoint.step, weights
 
 
 def deviation(returns: NDArray[np.float64]) -> float:

@@ -40,8 +40,10 @@ from r2r2.compute.update_loop import (
 )
 from r2r2.envs.spec import Spec
 from r2r2.replay import buffer
-from r2r2.replay.buffer import HostRows, Replay, fetch_rows, put_rows
+from r2r2.replay.buffer import HostRows, OfflineData, Replay, Rows, fetch_rows, put_rows
 from r2r2.replay.normalizer import Scales
+from r2r2.replay.prefill import RecordedRows, offline_places
+from r2r2.replay.sum_tree import SumTree, build_levels
 from r2r2.training.rollout import HostTransition
 
 STEPS = 128  # of all members together, stored by one program; each transfer takes time
@@ -127,11 +129,29 @@ def place_steps(
     return buffer.StepBlock(places, packed)
 
 
+class MixedData(NamedTuple):
+    """Recorded transitions that a share of every batch is drawn from."""
+
+    data: RecordedRows
+    share: float
+
+
+def _cast(recorded: HostRows, rows: Rows) -> HostRows:
+    """Return recorded rows in the types of a replay."""
+    return {name: recorded[name].astype(x.dtype) for name, x in rows._asdict().items()}
+
+
+def _offline_data(mixed: MixedData, rows: Rows, batch_size: int) -> OfflineData:
+    cast = _cast(mixed.data.rows, rows)
+    columns = (jnp.asarray(cast[name]) for name in Rows._fields)
+    return OfflineData(Rows(*columns), jnp.asarray(offline_places(mixed.share, batch_size)))
+
+
 class Fleet:
     """Members that train in one program, each on its own data.
 
     With `act_on_cpu` members act on the CPU beside an accelerator, so that those that collect do
-    not wait for those that train.
+    not wait for those that train. A share of every batch is drawn from `mixed`, if given.
 
     Attributes:
         agent: the algorithm, in the precision of `options`.
@@ -152,6 +172,7 @@ class Fleet:
         act_on_cpu: bool,
         options: ComputeOptions = DEFAULT_OPTIONS,
         utd: int = 1,
+        mixed: MixedData | None = None,
     ):
         agent = self.agent = apply_precision(agent, options.precision)
         self.size, self._options, self._utd = len(seeds), options, utd
@@ -162,6 +183,11 @@ class Fleet:
         self._act_keys = jax.device_put(self._keys, self._act_device)
         zeros = np.zeros((self.size, spec.obs_dim))
         replay: Replay = jax.jit(partial(buffer.init, lengths.rows, spec))(zeros)
+        self._offline = None
+        if mixed is not None:
+            self._offline = _offline_data(mixed, replay.rows, agent.batch_size)
+            tree = self._tree(mixed.data.live[None], replay.rows)
+            replay = replay._replace(priorities=replay.priorities._replace(offline=tree))
         self._rows = replay.rows
         self._learners = self._initial_learners(replay, lengths, device)
         accelerated = self.accelerated = device.platform != "cpu"  # launches take time
@@ -194,7 +220,7 @@ class Fleet:
             self._act_keys, np.asarray(lengths.updates)
         )
         learners: LearnerState = jax.jit(partial(update.init, self.agent))(
-            jax.device_put(states, device), replay
+            jax.device_put(states, device), replay, self._offline
         )
         if self._options.fp16 and uses_fp16(learners.state):
             zeros = Metric(jnp.zeros(self.size), jnp.zeros(self.size))
@@ -204,7 +230,7 @@ class Fleet:
     def _compile(self) -> None:
         agent = self.agent
         self._act = jax.jit(partial(compiled.act, agent))
-        self._first = jax.jit(buffer.set_first_obs, donate_argnums=0)
+        self._first = jax.jit(buffer.set_first_obs, donate_argnums=0, static_argnums=2)
         self._store = jax.jit(compiled.store, donate_argnums=0)
         self._checkpoint = jax.jit(partial(compiled.checkpoint_policies, agent), donate_argnums=0)
         self._read_metrics = jax.jit(compiled.read_metrics)
@@ -259,8 +285,28 @@ class Fleet:
         return self.learners.state
 
     def set_first_obs(self, obs: NDArray[np.floating]) -> None:
-        """Store the first observations of all members, [S, obs]."""
-        self._rows = self._first(self._rows, obs)
+        """Store the first observations of all members, [S, obs], after recorded transitions."""
+        self._rows = self._first(self._rows, obs, int(self.opened[0]))
+
+    def prefill(self, data: RecordedRows) -> None:
+        """Make recorded transitions the first rows of every member's replay."""
+        count, weights = len(data.live), np.zeros((1, self.replay_rows))
+        weights[:, :count] = data.live
+        for member in range(self.size):
+            self._rows = put_rows(self._rows, member, 0, _cast(data.rows, self._rows))
+        priorities = self._learners.priorities._replace(tree=self._tree(weights, self._rows))
+        self._learners = self._learners._replace(priorities=priorities)
+        self.opened[:] = count
+
+    def _tree(self, weights: NDArray[Any], rows: Rows) -> SumTree:
+        """Return every member's sum tree over weights [1, rows]."""
+        levels = build_levels(weights.astype(rows.obs.dtype))
+        return SumTree(tuple(jnp.asarray(np.repeat(x, self.size, axis=0)) for x in levels))
+
+    def set_states(self, states: Any) -> None:
+        """Replace the agents' states, [S, ...], before the first update."""
+        self._learners = self._learners._replace(state=jax.tree.map(jnp.asarray, states))
+        self.policies = self._copy(self.agent.behavior_policy(self._learners.state))
 
     def act(self, obs: NDArray[np.floating], steps: np.ndarray) -> NDArray[np.floating]:
         """Return actions [S, action] of all members."""
@@ -384,7 +430,11 @@ class Fleet:
     def nonfinite_batch(self, member: int) -> HostRows:
         """Return the transitions in which a member's loss was first non-finite."""
         index = self.learners.alarm.batch[member]
-        batch = jax.jit(buffer.fetch)(self._rows, jnp.asarray(member), index)
+        who = jnp.asarray(member)
+        if self._offline is None:
+            batch = jax.jit(buffer.fetch)(self._rows, who, index)
+        else:
+            batch = jax.jit(buffer.fetch_mixed)(self._rows, self._offline, who, index)
         return {name: np.asarray(x) for name, x in batch._asdict().items()}
 
     def fetch_rows(self, member: int, first: int) -> HostRows:
@@ -439,7 +489,7 @@ class Fleet:
         """Return what updates read of the fleet, at these scales."""
         dtype = self._rows.obs.dtype
         cast = scales and Scales(*(np.array(part, dtype) for part in scales))
-        return Data(self._rows, cast)
+        return Data(self._rows, cast, self._offline)
 
     def _copy(self, policies: Any) -> Any:
         # The originals are donated to the next update.

@@ -26,6 +26,7 @@ from r2r2.training.diagnosis import make_diagnoser
 from r2r2.training.evaluation import EvalPolicies
 from r2r2.training.recovery import Recovery
 from r2r2.training.run_log import RunLog
+from r2r2.training.start_data import NO_DATA, StartData, apply_start_data
 from r2r2.training.state import OnMessage, ignore, make_state
 from r2r2.training.time_account import CHECKPOINTS, EVALUATION, LOGGING, TRANSFER, UPDATES
 
@@ -49,6 +50,7 @@ class Progress(NamedTuple):
     returns: NDArray[np.float64]  # [S], at that point; NaN before the first
     stopped: NDArray[np.bool_]  # [S]
     collapsed: tuple[int, ...] = ()  # other members whose representation has collapsed
+    offline: int = 0  # updates on recorded data before the first step; 0: there are none left
 
 
 OnProgress = Callable[[Progress], None]
@@ -58,7 +60,8 @@ class Training:
     """A finalized run from its first step to its last; `state` is all that changes.
 
     The pool has the members' slots, then those of their evaluation, or one slot for
-    both with `shared_env`. Without a writer, there are no checkpoints.
+    both with `shared_env`. Without a writer, there are no checkpoints. `start` is what
+    `load_start_data` returns.
     """
 
     def __init__(
@@ -69,8 +72,10 @@ class Training:
         writer: CheckpointWriter | None = None,
         shared_env: bool = False,
         on_message: OnMessage = ignore,
+        start: StartData = NO_DATA,
     ):
-        self.state = make_state(config, pool, log, shared_env, on_message)
+        self.state = make_state(config, pool, log, shared_env, on_message, start.recorded)
+        self._start_data = start
         self._writer = writer
         self._recovery = Recovery(self.state, writer)
         self._collector = Collector(self.state, self._recovery, self._start_evaluations)
@@ -85,6 +90,7 @@ class Training:
         """Begin every member's first episode, unless `begin_episodes` has done so."""
         state = self.state
         state.log.start(0, resumed=False)
+        apply_start_data(state, self._start_data)
         self._collector.begin(first or begin_episodes(state.config, state.pool, state.shared_env))
 
     def resume(self, checkpoint: Checkpoint, retry: bool = False) -> None:
@@ -259,7 +265,23 @@ class Training:
         updated = [m for m in state.in_flight if m not in state.stopped]
         if done := [m for m in updated if state.schedule.pending[m] == 0]:
             self._collector.refresh(done)
+            self._finish_offline_updates(done)
         state.in_flight = []
+
+    def _finish_offline_updates(self, members: list[int]) -> None:
+        """Log the end of updates on recorded data alone; their policy is checkpointed."""
+        state, count = self.state, self.state.config.prefill_only_updates
+        ended = [m for m in members if count and state.counts(m) == (0, count)]
+        if not ended:
+            return
+        for member in ended:
+            state.log.event("offline_updates", member, (0, count), {"updates": count})
+        if state.config.agent.policy_checkpoints:
+            state.fleet.checkpoint_policies(ended)
+            for member in ended:
+                state.log.event("policy_checkpoint", member, (0, count))
+        counts = [state.counts(m) for m in range(len(state.members))]
+        state.log.losses(state.fleet.read_metrics(), counts)
 
     def _start_evaluations(self) -> None:
         """Start due evaluations if the policies to evaluate are ready.
@@ -312,7 +334,13 @@ class Training:
             *state.log.common_point(),
             np.isin(np.arange(len(state.members)), list(state.stopped)),
             tuple(sorted(state.collapsed - state.stopped.keys())),
+            self._offline_updates(),
         )
+
+    def _offline_updates(self) -> int:
+        """Return the number of updates on recorded data alone, while some are still pending."""
+        state, count = self.state, self.state.config.prefill_only_updates
+        return count if state.step() == 0 and state.schedule.pending.any() else 0
 
     def _report_idle_members(self) -> None:
         """Name the members that reached their last step without an update."""

@@ -27,14 +27,15 @@ SHARE = 0.8
 MIN_ROWS = 4 * FANOUT**2
 
 
-def replay_rows(config: RunConfig) -> int:
+def replay_rows(config: RunConfig, recorded: int = 0) -> int:
     """Return the replay rows per member: what the run can write, a power of two.
 
     A one-step episode takes two rows, the most per step. Programs are compiled for a
-    number of rows, so powers of two keep the number of different programs small.
+    number of rows, so powers of two keep the number of different programs small. There is
+    room for `recorded` rows, unless batches are mixed with them.
     """
     rows = MIN_ROWS
-    while rows < 2 * config.steps + 2:
+    while rows < 2 * config.steps + 2 + (0 if config.mix else recorded):
         rows *= 2
     return min(config.replay_size, rows)
 
@@ -82,13 +83,29 @@ def _peak_bytes(jaxpr: Any) -> int:
     return peak
 
 
-def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
-    """Check that a fleet fits into the memory of the device, or into `free` bytes."""
+def mixed_bytes(config: RunConfig, spec: Spec, recorded: int) -> float:
+    """Return the bytes of recorded rows that the members share, and of their priorities."""
+    members = len(config.env) * len(config.seeds)
+    priority = jnp.zeros(()).dtype.itemsize * (1 + 2 / FANOUT)
+    return recorded * (row_bytes(spec) + members * priority) if config.mix else 0.0
+
+
+def check_fits(config: RunConfig, spec: Spec, free: int | None = None, recorded: int = 0) -> None:
+    """Check that a fleet fits into the memory of the device, or into `free` bytes.
+
+    `recorded` is the number of rows of recorded transitions.
+    """
     agent = make_agent(config.agent, spec, config.utd)
     members, device = len(config.env) * len(config.seeds), training_device().device_kind
     total = device_bytes() if free is None else free
-    available = SHARE * total
-    rows, row, state = replay_rows(config), row_bytes(spec), agent_bytes(agent)
+    available = SHARE * total - (mixed := mixed_bytes(config, spec, recorded))
+    if available <= 0:
+        raise UserError(
+            f"{recorded} rows of data need {mixed / 1e9:.1f} GB, but {device} has "
+            f"{SHARE * total / 1e9:.1f} GB; expected less data",
+            "prefill",
+        )
+    rows, row, state = replay_rows(config, recorded), row_bytes(spec), agent_bytes(agent)
     if members * state >= available:
         raise UserError(
             f"networks of {members} x {state / 1e9:.1f} GB do not fit, as {device} has "
@@ -106,7 +123,7 @@ def check_fits(config: RunConfig, spec: Spec, free: int | None = None) -> None:
             f"{available / 1e9:.1f} GB for it; try {' or '.join(options)}",
             "replay_size",
         )
-    _check_activations(config, spec, int((total - needed) / members), device)
+    _check_activations(config, spec, int((total - needed - mixed) / members), device)
 
 
 def _check_activations(config: RunConfig, spec: Spec, room: int, device: str) -> None:

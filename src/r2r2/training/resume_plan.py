@@ -177,7 +177,8 @@ def _form(config: RunConfig) -> Mapping[str, Form]:
         "collapsed": _each(member),
         "best": _each(member),
         "files": lambda x: parse_entries(x) is not None,
-        "rows": _below(replay_rows(config) + 1),
+        # The number of recorded rows is not known here.
+        "rows": _below(1 + (config.replay_size if config.prefill else replay_rows(config))),
     }
 
 

@@ -77,6 +77,7 @@ class Schedule:
 
     Warm-up ends after `warmup` steps or, where the agent config says so, with the first
     episode that ends at or after them; with `random_only`, never. Its steps cause no updates.
+    Updates on recorded data alone are pending from the beginning.
     """
 
     def __init__(self, config: RunConfig, size: int):
@@ -87,9 +88,11 @@ class Schedule:
         self._states = [AssessmentState(episodes)] * size
         self._whole_episodes = agent.warmup_ends_with_episode
         self._warmup = math.inf if config.random_only else config.warmup
-        self.warm = np.full(size, not self._whole_episodes and not self._warmup)
+        # A policy that has learned before acts at once; without it, the first episode is random.
+        at_once = not self._whole_episodes or bool(config.prefill or config.init_from)
+        self.warm = np.full(size, at_once and not self._warmup)
         self.done = np.zeros(size, dtype=int)
-        self.pending = np.zeros(size, dtype=int)
+        self.pending = np.full(size, config.prefill_only_updates)
         self.skipped = np.zeros(size, dtype=int)  # pending at the end of the run
 
     def random_steps(self, step: int) -> int:

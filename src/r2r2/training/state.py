@@ -24,10 +24,11 @@ from r2r2.replay.normalizer import (
     initial_statistics,
     make_normalizer,
 )
+from r2r2.replay.prefill import RecordedRows
 from r2r2.storage.arrays import flatten_tree
 from r2r2.training.eval_scheduler import EvalScheduler, SavedEvals
 from r2r2.training.evaluation import EvalPolicies, SavedPolicy, member_of
-from r2r2.training.fleet import Fleet, FleetSnapshot
+from r2r2.training.fleet import Fleet, FleetSnapshot, MixedData
 from r2r2.training.memory import replay_rows
 from r2r2.training.rollout import Rollout
 from r2r2.training.run_log import Counts, RunLog
@@ -113,17 +114,21 @@ def make_state(
     log: RunLog,
     shared_env: bool = False,
     on_message: OnMessage = ignore,
+    data: RecordedRows | None = None,
 ) -> TrainState:
-    """Return the state of a run before its first step."""
+    """Return the state of a run before its first step; data is what `config.prefill` holds."""
     members = fleet_members(config)
+    recorded = 0 if data is None else len(data.live)
+    updates = config.steps * config.utd + config.prefill_only_updates
     fleet = Fleet(
         make_agent(config.agent, pool.spec, config.utd),
         pool.spec,
         [member.seed for member in members],
-        RunLengths(replay_rows(config), config.steps * config.utd),
+        RunLengths(replay_rows(config, recorded), updates),
         act_on_cpu=config.agent.policy_checkpoints,
         options=ComputeOptions(config.compute.fast, config.precision),
         utd=config.utd,
+        mixed=MixedData(data, config.mix) if data is not None and config.mix else None,
     )
     statistics = initial_statistics(len(members), pool.spec.obs_dim)
     return TrainState(
