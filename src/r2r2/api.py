@@ -229,7 +229,7 @@ def _train(
         if (options.workers or 0) > (used := len(pool.worker_pids)):
             limit = "at most one per core and one per environment"
             on_message(f"workers: using {used} of {options.workers}; {limit}")
-        start = load_start_data(config, pool.spec, builder, plan.checkpoint is not None)
+        start = load_start_data(config, pool, plan.checkpoint is not None)
         check_fits(config, pool.spec, recorded=start.row_count)
         if options.tensorboard:
             require_tensorboard()

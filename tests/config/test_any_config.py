@@ -46,7 +46,8 @@ SMALL = {
     tuple[int, ...]: st.sampled_from([1, 2, (7,), (2**31 - 1, 0)]),
 }
 FAMILIES = ("td7+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
-FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name")
+DATA = "prefill prefill_sha256 prefill_only_updates mix init_from init_from_sha256".split()
+FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name", *DATA)
 
 
 @st.composite

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from r2r2.agents.optimizer import is_opt_state
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
-from r2r2.envs.make import EnvBuilder
 from r2r2.envs.spec import Spec
-from r2r2.envs.vector.pool import try_task
+from r2r2.envs.vector.pool import EnvPool
 from r2r2.replay.normalizer import Normalizer, statistics_of
 from r2r2.replay.prefill import RecordedRows, RecordedSteps, lay_out
 from r2r2.storage.transitions import (
@@ -50,24 +49,24 @@ class StartData(NamedTuple):
 NO_DATA = StartData()
 
 
-def load_start_data(
-    config: RunConfig, spec: Spec, builder: EnvBuilder | None, resumes: bool = False
-) -> StartData:
+def load_start_data(config: RunConfig, pool: EnvPool, resumes: bool = False) -> StartData:
     """Return the data of a finalized config; a run that resumes has its networks already.
 
     Raises:
         UserError: The data are missing, invalid, or do not fit the tasks, the replay or the agent.
     """
-    recorded = _load_recorded(config, spec, builder) if config.prefill else None
+    recorded = _load_recorded(config, pool) if config.prefill else None
     needed = bool(config.init_from) and not resumes
-    return StartData(recorded, _load_trained(config, spec) if needed else None)
+    return StartData(recorded, _load_trained(config, pool.spec) if needed else None)
 
 
-def _load_recorded(config: RunConfig, spec: Spec, builder: EnvBuilder | None) -> RecordedRows:
+def _load_recorded(config: RunConfig, pool: EnvPool) -> RecordedRows:
     source = config.prefill
-    low, high = _action_bounds(config, builder)
+    low, high = _action_bounds(config, pool)
     data = read_transitions(source)
-    check_for_task(source, data, TransitionSizes(spec.obs_dim, low, high, config.agent.batch_size))
+    check_for_task(
+        source, data, TransitionSizes(pool.spec.obs_dim, low, high, config.agent.batch_size)
+    )
     recorded = lay_out(_to_steps(data, low, high))
     if not config.mix and (rows := len(recorded.live)) >= config.replay_size:
         raise UserError(
@@ -79,10 +78,10 @@ def _load_recorded(config: RunConfig, spec: Spec, builder: EnvBuilder | None) ->
 
 
 def _action_bounds(
-    config: RunConfig, builder: EnvBuilder | None
+    config: RunConfig, pool: EnvPool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the action bounds of the tasks, which must be equal."""
-    trials = [try_task(task, builder, config.env_timeout) for task in config.env]
+    trials = [pool.trial(task) for task in config.env]
     bounds = {(trial.action_low, trial.action_high) for trial in trials}
     if len(bounds) > 1:
         tasks = ", ".join(config.env)

@@ -384,6 +384,7 @@ class EnvPool:
     ):
         self.slots = tuple(slots)
         local = local if workers else len(self.slots)
+        self._local, self._timeout = local, timeout
         remote = self.slots[local:]
         workers = min(workers, len(remote))
         spins = worker_spins(remote, workers, available_cores())
@@ -406,6 +407,12 @@ class EnvPool:
         self._arrays = self._runner.arrays
         if layout is not None:
             self.streams = self._runner.stream_table(layout)
+
+    def trial(self, task: str) -> Trial:
+        """Return what is known about a task of the pool; a user's one is not tried again."""
+        slot = next(n for n, entry in enumerate(self.slots) if entry.member.task == task)
+        builder = self.slots[slot].factory.builder
+        return try_task(task, builder, self._timeout, slot < self._local)
 
     def _layout(self, actors: Actors) -> StreamLayout:
         members = list(dict.fromkeys(slot.member for slot in self.slots))
