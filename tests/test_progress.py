@@ -380,3 +380,15 @@ def test_ended_process_counts_as_zero(tmp_path):
 
 def test_cpu_has_no_device_memory():
     assert memory_usage()["device"] is None
+
+
+def test_updates_on_data_are_a_stage_of_their_own(terminal, clock, make_display):
+    bar = make_display(terminal)
+    offline = [progress(0, n, warm=False)._replace(offline=2_000) for n in (500, 1_500)]
+    show(bar, clock, [(0, progress(0, 0, warm=False)), (5, offline[0]), (10, offline[1])])
+    first, *_ = on_screen(bar)
+    assert first.startswith("offline ")
+    assert first.endswith("1,500/2,000 updates on recorded data 75%")
+    show(bar, clock, [(20, progress(0, 2_000)), (30, progress(100, 2_100))])
+    show(bar, clock, [(40, progress(200, 2_200))])
+    assert on_screen(bar)[0].endswith("200/1,000 20% ETA 1:20")  # of the steps alone

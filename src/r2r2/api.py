@@ -346,6 +346,8 @@ class RunSession:
         if env is not None:
             used[ENV_FROM_PYTHON] = getattr(env, "__qualname__", type(env).__qualname__)
         spaces = {task: spaces_to_json(x) for task, x in self._pool.spaces.items()}
+        if plan.checkpoint:
+            _check_spaces(path, spaces)
         policy = describe_policies(config, self._pool.spec, spaces).to_json()
         if plan.checkpoint:
             resumed = {"step": plan.checkpoint.step, **used}
@@ -408,6 +410,19 @@ class RunSession:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def _check_spaces(path: Path, spaces: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that the tasks of a run to be resumed have the spaces that they had before."""
+    record = open_run(path).policy_document() or {}
+    earlier: Any = record.get("spaces") or {}
+    for task, now in spaces.items():
+        for name, value in now.items():
+            if task in earlier and earlier[task][name] != value:
+                raise UserError(
+                    f"env {task!r}: its {name} space has changed since the run '{path}' began; "
+                    f"expected {earlier[task][name]}, got {value}"
+                )
 
 
 def _load_result(folder: RunFolder, config: RunConfig) -> Result:

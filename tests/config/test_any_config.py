@@ -48,7 +48,8 @@ SMALL = {
     JsonObject: st.sampled_from(['{"g": 9.0}', {"g": 3}]),
 }
 FAMILIES = ("td7+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
-FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name")
+DATA = "prefill prefill_sha256 prefill_only_updates mix init_from init_from_sha256".split()
+FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name", *DATA)
 
 
 @st.composite

@@ -9,7 +9,7 @@ from r2r2.cli.train import parse_train
 from r2r2.config.agents import AGENTS
 from r2r2.config.errors import UserError
 from r2r2.config.fields import JsonObject, flatten_config, parse_json_object, replace_fields
-from r2r2.config.resolve import default_config, resolve
+from r2r2.config.resolve import default_config, offline_rows, resolve
 from r2r2.config.toml_io import (
     ADDED_FIELDS,
     NON_RESULT_FIELDS,
@@ -43,6 +43,19 @@ KINDS = {
 }
 
 
+# Fields of data to start from, which need the data, too.
+NEED_PREFILL = {"prefill_sha256", "prefill_only_updates", "mix"}
+NEED_INIT_FROM = {"init_from_sha256"}
+STARTS = {"prefill": "data.npz", "init_from": "runs/x"}
+
+
+def texts(field):
+    """Allowed values of a field that is a string."""
+    if field.allowed.choices:
+        return st.sampled_from(field.allowed.choices)
+    return st.sampled_from(["a" * 64, ""]) if "sha256" in field.path else NAMES.filter(str.strip)
+
+
 def fields_of(agent):
     table = flatten_config(default_config(agent))
     del table["agent.name"]
@@ -55,18 +68,21 @@ def configs(draw):
     agent = draw(st.sampled_from(sorted(AGENTS)))
     table = fields_of(agent)
     paths = draw(st.sets(st.sampled_from(sorted(table))))
+    paths |= {"prefill"} if paths & NEED_PREFILL else set()
+    paths |= {"init_from"} if paths & NEED_INIT_FROM else set()
     values = {}
     for path in sorted({"env"} | paths - {"eval_average"}):
         kind, allowed = table[path].kind, table[path].allowed
         values[path] = draw(
-            st.sampled_from(allowed.choices)
-            if kind is str
-            else KINDS[kind].filter(allowed.is_valid)
+            texts(table[path]) if kind is str else KINDS[kind].filter(allowed.is_valid)
         )
     config = replace_fields(default_config(agent), values)
     assume(config.steps * config.utd < 2**31)
     assume(config.diagnostics.probe_batch <= config.diagnostics.probe_rows)
     assume(config.steps > config.warmup or config.random_only)
+    assume(not (config.prefill_only_updates and config.random_only))
+    batch = config.agent.batch_size
+    assume(not config.mix or 0 < offline_rows(config.mix, batch) < batch)
     try:
         config.agent.check()
     except UserError:
@@ -87,7 +103,8 @@ def changed(field):
     if field.kind is JsonObject:
         return JsonObject('{"gravity": 9.8}')
     if field.kind is str:
-        return field.allowed.choices[-1]
+        other = "a" * 64 if "sha256" in field.path else "other"
+        return field.allowed.choices[-1] if field.allowed.choices else other
     if isinstance(field.value, tuple):
         return ("dog-run",) if field.path == "env" else (7,)
     if field.path == "replay_size":
@@ -113,15 +130,17 @@ def test_toml_and_command_line_restore_any_config(config):
 
 @pytest.mark.parametrize("agent", FAMILIES)
 def test_every_field_has_the_same_names_in_files_and_on_the_command_line(agent):
-    default = dataclasses.replace(default_config(agent), env=("Hopper-v5",))
+    default = dataclasses.replace(default_config(agent), env=("Hopper-v5",), **STARTS)
     for path, field in fields_of(agent).items():
         config = replace_fields(default, {path: changed(field)})
         assert config != default
         value = parse_toml(to_toml(config))[path]
-        layer = {"agent": agent, "env": "Hopper-v5"}
+        layer = {"agent": agent, "env": "Hopper-v5"} | STARTS
         assert resolve(layer, {path: value}) == config
         text = as_text(changed(field)).removesuffix("," if path == "env" else "")
         options = ["--agent", agent, "--env", "Hopper-v5"]
+        for name, start in STARTS.items():
+            options += [f"--{name.replace('_', '-')}", start] if name != path else []
         for name in (path, path.rpartition(".")[2].replace("_", "-")):
             assert parse_train([*options, f"--{name}", text]).config == config
 

@@ -22,7 +22,9 @@ from r2r2.cli.train import parse_train
 from r2r2.config.toml_io import experiment_name, run_name
 from r2r2.envs.vector.pool import try_task
 from r2r2.replay.normalizer import initial_statistics, make_normalizer
+from r2r2.stats.scores import run_results
 from r2r2.storage.arrays import read_arrays
+from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import create_run
 from r2r2.training.fleet import Fleet
@@ -257,6 +259,27 @@ def test_normalizer_learns_from_data_as_if_it_had_been_collected(tmp_path, data)
         np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
+def test_members_that_act_beside_updates_train_on_data_before_their_first_step(
+    tmp_path, monkeypatch, data
+):
+    """As beside an accelerator, where steps are taken as they come."""
+    init = Fleet.__init__
+
+    def asynchronous(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        self.async_updates = self.accelerated = True
+
+    monkeypatch.setattr(Fleet, "__init__", asynchronous)
+    changes = {"agent.policy_checkpoints": True, "prefill_only_updates": OFFLINE, "mix": 0.5}
+    result = train(config_of(data, **changes), tmp_path / "run", options=NEVER)
+    events = read_events(result.folder.events)
+    for name in result.folder.members:
+        own = [e for e in events if e["member"] == name and e["event"] != "time"]
+        assert [e["event"] for e in own[:3]] == ["offline_updates", "policy_checkpoint", "losses"]
+        assert {e["update_step"] for e in own[:3]} == {OFFLINE}
+        assert max(e["update_step"] for e in own) > OFFLINE
+
+
 # The config
 
 
@@ -305,8 +328,22 @@ def test_config_records_where_the_data_are_and_what_they_contain(tmp_path, data,
     assert ours.prefill == str(tmp_path / "copy.npz")
     assert len(ours.prefill_sha256) == 64
     assert run_name(ours) == run_name(theirs) != run_name(finalize_config(resolve(BASE)))
-    name = experiment_name(theirs, finalize_config(resolve(BASE)))
-    assert name == f"small_agent.SLOPE_prefill={theirs.prefill_sha256[:8]}_utd2"
+    plain, digits = finalize_config(resolve(BASE)), theirs.prefill_sha256[:8]
+    assert experiment_name(theirs, plain) == f"small_agent.SLOPE_prefill={digits}_utd2"
+    assert [str(x) for x in run_results(theirs, plain, []).method.overrides] == [
+        f"prefill_sha256={digits} (default none)"  # never called a reproduction
+    ]
+
+
+def test_bad_file_ends_the_command_with_one_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    arrays = {name: x for name, x in walk_arrays().items() if name != "rewards"}
+    np.savez("data.npz", **arrays)
+    options = ["--agent", BASE["agent"], "--env", BASE["env"], "--warmup", "5", "--steps", "9"]
+    assert main(["train", *options, "--prefill", "data.npz", "--workers", "0"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"r2r2: error: {tmp_path}/data.npz: no array 'rewards'; expected ")
+    assert [path.name for path in tmp_path.iterdir()] == ["data.npz"]
 
 
 @pytest.mark.slow
@@ -498,3 +535,48 @@ def test_commands_with_trained_networks_in_the_documentation_run(tmp_path, monke
     assert main(["train", *task, *small, "--seeds", "3,4", "--out", "runs/fleet"]) == 0
     for command in commands:
         assert main(["train", *shlex.split(command), *small]) == 0
+
+
+# Learning
+
+
+def recorded_by(result, path):
+    """Write the transitions in the replay of a finished run with one member."""
+    folder = result.folder.checkpoints
+    arrays = read_arrays(max(folder.glob("*[0-9].npz")))
+    segments = [read_arrays(file) for file in sorted(folder.glob("*.replay.npz"))]
+    count = int(arrays["fleet/opened"][0]) + 1
+    rows = {}
+    for name in ("obs", "action", "reward", "terminated"):
+        rows[name] = np.zeros((count, *segments[0][f"0/{name}"].shape[1:]))
+        for segment in segments:
+            first = int(segment["0/first"])
+            rows[name][first : first + len(segment[f"0/{name}"])] = segment[f"0/{name}"]
+    live = np.flatnonzero(arrays["fleet/learners/priorities/tree/levels/0"][0].ravel())
+    save_transitions(
+        path,
+        observations=rows["obs"][live],
+        actions=2 * rows["action"][live],  # Pendulum's actions are in [-2, 2]
+        rewards=rows["reward"][live],
+        next_observations=rows["obs"][live + 1],
+        terminations=rows["terminated"][live] > 0,
+    )
+    return str(path)
+
+
+@pytest.mark.slow
+def test_first_evaluations_are_better_from_data_of_a_short_run(tmp_path):
+    rates = dict.fromkeys(("encoder_rate", "critic_rate", "actor_rate"), 1e-3)
+    fields = {"agent": "td7+r2r2", "env": "Pendulum-v1", "policy_checkpoints": False, **rates}
+    fields |= {"width": 32, "latent": 32, "batch_size": 64, "target_period": 50, "warmup": 200}
+    fields |= {"eval_every": 100, "eval_episodes": 5, "discount": 0.98}
+    before = train(resolve(fields, {"steps": 2_000}), tmp_path / "before", options=OFTEN)
+    data = recorded_by(before, tmp_path / "data.npz")
+    short = {"steps": 400, "seeds": 2}
+    start = {"prefill": data, "mix": 0.5, "prefill_only_updates": 1_500, "warmup": 0}
+    means = []
+    for name, changes in (("with", start), ("without", {})):
+        result = train(resolve(fields, short, changes), tmp_path / name, options=NEVER)
+        means.append(np.mean([row.value for row in read_evaluations(result.folder.evaluations)]))
+    print(means)
+    assert means[0] > means[1] + 200

@@ -292,8 +292,9 @@ class Fleet:
         """Make recorded transitions the first rows of every member's replay."""
         count, weights = len(data.live), np.zeros((1, self.replay_rows))
         weights[:, :count] = data.live
+        rows = _cast(data.rows, self._rows)
         for member in range(self.size):
-            self._rows = put_rows(self._rows, member, 0, _cast(data.rows, self._rows))
+            self._rows = put_rows(self._rows, member, 0, rows)
         priorities = self._learners.priorities._replace(tree=self._tree(weights, self._rows))
         self._learners = self._learners._replace(priorities=priorities)
         self.opened[:] = count
