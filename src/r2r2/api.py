@@ -183,8 +183,9 @@ def train(
     Args:
         config: the run.
         out: its folder; by default one under `runs/` named after the config.
-        env: a class or function that builds environments, in place of `config.env`; or
-            an environment, which then serves training and evaluation of one member.
+        env: a class or function that builds environments, in place of `config.env`, and gets
+            `config.env_args`; or an environment, which then serves training and evaluation
+            of one member.
         on_progress: called before the first step, and after every iteration.
         options: options that do not change the result.
         on_message: called with messages for the user.

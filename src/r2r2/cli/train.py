@@ -127,6 +127,7 @@ EXAMPLES = """\
   r2r2 train --config study.toml --lambda-rr 0
   r2r2 train --env Hopper-v5 --prefill data.npz --mix 0.5
   r2r2 train --env my_robot:Arm-v0 --agent my_agents:MyAgent
+  r2r2 train --env Hopper-v5 --env-args '{"forward_reward_weight": 2}'
   r2r2 train --resume RUN --steps 800_000
 """
 
