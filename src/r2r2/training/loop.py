@@ -49,6 +49,7 @@ class Progress(NamedTuple):
     returns: NDArray[np.float64]  # [S], at that point; NaN before the first
     stopped: NDArray[np.bool_]  # [S]
     collapsed: tuple[int, ...] = ()  # other members whose representation has collapsed
+    ended_early: bool = False  # the run ends here, by `stop_at_return`
 
 
 OnProgress = Callable[[Progress], None]
@@ -114,6 +115,7 @@ class Training:
         while (collecting := self.collecting()) or self._work_pending():
             self._stop_if_asked()
             if self._ends_early():
+                self._report(on_progress)
                 break
             self._start_updates(alone=not collecting and not state.evals.busy)
             collecting = self.collecting()
@@ -292,6 +294,7 @@ class Training:
             *state.log.common_point(),
             np.isin(np.arange(len(state.members)), list(state.stopped)),
             tuple(sorted(state.collapsed - state.stopped.keys())),
+            state.log.ended_early is not None,
         )
         try:
             on_progress(progress)
