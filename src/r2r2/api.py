@@ -154,12 +154,12 @@ def ended_run(
     if earlier is None or dataclasses.replace(earlier, steps=config.steps) != config:
         return None
     folder = open_run(path)
-    if earlier != config and not (config.steps > earlier.steps and _early_end(folder)):
+    if earlier != config and not (config.steps > earlier.steps and early_end_reason(folder)):
         return None
     return None if options.retry_failed and folder.stopped() else folder
 
 
-def _early_end(folder: RunFolder) -> str:
+def early_end_reason(folder: RunFolder) -> str:
     """Return why a run that has ended did so before its last step; empty if it did not."""
     end = early_end(read_events(folder.events)) if folder.events.exists() else None
     return end.why if end else ""
@@ -231,7 +231,7 @@ def train_finalized(
     if options.overwrite and options.retry_failed:
         raise UserError("not allowed with overwrite, which deletes the run", "retry_failed")
     if folder := ended_run(config, path, options):
-        why = _early_end(folder)
+        why = early_end_reason(folder)
         on_message(f"{path}: has ended already with the same config{why and f': {why}'}")
         return checked(_load_result(folder, config))
     hooks = callback_list(callbacks, options, on_message)
@@ -439,7 +439,7 @@ def _load_result(folder: RunFolder, config: RunConfig) -> Result:
             totals.setdefault(task, []).append(float(str(event["return"])))
     returns = np.array([points.get(member, np.nan) for member in members])
     random = {task: float(np.mean(values)) for task, values in totals.items()}
-    stop_reason = _early_end(folder)
+    stop_reason = early_end_reason(folder)
     return Result(folder, members, returns, random, folder.stopped(), stop_reason=stop_reason)
 
 

@@ -265,7 +265,8 @@ class TrainingDisplay:
             self._update(now, self._latest)
             self._speed.restart(self._first, self._speed.samples[-1])
             self._stage = "failed" if failed else "done"
-            self._step = self._step if failed else self._steps
+            if not (failed or self._latest.ended_early):
+                self._step = self._steps  # beside an accelerator, reports may end earlier
             self._time = f"in {format_duration(now - self._first.seconds)}"
             self._draw()
         self._live.stop()

@@ -173,10 +173,10 @@ class Trainer:
         manifest, config = read_manifest(self._path), find_config(self._path)
         if manifest is None or config is None or self._options.overwrite:
             return 0
-        if manifest.status == "finished":
-            return config.steps
         checkpoint, _ = latest_valid(self._path / "checkpoints")
-        return 0 if checkpoint is None else checkpoint.step
+        if checkpoint is not None:
+            return checkpoint.step
+        return config.steps if manifest.status == "finished" else 0
 
     @property
     def result(self) -> Result | None:

@@ -24,7 +24,10 @@ Cli = Callable[..., Completed]
 @pytest.fixture(scope="package")
 def cli_settings(tmp_path_factory):
     """Set a cache folder for the commands; restore the settings that they change."""
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    names = (
+        *("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"),
+        "jax_platforms",
+    )
     before = {name: getattr(jax.config, name) for name in names}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))

@@ -185,7 +185,7 @@ def test_resume_rejects_other_options(rejected, unfinished, argv):
     assert rejected("train", "--resume", "run", *argv.split()) == (
         f"{option}: not allowed with --resume, which uses the config of the run; "
         "expected only --steps, --env-timeout, --env-faults, --tensorboard, --workers, "
-        "--checkpoint-every, --checkpoints, --retry-failed"
+        "--checkpoint-every, --checkpoints, --retry-failed, --device, --wandb, --wandb-project"
     )
 
 

@@ -15,6 +15,7 @@ from r2r2.api import (
     Result,
     RunFailed,
     RunOptions,
+    early_end_reason,
     enable_compilation_cache,
     ended_run,
     run_path,
@@ -215,6 +216,8 @@ def _parse_resume(run: Path, argv: Sequence[str]) -> TrainCommand:
 
 
 def _run_options(given: Mapping[str, Any]) -> RunOptions:
+    if "wandb_project" in given and not given.get("wandb"):
+        raise UserError("--wandb-project: only used with --wandb")
     return RunOptions(**{x: given[x] for x in RunOptions._fields if x in given})
 
 
@@ -229,7 +232,8 @@ def run(argv: list[str]) -> int:
         warn_of_damage(path)
         stopped = folder.stopped()
         if len(stopped) < len(folder.members):
-            print(f"{path} is already finished with the same config.")
+            why = early_end_reason(folder)
+            print(f"{path} is already finished with the same config{why and f': {why}'}.")
         return _print_end(path, stopped, failed=len(stopped) == len(folder.members))
     with use_command_device(command.options.device), lossy_output():
         enable_compilation_cache()

@@ -51,6 +51,7 @@ class Progress(NamedTuple):
     stopped: NDArray[np.bool_]  # [S]
     collapsed: tuple[int, ...] = ()  # other members whose representation has collapsed
     offline: int = 0  # updates on recorded data before the first step; 0: there are none left
+    ended_early: bool = False  # the run ends here, by `stop_at_return`
 
 
 OnProgress = Callable[[Progress], None]
@@ -132,6 +133,7 @@ class Training:
         while (collecting := self.collecting()) or self._work_pending():
             self._stop_if_asked()
             if self._ends_early():
+                yield self._progress()
                 break
             self._start_updates(alone=not collecting and not state.evals.busy)
             collecting = self.collecting()
@@ -335,6 +337,7 @@ class Training:
             np.isin(np.arange(len(state.members)), list(state.stopped)),
             tuple(sorted(state.collapsed - state.stopped.keys())),
             self._offline_updates(),
+            state.log.ended_early is not None,
         )
 
     def _offline_updates(self) -> int:
