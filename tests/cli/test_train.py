@@ -184,8 +184,9 @@ def test_resume_rejects_other_options(rejected, unfinished, argv):
     option = argv.removeprefix("--steps 900 ").split()[0].replace("--no-", "--")
     assert rejected("train", "--resume", "run", *argv.split()) == (
         f"{option}: not allowed with --resume, which uses the config of the run; "
-        "expected only --steps, --env-timeout, --env-faults, --tensorboard, --workers, "
-        "--checkpoint-every, --checkpoints, --retry-failed, --device, --wandb, --wandb-project"
+        "expected only --steps, --env-timeout, --env-faults, --prefill, --init-from, "
+        "--tensorboard, --workers, --checkpoint-every, --checkpoints, --retry-failed, --device, "
+        "--wandb, --wandb-project"
     )
 
 
