@@ -25,6 +25,7 @@ ALLOWED = {
     "api": {"config", "envs", "agents", "storage", "report", "training"},
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
     "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api"},
+    "torch": {"config"},  # without JAX
     "__init__": {"agents", "api", "config", "diagnostics", "stats", "training"},
     "__main__": {"cli"},
 }

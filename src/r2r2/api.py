@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.agents.registry import check_extra_loss
 from r2r2.config.errors import StoppedMembersWarning, UserError, invalid_value
 from r2r2.config.fields import EPISODES, Interval, parse_interval
 from r2r2.config.resolve import default_config
@@ -228,6 +229,7 @@ def _train(
         if (options.workers or 0) > (used := len(pool.worker_pids)):
             limit = "at most one per core and one per environment"
             on_message(f"workers: using {used} of {options.workers}; {limit}")
+        check_extra_loss(config.agent, pool.spec)
         check_fits(config, pool.spec)
         if options.tensorboard:
             require_tensorboard()

@@ -9,6 +9,7 @@ from r2r2.api import RunFailed, RunOptions, ended_run
 from r2r2.config.agents import AGENTS
 from r2r2.config.errors import UserError
 from r2r2.config.fields import MAX_FLOAT, MAX_INT, flatten_config
+from r2r2.config.imports import EXTRA_FIELD
 from r2r2.config.resolve import default_config
 from r2r2.config.toml_io import parse_toml, to_toml
 from r2r2.envs.spec import Spec
@@ -46,7 +47,7 @@ SMALL = {
     tuple[int, ...]: st.sampled_from([1, 2, (7,), (2**31 - 1, 0)]),
 }
 FAMILIES = ("td7+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
-FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name")
+FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name", EXTRA_FIELD)
 
 
 @st.composite

@@ -30,6 +30,8 @@ ADDED_FIELDS = {
     "diagnostics.probe_batch": 4096,
     "diagnostics.probe_rows": 40_960,
     "max_episode_steps": 0,
+    "agent.representation.extra": "",
+    "agent.representation.lambda_extra": 1.0,
 }
 # Precision of runs from before the field existed, by JAX's setting in `versions.json`.
 _PRECISIONS = {"float32": "float32", "highest": "float32", "tensorfloat32": "tf32"}
