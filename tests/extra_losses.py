@@ -1,4 +1,4 @@
-"""Terms for `representation.extra`, right and wrong ones; the right ones work in JAX and PyTorch."""
+"""Terms for `representation.extra`, right and wrong; the right ones also work in PyTorch."""
 
 import numpy as np
 
