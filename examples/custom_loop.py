@@ -26,7 +26,7 @@ def train(steps: int = 4_000, warmup: int = 500, seed: int = 0) -> list[float]:
         noise = agent.update_noise(jax.random.fold_in(key, 2 * step + 1))
         return agent.update(state, batch, noise, step)
 
-    state, total, returns = agent.init(key), 0.0, []
+    state, total, returns = jax.jit(agent.init)(key), 0.0, []
     replay = r2r2.Batch(*(np.zeros((steps, *shape)) for shape in ((3,), (1,), (), (3,), ())))
     obs, _ = env.reset(seed=seed)
     for step in range(steps):

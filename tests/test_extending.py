@@ -80,7 +80,7 @@ def test_custom_loop_learns(examples):
 def test_own_agent_is_made_and_updated(examples):
     agent = make_agent("ddpg:DDPG", 3, 1, width=8, batch_size=4)
     examples("ddpg")
-    state = agent.init(jax.random.key(0))
+    state = jax.jit(agent.init)(jax.random.key(0))
     obs, zeros = np.ones((4, 3)), np.zeros(4)
     batch = Batch(obs, np.ones((4, 1)), zeros, next_obs=obs, terminated=zeros)
     after, out = jax.jit(agent.update)(state, batch, agent.update_noise(jax.random.key(1)), 1)

@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from r2r2.agents.base import Array, replaceable
 from r2r2.config.common import Representation
@@ -171,9 +172,9 @@ def extra_term(name: str, z: Array, inputs: Mapping[str, Any]) -> Array:
         UserError: There is no such function, or it does not return a scalar.
     """
     value: Any = call_extra_loss(name, z, inputs)
-    kind = getattr(value, "dtype", type(value))
-    if jnp.shape(value) or not jnp.issubdtype(kind, jnp.floating):
-        got = f"shape {value.shape} of {kind}" if hasattr(value, "shape") else repr(value)
+    array: Any = value if hasattr(value, "dtype") else np.asarray(value)
+    if array.shape or not jnp.issubdtype(array.dtype, jnp.floating):
+        got = repr(value) if array is not value else f"shape {value.shape} of {value.dtype}"
         raise UserError(f"expected {name!r} to return a real scalar, got {got}", EXTRA_FIELD)
     return jnp.asarray(value, dtype=z.dtype)
 
