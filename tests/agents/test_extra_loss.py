@@ -131,11 +131,6 @@ def test_field_is_an_option_a_toml_key_and_a_changed_setting():
     assert run_name(config) != run_name(resolve({"env": "Pendulum-v1"}))
 
 
-def test_names_of_runs_without_the_term_are_as_before():
-    # This name is that of a run folder from before the field existed.
-    assert run_name(resolve({"env": "Hopper-v5"})) == "td7+r2r2_Hopper-v5_utd1_2919f937"
-
-
 TINY = [
     *("--env", "Pendulum-v1", "--action-repeat", "20", "--seeds", "2", "--steps", "24"),
     *("--warmup", "10", "--log-every", "4", "--eval-every", "24", "--eval-episodes", "1"),

@@ -49,7 +49,7 @@ def configs(draw):
     for path in sorted({"env"} | paths - {"eval_average"}):
         kind, allowed = table[path].kind, table[path].allowed
         values[path] = draw(
-            st.sampled_from(allowed.choices)
+            st.sampled_from(allowed.choices or ("", "losses:term", "a.b:c"))
             if kind is str
             else KINDS[kind].filter(allowed.is_valid)
         )
@@ -59,6 +59,8 @@ def configs(draw):
     assume(config.steps > config.warmup or config.random_only)
     try:
         config.agent.check()
+        if config.agent.representation is not None:
+            config.agent.representation.check()
     except UserError:
         assume(False)
     return config
@@ -75,7 +77,9 @@ def changed(field):
     if field.kind is bool:
         return not field.value
     if field.kind is str:
-        return field.allowed.choices[-1]
+        return field.allowed.choices[-1] if field.allowed.choices else "losses:term"
+    if field.path.endswith(".lambda_extra"):
+        return 0.0  # others need the field `extra`
     if isinstance(field.value, tuple):
         return ("dog-run",) if field.path == "env" else (7,)
     if field.path == "replay_size":
