@@ -1,6 +1,7 @@
 """A user's term of the encoder's loss, `representation.extra`."""
 
 import dataclasses
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -153,7 +154,7 @@ def own_module(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_fleet_is_trained_from_the_command_line(own_module, capsys):
+def test_fleet_is_trained_from_the_command_line(own_module, monkeypatch, capsys):
     out = own_module / "run"
     assert main(["train", *TINY, "--extra", "my_losses:loss", "--out", str(out)]) == 0
     metrics = [x for x in read_events(out / "events.jsonl") if "representation/extra" in x]
@@ -162,6 +163,10 @@ def test_fleet_is_trained_from_the_command_line(own_module, capsys):
     capsys.readouterr()
     assert main(["report", str(out), "--out", str(own_module / "report")]) == 0
     assert "my_losses:loss" in (own_module / "report" / "index.html").read_text()
+    # Evaluation does not need the module.
+    (own_module / "my_losses.py").unlink()
+    monkeypatch.delitem(sys.modules, "my_losses")
+    assert main(["eval", str(out), "--episodes", "1", "--workers", "0"]) == 0
 
 
 def test_nothing_is_written_for_a_wrong_function(own_module, capsys):
