@@ -31,6 +31,7 @@ ALLOWED = {
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
     "saved_run": {"config", "policy", "envs", "storage", "training"},  # without JAX, for robots
     "progress": {"training", "compute"},
+    "torch": {"config"},  # without JAX
     "cli": {
         *("config", "envs", "compute", "storage", "stats", "report", "training", "bench", "api"),
         "progress",

@@ -15,6 +15,7 @@ The packages, from settings to the command line:
     policy       policies without JAX
     bench        measurements of `r2r2 bench`
     cli          the command line
+    torch        the losses for PyTorch
 """
 
 # ruff: noqa: F401
@@ -22,12 +23,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from r2r2.agents.base import Agent, Batch, Update
     from r2r2.agents.losses.representation import (
         redundancy,
         representation_loss,
         self_prediction,
         variance_hinge,
     )
+    from r2r2.agents.make import make_agent
     from r2r2.api import RunFailed, RunOptions, evaluate_run, train
     from r2r2.config.agent_configs import MinPhiConfig, SimbaV2Config, SimbaV2SPLConfig, TD7Config
     from r2r2.config.agents import AGENTS, AgentSpec, agent_config, register_agent
@@ -74,8 +77,10 @@ __version__ = "0.1.0"
 # Public names by module. They are imported on first use, because worker processes
 # step environments without JAX. Type checkers read the imports above.
 _EXPORTS = {
+    "r2r2.agents.base": "Agent Batch Update",
     "r2r2.agents.losses.representation": "redundancy representation_loss self_prediction "
     "variance_hinge",
+    "r2r2.agents.make": "make_agent",
     "r2r2.api": "RunFailed RunOptions evaluate_run train",
     "r2r2.config.agent_configs": "MinPhiConfig SimbaV2Config SimbaV2SPLConfig TD7Config",
     "r2r2.config.agents": "AGENTS AgentSpec agent_config register_agent",

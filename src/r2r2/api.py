@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.agents.registry import check_extra_loss
 from r2r2.compute.devices import is_accelerated, training_device, use_device
 from r2r2.config.errors import StoppedMembersWarning, UserError, invalid_value
 from r2r2.config.fields import ANY_DEVICE, EPISODES, Interval, parse_interval
@@ -325,6 +326,7 @@ class RunSession:
         if (options.workers or 0) > (used := len(self._pool.worker_pids)):
             limit = "at most one per core and one per environment"
             on_message(f"workers: using {used} of {options.workers}; {limit}")
+        check_extra_loss(config.agent, self._pool.spec)
         start = load_start_data(config, self._pool.spaces, self._plan.checkpoint is not None)
         check_fits(config, self._pool.spec, recorded=start.row_count)
         self._start_data = start

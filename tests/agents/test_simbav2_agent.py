@@ -215,9 +215,9 @@ def test_parameter_counts_at_the_papers_widths():
 
 
 @pytest.mark.parametrize("field", ["critics", "discount"])
-def test_automatic_settings_must_be_resolved_first(field):
+def test_automatic_settings_must_be_set(field):
     config = dataclasses.replace(agent_config("simbav2"), critics=1, discount=0.9)
-    with pytest.raises(UserError, match=f"^agent.{field}: 0 \\(automatic\\) must be"):
+    with pytest.raises(UserError, match=f"^agent.{field}: 0 \\(automatic\\) depends on"):
         make_agent(dataclasses.replace(config, **{field: 0}), SPEC, 1)
 
 

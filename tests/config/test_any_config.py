@@ -9,6 +9,7 @@ from r2r2.api import RunFailed, RunOptions, ended_run
 from r2r2.config.agents import AGENTS
 from r2r2.config.errors import UserError
 from r2r2.config.fields import MAX_FLOAT, MAX_INT, JsonObject, flatten_config
+from r2r2.config.imports import EXTRA_FIELD
 from r2r2.config.resolve import default_config
 from r2r2.config.toml_io import parse_toml, to_toml
 from r2r2.envs.spec import Spec
@@ -49,7 +50,7 @@ SMALL = {
 }
 FAMILIES = ("td7+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
 DATA = "prefill prefill_sha256 prefill_only_updates mix init_from init_from_sha256".split()
-FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name", *DATA)
+FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name", EXTRA_FIELD, *DATA)
 
 
 @st.composite

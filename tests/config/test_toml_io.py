@@ -53,6 +53,8 @@ def texts(field):
     """Allowed values of a field that is a string."""
     if field.allowed.choices:
         return st.sampled_from(field.allowed.choices)
+    if field.path.endswith(".extra"):
+        return st.sampled_from(["", "losses:term", "a.b:c"])
     return st.sampled_from(["a" * 64, ""]) if "sha256" in field.path else NAMES.filter(str.strip)
 
 
@@ -85,6 +87,8 @@ def configs(draw):
     assume(not config.mix or 0 < offline_rows(config.mix, batch) < batch)
     try:
         config.agent.check()
+        if config.agent.representation is not None:
+            config.agent.representation.check()
     except UserError:
         assume(False)
     return config
@@ -103,8 +107,10 @@ def changed(field):
     if field.kind is JsonObject:
         return JsonObject('{"gravity": 9.8}')
     if field.kind is str:
-        other = "a" * 64 if "sha256" in field.path else "other"
+        other = "a" * 64 if "sha256" in field.path else "losses:term"
         return field.allowed.choices[-1] if field.allowed.choices else other
+    if field.path.endswith(".lambda_extra"):
+        return 0.0  # others need the field `extra`
     if isinstance(field.value, tuple):
         return ("dog-run",) if field.path == "env" else (7,)
     if field.path == "replay_size":

@@ -19,7 +19,14 @@ Tree = TypeVar("Tree")
 
 
 class Batch(NamedTuple):
-    """Transitions sampled from replay."""
+    """Transitions sampled from replay.
+
+    Example:
+        >>> zeros = jnp.zeros((4, 3))
+        >>> batch = Batch(zeros, zeros, zeros[:, 0], next_obs=zeros, terminated=zeros[:, 0] > 0)
+        >>> batch.reward.shape
+        (4,)
+    """
 
     obs: Array  # [B, obs]
     action: Array  # [B, action]
@@ -41,7 +48,13 @@ def as_metrics(quantities: dict[str, Array]) -> dict[str, Metric]:
 
 
 class Update(NamedTuple):
-    """What one update returns besides the next state."""
+    """What one update returns besides the next state.
+
+    Example:
+        >>> update = Update(None, as_metrics({"loss/critic": jnp.asarray(0.5)}))
+        >>> float(update.metrics["loss/critic"].total)
+        0.5
+    """
 
     priorities: Array | None  # [B], of the sampled rows, if the agent `prioritizes`
     metrics: dict[str, Metric]
@@ -58,9 +71,19 @@ class Agent(NamedTuple):
     Randomness is an argument: `update_noise` and `action_noise` draw the numbers that `update` and
     `explore` need, and these two are deterministic. The step that `update` is given counts updates
     from 1 and is exact modulo `policy_period`, in which members that are updated together agree.
+
+    Observations may have leading axes, [..., obs]; actions, values and latents have the same.
+
+    Example:
+        >>> from r2r2 import make_agent
+        >>> agent = make_agent("minphi", 3, 1, width=8, model_width=8, batch_size=4)
+        >>> policy = agent.behavior_policy(agent.init(jax.random.key(0)))
+        >>> noise = agent.action_noise(jax.random.key(1))
+        >>> agent.explore(policy, jnp.zeros(3), noise).shape
+        (1,)
     """
 
-    init: Callable[[Array, Array], Any]  # key, updates of the run -> state
+    init: Callable[..., Any]  # key, updates of the run (of `make_agent`: optional) -> state
     behavior_policy: Callable[[Any], Any]  # state -> the policy that collects data
     eval_policy: Callable[[Any], Any]  # state -> the policy that is evaluated
     action_noise: Callable[[Array], Any]  # key -> noise of one action
@@ -75,7 +98,7 @@ class Agent(NamedTuple):
     sync_period: int = 0  # updates between two calls of `sync`; 0: never
     sync: Callable[[Any], Any] = identity  # state -> state with new targets
     checkpoint_policy: Callable[[Any], Any] = identity  # copy behavior to eval policy
-    # Whether observations and rewards are normalized; `make_agent` sets it by the config.
+    # Whether observations and rewards are normalized; the registry sets it by the config.
     normalizes: bool = False
     # state, obs -> Z of the encoder that is trained; None: the agent has no encoder
     encode: Callable[[Any, Array], Array] | None = None

@@ -131,8 +131,10 @@ def phase_a(
     def loss(pair: tuple[Encoder, LatentModel]) -> tuple[Array, dict[str, Array]]:
         encoder, model = pair
         z, target = encoder(batch.obs), state.encoder_target(batch.next_obs)
-        prediction = summed_self_prediction(model(z, batch.action), target)
-        total, terms = representation_loss(weights, z, prediction)
+        predicted = model(z, batch.action)
+        prediction = summed_self_prediction(predicted, target)
+        inputs = {"predicted": predicted, "target": target, "batch": batch}
+        total, terms = representation_loss(weights, z, prediction, inputs)
         metrics = {f"representation/{name}": term for name, term in terms.items()}
         if config.actor_weight:
             actor_loss = policy_loss(config, state.critic, state.actor, z, noise)

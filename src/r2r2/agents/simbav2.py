@@ -50,9 +50,13 @@ class SimbaV2State(NamedTuple):
 
 def simbav2(config: SimbaV2Config, spec: Spec, _: int = 1) -> Agent:
     """Return SimbaV2 as a record of pure functions."""
-    for field in ("critics", "discount"):
+    for field, example in (("critics", 2), ("discount", 0.99)):
         if not getattr(config, field):
-            raise UserError("0 (automatic) must be resolved from a task first", f"agent.{field}")
+            raise UserError(
+                "0 (automatic) depends on the task, which is not known here; expected a value "
+                f"such as {field}={example}",
+                f"agent.{field}",
+            )
     noise = 2, config.batch_size, spec.action_dim
     return Agent(
         init=partial(init, config, spec),

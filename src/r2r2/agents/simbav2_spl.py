@@ -107,8 +107,10 @@ def update_encoder(
     def loss(networks: tuple[Embed, LatentModel]) -> tuple[Array, dict[str, Array]]:
         encoder, model = networks
         z = encoder(batch.obs)
-        prediction = self_prediction(model(z, batch.action), target)
-        return representation_loss(config.representation, z, prediction)
+        predicted = model(z, batch.action)
+        prediction = self_prediction(predicted, target)
+        inputs = {"predicted": predicted, "target": target, "batch": batch}
+        return representation_loss(config.representation, z, prediction, inputs)
 
     optimizer = _optimizer(config, state.base.horizon)
     networks = state.encoder, state.model

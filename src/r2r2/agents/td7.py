@@ -147,8 +147,10 @@ def update_encoder(
 
     def loss(encoder: Encoder) -> tuple[Array, dict[str, Array]]:
         zs = encoder.zs(batch.obs)
-        prediction = self_prediction(encoder.zsa(zs, batch.action), target)
-        return representation_loss(config.representation, zs, prediction)
+        predicted = encoder.zsa(zs, batch.action)
+        prediction = self_prediction(predicted, target)
+        inputs = {"predicted": predicted, "target": target, "batch": batch}
+        return representation_loss(config.representation, zs, prediction, inputs)
 
     optimizer = Optimizer(config.adam, config.encoder_rate)
     step = minimize(optimizer, loss, state.encoder, state.encoder_adam)

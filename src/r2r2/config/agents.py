@@ -1,13 +1,13 @@
 """Registry of agents: one `AgentSpec` each, built in or from a user's module."""
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from r2r2.config.agent_configs import MinPhiConfig, SimbaV2Config, SimbaV2SPLConfig, TD7Config
 from r2r2.config.common import R2R2, AgentConfig
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
+from r2r2.config.imports import import_object
 
 DEFAULT_AGENT = "td7+r2r2"
 
@@ -99,18 +99,7 @@ def _imported(name: str) -> AgentSpec:
     if not module_name or not attribute:
         expected = "module:NAME, where NAME is an AgentSpec in a module that Python finds"
         raise invalid_value("agent", expected, name)
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"cannot import {module_name!r} ({type(error).__name__}: {reason})", "agent"
-        ) from error
-    spec = getattr(module, attribute, None)
-    if spec is None:
-        specs = [key for key, x in vars(module).items() if isinstance(x, AgentSpec)]
-        near = did_you_mean(attribute, specs, most=1)
-        raise UserError(f"{module_name!r} has no attribute {attribute!r}{near}", "agent")
+    spec = import_object(name, "agent", lambda x: isinstance(x, AgentSpec))
     if not isinstance(spec, AgentSpec):
         raise UserError(f"expected an AgentSpec at {name!r}, got {spec!r}", "agent")
     return _named(spec, name)

@@ -5,14 +5,21 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
+from r2r2.config.errors import UserError
 from r2r2.config.fields import (
     NON_NEGATIVE,
     POSITIVE,
+    Range,
     at_least,
     between,
     fraction_below,
     one_of,
     option,
+)
+
+EXTRA = Range(
+    "module:function or an empty string",
+    lambda text: not text or all(part.strip() for part in text.rpartition(":")),
 )
 
 
@@ -32,6 +39,18 @@ class Representation:
         1.0, "v_th, the standard deviation above which the hinge is 0", POSITIVE
     )
     zero_centred: bool = option(False, "ablation: subtract the batch mean before L_RR")
+    extra: str = option(
+        "", "module:function of an extra term of the encoder's loss; empty: none", EXTRA
+    )
+    lambda_extra: float = option(1.0, "weight of the extra term; 0: off", NON_NEGATIVE)
+
+    def check(self) -> None:
+        """Raise a `UserError` if the extra term has a weight but no function."""
+        if not self.extra and self.lambda_extra not in (0, 1):
+            raise UserError(
+                "has no effect without agent.representation.extra; expected module:function there",
+                "agent.representation.lambda_extra",
+            )
 
 
 SPL = Representation()

@@ -80,6 +80,24 @@ def resolve_toml(text: str) -> RunConfig:
     return _check_fields(_with_values(default, (values,)))
 
 
+def resolve_agent(agent: str | AgentConfig, fields: Mapping[str, Any]) -> AgentConfig:
+    """Return the validated config of an agent with some fields changed.
+
+    Args:
+        agent: its name or its config.
+        fields: values by dotted name or by a unique ending of it, as in `resolve`.
+
+    Raises:
+        UserError: There is no such agent or field, or a value is not allowed.
+    """
+    config = RunConfig(agent=agent_spec(agent).config if isinstance(agent, str) else agent)
+    table = {k: x for k, x in flatten_config(config).items() if k.startswith("agent.")}
+    del table["agent.name"]
+    found = [(find_field(table, name), value) for name, value in fields.items()]
+    config = replace_fields(config, {field.path: value for field, value in found})
+    return validate(dataclasses.replace(config, env=("any",))).agent
+
+
 def run_defaults(config: RunConfig) -> RunConfig:
     """Return the default config of a run's agent on its task, or its own if not available."""
     try:
@@ -98,6 +116,8 @@ def validate(config: RunConfig) -> RunConfig:
         name = config.agent.name
         raise UserError(f"expected {expected.__name__} for {name!r}, got {got}", "agent")
     config = _check_fields(config)
+    if config.agent.representation is not None:
+        config.agent.representation.check()
     if config.steps <= config.warmup and not config.random_only:
         raise UserError(
             f"expected more than warmup ({config.warmup}), got {config.steps}; increase --steps, "

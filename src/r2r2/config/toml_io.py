@@ -40,6 +40,8 @@ ADDED_FIELDS = {
     "prefill_only_updates": 0,
     "mix": 0.0,
     "init_from_sha256": "",
+    "agent.representation.extra": "",
+    "agent.representation.lambda_extra": 1.0,
 }
 # Fields whose value is a table, which is not one of further fields.
 TABLE_FIELDS = ("env_args",)

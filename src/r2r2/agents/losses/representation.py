@@ -11,12 +11,18 @@ through it. They can be used alone, on any encoder:
     (484.0, 0.0)
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from r2r2.agents.base import Array, replaceable
 from r2r2.config.common import Representation
 from r2r2.config.errors import UserError
+from r2r2.config.imports import EXTRA_FIELD, call_extra_loss
 
 
 def self_prediction(predicted: Array, target: Array) -> Array:
@@ -114,7 +120,10 @@ def deviation(z: Array) -> Array:
 
 
 def representation_loss(
-    weights: Representation, z: Array, prediction: Array
+    weights: Representation,
+    z: Array,
+    prediction: Array,
+    inputs: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Array, dict[str, Array]]:
     """Return the encoder's total loss, and its unweighted terms.
 
@@ -124,6 +133,7 @@ def representation_loss(
         weights: the lambdas and the ablations; static.
         z: latents of the batch's observations, [N, d], with gradient.
         prediction: L_SPL, reduced as the agent defines it.
+        inputs: what the extra term may use besides z, if there is one; see `extra_term`.
 
     Example:
         >>> z = jnp.array([[0.0, 5.0], [4.0, 5.0]])
@@ -142,7 +152,31 @@ def representation_loss(
     if weights.lambda_var:
         terms["variance"] = variance_hinge(z, weights.variance_threshold)
         total = total + weights.lambda_var * terms["variance"]
+    if weights.extra and weights.lambda_extra:
+        terms["extra"] = extra_term(weights.extra, z, inputs)
+        total = total + weights.lambda_extra * terms["extra"]
     return total, terms
+
+
+def extra_term(name: str, z: Array, inputs: Mapping[str, Any]) -> Array:
+    """Return the term of a user's function, a scalar of the type of `z`.
+
+    Args:
+        name: `module:function`.
+        z: latents of the batch's observations, [N, d], with gradient.
+        inputs: passed by name where the function has such parameters. Agents give
+            `predicted`, the latent model's prediction [N, d], with gradient; `target`, the
+            latents of the next observations [N, d], without gradient; and `batch`.
+
+    Raises:
+        UserError: There is no such function, or it does not return a scalar.
+    """
+    value: Any = call_extra_loss(name, z, inputs)
+    array: Any = value if hasattr(value, "dtype") else np.asarray(value)
+    if array.shape or not jnp.issubdtype(array.dtype, jnp.floating):
+        got = repr(value) if array is not value else f"shape {value.shape} of {value.dtype}"
+        raise UserError(f"expected {name!r} to return a real scalar, got {got}", EXTRA_FIELD)
+    return jnp.asarray(value, dtype=z.dtype)
 
 
 def _sizes(z: Array) -> tuple[int, int]:
