@@ -53,6 +53,11 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
         exec(compile(code, page.name, "exec"), names)
 
 
+def test_readme_shows_the_custom_loop_as_it_is():
+    loop = (ROOT / "examples" / "custom_loop.py").read_text()
+    assert any("make_agent" in block and block in loop for block in blocks(PAGES[0], "python"))
+
+
 def commands():
     lines = [
         (page.name, line.partition("#")[0].strip())
