@@ -94,6 +94,19 @@ class RunOptions(NamedTuple):
 DEFAULT_OPTIONS = RunOptions()
 
 
+def check_options(options: RunOptions) -> None:
+    """Raise a `UserError` if an option has a value that is not allowed."""
+    for name, value in options._asdict().items():
+        if isinstance(getattr(DEFAULT_OPTIONS, name), bool) and not isinstance(value, bool):
+            raise invalid_value(name, "True or False", value)
+    for name, least in (("workers", 0), ("checkpoints", 1)):
+        value = getattr(options, name)
+        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        if not is_count and not (value is None and name == "workers"):
+            raise invalid_value(name, f"an integer >= {least}", value)
+    parse_interval(options.checkpoint_every)
+
+
 class Result(NamedTuple):
     """The result of a run."""
 
@@ -227,6 +240,7 @@ def train_finalized(
     callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Train a fleet as `train` does, with a finalized config."""
+    check_options(options)
     if not options.overwrite:
         check_env_given(path, env)
     if options.overwrite and options.retry_failed:

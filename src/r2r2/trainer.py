@@ -17,6 +17,7 @@ from r2r2.api import (
     RunOptions,
     RunSession,
     callback_list,
+    check_options,
     checked,
     enable_compilation_cache,
     ended_run,
@@ -145,6 +146,7 @@ class Trainer:
         return trainer
 
     def _start(self, config: RunConfig, out: Path | str | None) -> None:
+        check_options(self._options)
         members = len(fleet_members(config))
         builder = env_builder_of(self._env, config.env, members, config.env_args.to_dict())
         self._config = finalize_config(config, builder)
@@ -276,7 +278,7 @@ class Trainer:
 
     def curve(self, task: str | None = None) -> Curve:
         """Return the learning curves so far, of all members or of those of one task."""
-        return self.run().curve(task)
+        return self.saved_run().curve(task)
 
     def policy(
         self, task: str | None = None, seed: int | None = None, weights: str = "last"
@@ -284,9 +286,9 @@ class Trainer:
         """Return the trained policy of a member; see `SavedRun.policy`."""
         if self._session is not None:
             self._session.pause()
-        return self.run().policy(task, seed, weights)
+        return self.saved_run().policy(task, seed, weights)
 
-    def run(self) -> SavedRun:
+    def saved_run(self) -> SavedRun:
         """Return the run as `load` does: evaluations, diagnostics and events."""
         return SavedRun(self._path)
 

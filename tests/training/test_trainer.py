@@ -30,10 +30,10 @@ def test_pieces_give_the_run_that_one_call_gives(tmp_path, whole):
     result = trainer.train(steps=25)
     assert trainer.step_count >= 25
     assert not result.interrupted
-    assert trainer.run().status == "interrupted"
+    assert trainer.saved_run().status == "interrupted"
     assert_same_weights(trainer.train(), whole)
     assert trainer.step_count == 60
-    assert trainer.run().status == "finished"
+    assert trainer.saved_run().status == "finished"
 
 
 def test_steps_give_the_run_that_one_call_gives(tmp_path, whole):
@@ -63,7 +63,7 @@ def test_each_call_adds_steps_where_the_run_has_no_fixed_length(tmp_path):
     fields = {name: x for name, x in SMALL.items() if name != "steps"}
     trainer = Trainer(config=fields, out=tmp_path / "run", **OPTIONS)
     trainer.train(steps=20)
-    assert trainer.run().status == "finished"
+    assert trainer.saved_run().status == "finished"
     trainer.train(steps=15)
     assert trainer.config.steps == trainer.step_count == 35
     assert trainer.curve().decision_steps.tolist() == [20, 35]
@@ -91,6 +91,10 @@ def test_errors_are_those_of_the_command_line(tmp_path):
         Trainer("td7", "Pendulum-v1", lambda_rrr=1)
     with pytest.raises(UserError, match=r"^env: expected"):
         Trainer("td7", env=3)
+    options = {"workers": -1, "checkpoints": 0, "overwrite": "yes", "checkpoint_every": "soon"}
+    for name, value in options.items():
+        with pytest.raises(UserError, match=rf"{name}: expected .*, got {value!r}"):
+            Trainer("td7", "Pendulum-v1", **{name: value})
     with pytest.raises(UserError, match=r"^option: expected one of overwrite"):
         Trainer.from_run(small(tmp_path / "run").train().folder.path, colour="red")
     assert os.listdir(tmp_path) == ["run"]
