@@ -33,7 +33,7 @@ def test_versions_are_complete_and_text():
     result = versions()
     assert set(result) == {
         *PACKAGES,
-        *("commit", "python", "device", "platform", "device_count"),
+        *("commit", "python", "device", "device_index", "platform", "device_count"),
         *("matmul_precision", "machine", "cpu_count", "xla_flags"),
     }
     assert all(isinstance(value, str) for value in result.values())

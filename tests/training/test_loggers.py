@@ -204,9 +204,6 @@ def test_run_continues_after_a_failure_and_is_the_same(pretended, tmp_path):
 def test_real_wandb_offline(tmp_path, monkeypatch):
     """A run that is stopped and resumed writes two files of the same W&B run."""
     pytest.importorskip("wandb")
-    from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
-
     monkeypatch.setenv("WANDB_MODE", "offline")
 
     class Stop(Callback):
@@ -221,15 +218,10 @@ def test_real_wandb_offline(tmp_path, monkeypatch):
     number = json.loads((path / "wandb.json").read_text())["id"]
     files = sorted((path / "wandb").glob("offline-run-*/*.wandb"))
     assert len(files) == 2
-    keys = set()
     for file in files:
         assert file.name == f"run-{number}.wandb"
-        store = DataStore()
-        store.open_for_scan(str(file))
-        while (data := store.scan_data()) is not None:
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(data)
-            keys |= {item.key or "/".join(item.nested_key) for item in record.history.item}
-    assert {f"{MEMBERS[0]}/evaluation/mean", "evaluation/mean"} <= keys
+        content = file.read_bytes()
+        for name in (f"{MEMBERS[0]}/episode/length", f"{MEMBERS[1]}/evaluation/mean"):
+            assert name.encode() in content
     events = read_events(result.folder.events)
     assert select(events, "evaluation", MEMBERS[0])
