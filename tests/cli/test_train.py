@@ -183,8 +183,15 @@ def test_resume_rejects_other_options(rejected, unfinished, argv):
     option = argv.removeprefix("--steps 900 ").split()[0].replace("--no-", "--")
     assert rejected("train", "--resume", "run", *argv.split()) == (
         f"{option}: not allowed with --resume, which uses the config of the run; "
-        "expected only --steps, --env-timeout, --env-faults, --tensorboard, --workers, "
-        "--checkpoint-every, --checkpoints, --retry-failed"
+        "expected only --steps, --env-timeout, --env-faults, --prefill, --init-from, "
+        "--tensorboard, --workers, --checkpoint-every, --checkpoints, --retry-failed"
+    )
+
+
+@pytest.mark.parametrize("option", ["--prefill", "--init-from"])
+def test_resume_does_not_add_data_to_start_from(rejected, unfinished, option):
+    assert rejected("train", "--resume", "run", option, "data.npz") == (
+        f"{option}: 'run' did not start from any; expected a new run, got --resume"
     )
 
 
