@@ -190,6 +190,13 @@ def test_resume_rejects_other_options(rejected, unfinished, argv):
     )
 
 
+@pytest.mark.parametrize("option", ["--prefill", "--init-from"])
+def test_resume_does_not_add_data_to_start_from(rejected, unfinished, option):
+    assert rejected("train", "--resume", "run", option, "data.npz") == (
+        f"{option}: 'run' did not start from any; expected a new run, got --resume"
+    )
+
+
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [

@@ -141,13 +141,13 @@ def test_without_own_transitions_all_rows_are_recorded_ones():
 def test_priorities_are_written_to_the_tree_that_a_row_was_drawn_from():
     _, live = offline_data(30, 0.25, 40)
     priorities = jax.tree.map(lambda x: x[0], mixed_replay(live, own=5).priorities)
-    index, new = jnp.array([-1, 2, -31, 0]), jnp.array([3.0, 5.0, 7.0, 2.0])
+    index, new = jnp.array([-1, 2, -31, 4]), jnp.array([3.0, 5.0, 7.0, 2.0])
     changed = jax.jit(buffer.update_priorities)(priorities, index, new)
     assert float(changed.highest) == 7
     own, data = (np.asarray(x.weights) for x in (changed.tree, changed.offline))
     before = np.asarray(priorities.tree.weights), np.asarray(priorities.offline.weights)
     expected = before[0].copy(), before[1].copy()
-    expected[0][[2, 0]] = 5, 2
+    expected[0][[2, 4]] = 5, 2
     expected[1][[0, 30]] = 3, 7
     np.testing.assert_array_equal(own, expected[0])
     np.testing.assert_array_equal(data, expected[1])

@@ -24,7 +24,6 @@ from r2r2.envs.vector.pool import try_task
 from r2r2.replay.normalizer import initial_statistics, make_normalizer
 from r2r2.stats.scores import run_results
 from r2r2.storage.arrays import read_arrays
-from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import create_run
 from r2r2.training.fleet import Fleet
@@ -535,48 +534,3 @@ def test_commands_with_trained_networks_in_the_documentation_run(tmp_path, monke
     assert main(["train", *task, *small, "--seeds", "3,4", "--out", "runs/fleet"]) == 0
     for command in commands:
         assert main(["train", *shlex.split(command), *small]) == 0
-
-
-# Learning
-
-
-def recorded_by(result, path):
-    """Write the transitions in the replay of a finished run with one member."""
-    folder = result.folder.checkpoints
-    arrays = read_arrays(max(folder.glob("*[0-9].npz")))
-    segments = [read_arrays(file) for file in sorted(folder.glob("*.replay.npz"))]
-    count = int(arrays["fleet/opened"][0]) + 1
-    rows = {}
-    for name in ("obs", "action", "reward", "terminated"):
-        rows[name] = np.zeros((count, *segments[0][f"0/{name}"].shape[1:]))
-        for segment in segments:
-            first = int(segment["0/first"])
-            rows[name][first : first + len(segment[f"0/{name}"])] = segment[f"0/{name}"]
-    live = np.flatnonzero(arrays["fleet/learners/priorities/tree/levels/0"][0].ravel())
-    save_transitions(
-        path,
-        observations=rows["obs"][live],
-        actions=2 * rows["action"][live],  # Pendulum's actions are in [-2, 2]
-        rewards=rows["reward"][live],
-        next_observations=rows["obs"][live + 1],
-        terminations=rows["terminated"][live] > 0,
-    )
-    return str(path)
-
-
-@pytest.mark.slow
-def test_first_evaluations_are_better_from_data_of_a_short_run(tmp_path):
-    rates = dict.fromkeys(("encoder_rate", "critic_rate", "actor_rate"), 1e-3)
-    fields = {"agent": "td7+r2r2", "env": "Pendulum-v1", "policy_checkpoints": False, **rates}
-    fields |= {"width": 32, "latent": 32, "batch_size": 64, "target_period": 50, "warmup": 200}
-    fields |= {"eval_every": 100, "eval_episodes": 5, "discount": 0.98}
-    before = train(resolve(fields, {"steps": 2_000}), tmp_path / "before", options=OFTEN)
-    data = recorded_by(before, tmp_path / "data.npz")
-    short = {"steps": 400, "seeds": 2}
-    start = {"prefill": data, "mix": 0.5, "prefill_only_updates": 1_500, "warmup": 0}
-    means = []
-    for name, changes in (("with", start), ("without", {})):
-        result = train(resolve(fields, short, changes), tmp_path / name, options=NEVER)
-        means.append(np.mean([row.value for row in read_evaluations(result.folder.evaluations)]))
-    print(means)
-    assert means[0] > means[1] + 200

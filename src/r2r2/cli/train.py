@@ -206,6 +206,10 @@ def _parse_resume(run: Path, argv: Sequence[str]) -> TrainCommand:
             f"expected only {', '.join(allowed)}"
         )
     changes = {name: given[name] for name in CHANGEABLE if name in given}
+    for name in ("prefill", "init_from"):
+        if name in changes and not getattr(config, name):
+            problem = f"'{run}' did not start from any; expected a new run, got --resume"
+            raise UserError(problem, name)
     if (steps := changes.get("steps", config.steps)) < config.steps:
         raise UserError(
             f"--steps: --resume accepts a larger --steps; expected at least "
