@@ -35,8 +35,9 @@ from r2r2.storage.events import COMMON_FIELDS, read_events
 from r2r2.storage.run_folder import create_run
 from r2r2.storage.versions import versions
 from r2r2.training.loop import Training
-from r2r2.training.run_config import finalize_config, fleet_members
+from r2r2.training.run_config import finalize_config
 from r2r2.training.run_log import RunLog
+from r2r2.training.saved_config import fleet_members
 
 Job = tuple[str, str, str]  # agent, task, widths: real or small
 Row = dict[str, Any]

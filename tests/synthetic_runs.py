@@ -10,7 +10,8 @@ from r2r2.config.toml_io import experiment_name, to_toml
 from r2r2.storage.evaluations import Row, append_evaluations
 from r2r2.storage.events import EventLog, StepCounts
 from r2r2.storage.run_folder import create_run
-from r2r2.training.run_config import finalize_config, fleet_members, task_default_config
+from r2r2.training.run_config import finalize_config, task_default_config
+from r2r2.training.saved_config import fleet_members
 
 
 def flat(level):

@@ -22,10 +22,27 @@ ALLOWED = {
     "training": {
         *("config", "policy", "envs", "agents", "replay", "compute", "diagnostics", "storage")
     },
-    "api": {"config", "envs", "agents", "storage", "report", "training"},
+    "api": {"config", "policy", "envs", "agents", "storage", "report", "training"},
+    "trainer": {
+        *("config", "envs", "policy", "storage", "training", "api", "saved_run", "progress")
+    },
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
-    "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api"},
-    "__init__": {"agents", "api", "config", "diagnostics", "stats", "training"},
+    "saved_run": {"config", "policy", "envs", "storage", "training"},  # without JAX, for robots
+    "progress": {"training"},
+    "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api", "progress"},
+    "__init__": {
+        *(
+            "agents",
+            "api",
+            "config",
+            "diagnostics",
+            "policy",
+            "saved_run",
+            "stats",
+            "trainer",
+            "training",
+        )
+    },
     "__main__": {"cli"},
 }
 

@@ -12,6 +12,7 @@ The packages, from settings to the command line:
     storage      run folders, logs, checkpoints
     stats        scores and their confidence intervals
     report       tables, figures and the HTML page
+    policy       policies without JAX
     bench        measurements of `r2r2 bench`
     cli          the command line
 """
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
         effective_rank,
         singular_values,
     )
+    from r2r2.policy.policy import Policy
+    from r2r2.saved_run import Curve, Records, SavedRun, load
     from r2r2.stats.aggregates import (
         iqm,
         mean_score,
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from r2r2.stats.bootstrap import comparison_interval, interval
     from r2r2.stats.samples import from_rliable, to_rliable
     from r2r2.stats.suites import normalise_scores
+    from r2r2.trainer import Trainer
     from r2r2.training.video import record_video
 
 __version__ = "0.1.0"
@@ -68,11 +72,14 @@ _EXPORTS = {
     "r2r2.config.resolve": "resolve",
     "r2r2.config.run": "RunConfig",
     "r2r2.diagnostics.representation": "dead_coordinates diagnose effective_rank singular_values",
+    "r2r2.policy.policy": "Policy",
+    "r2r2.saved_run": "Curve Records SavedRun load",
     "r2r2.stats.aggregates": "iqm mean_score median_score optimality_gap performance_profile "
     "probability_of_improvement",
     "r2r2.stats.bootstrap": "comparison_interval interval",
     "r2r2.stats.suites": "normalise_scores",
     "r2r2.stats.samples": "from_rliable to_rliable",
+    "r2r2.trainer": "Trainer",
     "r2r2.training.video": "record_video",
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names.split()}

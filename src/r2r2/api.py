@@ -1,11 +1,12 @@
 """The Python interface: train a run, and evaluate its policies."""
 
 import contextlib
+import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import gymnasium
 import jax
@@ -21,6 +22,7 @@ from r2r2.envs.make import Env, EnvBuilder, env_builder_of
 from r2r2.envs.spec import Member
 from r2r2.envs.vector.pool import EnvPool, try_task, worker_count
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
+from r2r2.policy.spaces import spaces_to_json
 from r2r2.report.figures import draw_curve
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
@@ -38,7 +40,7 @@ from r2r2.storage.tensorboard import require_tensorboard
 from r2r2.storage.versions import versions
 from r2r2.training.acting import make_actors
 from r2r2.training.checkpointing import CheckpointWriter
-from r2r2.training.collector import FirstEpisodes, begin_episodes
+from r2r2.training.collector import begin_episodes
 from r2r2.training.evaluation import (
     EvalEpisodes,
     Evaluator,
@@ -49,18 +51,18 @@ from r2r2.training.evaluation import (
 )
 from r2r2.training.loop import OnProgress, Progress, Training
 from r2r2.training.memory import check_fits
+from r2r2.training.policy_document import describe_policies
 from r2r2.training.resume_plan import ResumePlan, plan_resume
-from r2r2.training.run_config import (
+from r2r2.training.run_config import finalize_config, task_default_config
+from r2r2.training.run_log import RunLog
+from r2r2.training.saved_config import (
     ENV_FROM_PYTHON,
     check_env_given,
-    finalize_config,
     find_config,
     fleet_members,
     load_config,
     members_to_evaluate,
-    task_default_config,
 )
-from r2r2.training.run_log import RunLog
 from r2r2.training.signals import Interrupted, interruptible
 from r2r2.training.state import OnMessage, ignore
 
@@ -93,6 +95,13 @@ class Result(NamedTuple):
     random: dict[str, float]  # mean return of the warm-up's random policy, by task
     stopped: dict[str, str]  # members that were stopped, with the reason
     interrupted: bool = False  # by Ctrl-C; the run can be resumed
+
+    def __repr__(self) -> str:
+        """Return the folder and the last return of each member, on one line."""
+        pairs = zip(self.members, self.returns, strict=True)
+        returns = ", ".join(f"{member.name} {value:.1f}" for member, value in pairs)
+        state = ", interrupted" if self.interrupted else ""
+        return f"<Result {self.folder.path}: returns {returns}{state}>"
 
 
 class RunFailed(Exception):
@@ -199,8 +208,8 @@ def train_finalized(
         raise UserError("not allowed with overwrite, which deletes the run", "retry_failed")
     if folder := ended_run(config, path, options):
         on_message(f"{path}: has ended already with the same config")
-        return _checked(_load_result(folder, config))
-    return _checked(_train(config, path, env, options, on_progress, on_message))
+        return checked(_load_result(folder, config))
+    return checked(_train(config, path, env, options, on_progress, on_message))
 
 
 def _train(
@@ -212,73 +221,152 @@ def _train(
     on_message: OnMessage,
 ) -> Result:
     """Start or resume a finalized run, and carry it out."""
-    members, shared_env = fleet_members(config), isinstance(env, gymnasium.Env)
-    builder = env_builder_of(env, config.env, len(members))
-    interval = parse_interval(options.checkpoint_every)
-    with contextlib.ExitStack() as stack:
-        check = stack.enter_context(interruptible(interval != Interval(), program=False))
+    saves = parse_interval(options.checkpoint_every) != Interval()
+    with (
+        interruptible(saves, program=False) as check,
+        RunSession(config, path, env, options, on_message) as session,
+    ):
+        try:
+            for progress in session.iterate():
+                try:
+                    check()
+                    on_progress(progress)
+                except KeyboardInterrupt:
+                    session.pause()
+                    raise
+        except Interrupted:
+            if not session.has_begun:
+                raise
+            return session.result(interrupted=True)
+        return session.finish()
+
+
+class RunSession:
+    """A finalized run that this process carries out: its folder is locked, its workers run.
+
+    Iterate over `iterate()`, then call `finish`. To end before, call `pause`, after which the
+    run can be resumed. Leaving the context frees everything.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        path: Path,
+        env: EnvBuilder | Env | None = None,
+        options: RunOptions = DEFAULT_OPTIONS,
+        on_message: OnMessage = ignore,
+    ):
+        self._config, self._on_message = config, on_message
+        self._training: Training | None = None
+        with contextlib.ExitStack() as stack:
+            self._open(stack, path, env, options)
+            self._stack = stack.pop_all()
+
+    def _open(
+        self,
+        stack: contextlib.ExitStack,
+        path: Path,
+        env: EnvBuilder | Env | None,
+        options: RunOptions,
+    ) -> None:
+        config, on_message = self._config, self._on_message
+        self.members, self._shared_env = fleet_members(config), isinstance(env, gymnasium.Env)
+        builder = env_builder_of(env, config.env, len(self.members), config.env_args.to_dict())
         stack.callback(try_task.cache_clear)  # the environment may be changed before the next run
         exists = read_manifest(path) is not None
         if exists:  # no other process may change it from here on
             stack.enter_context(lock_run(path))
-        plan = ResumePlan()
+        self._plan = ResumePlan()
         if not options.overwrite:
-            plan = plan_resume(path, config, on_message, options.retry_failed)
-        pool = stack.enter_context(make_pool(config, builder, shared_env, options))
-        if (options.workers or 0) > (used := len(pool.worker_pids)):
+            self._plan = plan_resume(path, config, on_message, options.retry_failed)
+        self._pool = stack.enter_context(make_pool(config, builder, self._shared_env, options))
+        if (options.workers or 0) > (used := len(self._pool.worker_pids)):
             limit = "at most one per core and one per environment"
             on_message(f"workers: using {used} of {options.workers}; {limit}")
-        check_fits(config, pool.spec)
+        check_fits(config, self._pool.spec)
         if options.tensorboard:
             require_tensorboard()
-        folder = _prepare_folder(path, config, options, plan, env)
+        self.folder = self._prepare_folder(path, env, options)
         if not exists:
             stack.enter_context(lock_run(path))
         name = experiment_name(config, task_default_config(config, builder))
-        log = stack.enter_context(RunLog(config, folder, members, name, options.tensorboard))
-        writer = CheckpointWriter(folder.checkpoints, interval, options.checkpoints)
-        stack.callback(writer.close)
+        log = RunLog(config, self.folder, self.members, name, options.tensorboard)
+        self._log = stack.enter_context(log)
+        interval = parse_interval(options.checkpoint_every)
+        self._writer = CheckpointWriter(self.folder.checkpoints, interval, options.checkpoints)
+        stack.callback(self._writer.close)
 
-        def report(progress: Progress) -> None:
-            check()
-            on_progress(progress)
+    def _prepare_folder(
+        self, path: Path, env: EnvBuilder | Env | None, options: RunOptions
+    ) -> RunFolder:
+        """Create or reopen the run folder, and record versions and the form of the policies."""
+        config, plan = self._config, self._plan
+        text, used = to_toml(config), versions() | {"precision": config.precision}
+        if env is not None:
+            used[ENV_FROM_PYTHON] = getattr(env, "__qualname__", type(env).__qualname__)
+        spaces = {task: spaces_to_json(x) for task, x in self._pool.spaces.items()}
+        policy = describe_policies(config, self._pool.spec, spaces).to_json()
+        if plan.checkpoint:
+            resumed = {"step": plan.checkpoint.step, **used}
+            return reopen_run(path, text, resumed, plan.repairs, policy)
+        names = [member.name for member in self.members]
+        overwrite = options.overwrite or plan.restart
+        return create_run(path, text, names, overwrite, used, policy)
 
-        report(_no_progress(len(members)))
-        first = None if plan.checkpoint else begin_episodes(config, pool, shared_env)
-        training = Training(config, pool, log, writer, shared_env, on_message)
-        stack.callback(training.close)
-        return _run(training, folder, plan, report, first)
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is something that `pause` can save."""
+        return self._training is not None
 
+    def iterate(self) -> Iterator[Progress]:
+        """Train to the last step; yield the progress before the first step and after iterations."""
+        yield _no_progress(len(self.members))
+        plan, pool, shared_env = self._plan, self._pool, self._shared_env
+        first = None if plan.checkpoint else begin_episodes(self._config, pool, shared_env)
+        rest = self._log, self._writer, shared_env, self._on_message
+        training = Training(self._config, pool, *rest)
+        self._stack.callback(training.close)
+        if plan.checkpoint:
+            training.resume(plan.checkpoint, plan.retry)
+        else:
+            training.begin(first)
+        self._training = training
+        yield from training.iterate()
 
-def _run(
-    training: Training,
-    folder: RunFolder,
-    plan: ResumePlan,
-    on_progress: OnProgress,
-    first: FirstEpisodes | None,
-) -> Result:
-    """Carry out a run, and finish its folder unless the run is interrupted."""
-    if plan.checkpoint:
-        training.resume(plan.checkpoint, plan.retry)
-    else:
-        training.begin(first)
-    interrupted = False
-    try:
-        training.run(on_progress)
-    except Interrupted:
-        interrupted = True
-    state, log = training.state, training.state.log
-    stopped = {state.members[m].name: why for m, why in state.stopped.items()}
-    random = log.random_returns()
-    if not interrupted:
+    def pause(self) -> None:
+        """Write a checkpoint, from which the run can be resumed, if there is anything to save."""
+        if self._training is not None:
+            self._training.pause()
+
+    def finish(self) -> Result:
+        """Draw the learning curve, mark the run as ended, and return its result."""
+        result, folder = self.result(), self.folder
         with storage_errors(folder.path):
             if folder.evaluations.exists():
                 rows = read_evaluations(folder.evaluations)
-                lines = {f"random policy, {task}": x for task, x in random.items()}
-                draw_curve(rows, folder.curve, _title(state.config), lines)
+                lines = {f"random policy, {task}": x for task, x in result.random.items()}
+                draw_curve(rows, folder.curve, _title(self._config), lines)
             curve = {CURVE_FILE: file_entry(folder.curve)} if folder.curve.exists() else {}
-            folder.finish(list(stopped), log.files() | curve)
-    return Result(folder, state.members, log.latest, random, stopped, interrupted)
+            folder.finish(list(result.stopped), self._log.files() | curve)
+        return result
+
+    def result(self, interrupted: bool = False) -> Result:
+        """Return the result so far."""
+        state = self._training.state if self._training else None
+        stopped = {} if state is None else state.stopped
+        names = {self.members[m].name: why for m, why in stopped.items()}
+        rest = self._log.latest, self._log.random_returns(), names, interrupted
+        return Result(self.folder, self.members, *rest)
+
+    def close(self) -> None:
+        """Free environments, threads, files and the lock; a second call does nothing."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
 
 def _load_result(folder: RunFolder, config: RunConfig) -> Result:
@@ -297,7 +385,7 @@ def _load_result(folder: RunFolder, config: RunConfig) -> Result:
     return Result(folder, members, returns, random, folder.stopped())
 
 
-def _checked(result: Result) -> Result:
+def checked(result: Result) -> Result:
     """Return a result; raise if all members were stopped, warn the caller of `train` if some."""
     if len(result.stopped) == len(result.members):
         raise RunFailed(result)
@@ -309,23 +397,6 @@ def _checked(result: Result) -> Result:
 def _no_progress(members: int) -> Progress:
     zeros, nan = np.zeros(members, dtype=int), np.full(members, np.nan)
     return Progress(zeros, zeros, zeros.astype(bool), 0, nan, zeros.astype(bool))
-
-
-def _prepare_folder(
-    path: Path,
-    config: RunConfig,
-    options: RunOptions,
-    plan: ResumePlan,
-    env: EnvBuilder | Env | None,
-) -> RunFolder:
-    """Create or reopen the run folder, and record the versions in use."""
-    text, used = to_toml(config), versions() | {"precision": config.precision}
-    if env is not None:
-        used[ENV_FROM_PYTHON] = getattr(env, "__qualname__", type(env).__qualname__)
-    if plan.checkpoint:
-        return reopen_run(path, text, {"step": plan.checkpoint.step, **used}, plan.repairs)
-    names = [member.name for member in fleet_members(config)]
-    return create_run(path, text, names, options.overwrite or plan.restart, used)
 
 
 def _title(config: RunConfig) -> str:
@@ -366,7 +437,7 @@ def _factories(
     config: RunConfig, members: Sequence[Member], builder: EnvBuilder | None
 ) -> list[EnvFactory]:
     rest = config.action_repeat, builder, config.max_episode_steps
-    return [EnvFactory(member.task, *rest) for member in members]
+    return [EnvFactory(member.task, *rest, args=config.env_args) for member in members]
 
 
 class Evaluation(NamedTuple):
@@ -436,3 +507,16 @@ def evaluate_run(
         returns = play_to_end(evaluator, pool)
     stacked = np.stack([returns[index] for index in range(size)])
     return Evaluation(members, stacked, loaded)
+
+
+def enable_compilation_cache(replace: bool = True) -> None:
+    """Keep programs that take long to compile in the user's cache folder.
+
+    Without `replace`, a cache that the program has set already is left as it is.
+    """
+    settings: Any = jax.config
+    if settings.jax_compilation_cache_dir and not replace:
+        return
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    settings.update("jax_compilation_cache_dir", str(Path(home) / "r2r2" / "xla"))
+    settings.update("jax_persistent_cache_min_compile_time_secs", 1.0)

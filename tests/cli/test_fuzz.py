@@ -45,8 +45,8 @@ from r2r2.storage.run_folder import (
 from r2r2.training.checkpointing import CheckpointWriter
 from r2r2.training.loop import Training
 from r2r2.training.resume_plan import plan_resume
-from r2r2.training.run_config import fleet_members, load_config
 from r2r2.training.run_log import RunLog
+from r2r2.training.saved_config import fleet_members, load_config
 from r2r2.training.state import COUNTS, LEVELS, grow_replay
 
 SPEC = spec_of(make_env("Pendulum-v1", 1))

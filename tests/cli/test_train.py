@@ -23,7 +23,8 @@ from r2r2.storage.evaluations import Row, append_evaluations
 from r2r2.storage.files import StorageError
 from r2r2.storage.run_folder import create_run
 from r2r2.training.loop import Progress
-from r2r2.training.run_config import finalize_config, fleet_members
+from r2r2.training.run_config import finalize_config
+from r2r2.training.saved_config import fleet_members
 from r2r2.training.signals import WAIT
 
 CONFIG = finalize_config(parse_train(train_tiny("anywhere")[1:]).config)

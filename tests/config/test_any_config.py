@@ -8,7 +8,7 @@ from r2r2 import resolve, train
 from r2r2.api import RunFailed, RunOptions, ended_run
 from r2r2.config.agents import AGENTS
 from r2r2.config.errors import UserError
-from r2r2.config.fields import MAX_FLOAT, MAX_INT, flatten_config
+from r2r2.config.fields import MAX_FLOAT, MAX_INT, JsonObject, flatten_config
 from r2r2.config.resolve import default_config
 from r2r2.config.toml_io import parse_toml, to_toml
 from r2r2.envs.spec import Spec
@@ -37,6 +37,7 @@ ANY_VALUE = {
     str: st.sampled_from(["updates", "decisions"]) | WORDS,
     tuple[int, ...]: st.integers(-1, 1001) | st.lists(INTEGERS, max_size=4),
     tuple[str, ...]: st.lists(st.just("Pendulum-v1") | WORDS, max_size=2),
+    JsonObject: st.sampled_from(["{}", '{"g": 9}', {"g": 9.0}, '{"k": 1}', "[]"]) | WORDS,
 }
 # Settings that train quickly: small sizes, other numbers within their ranges.
 SMALL = {
@@ -44,6 +45,7 @@ SMALL = {
     float: st.floats(0, 1) | st.floats(1e-6, 1e6) | st.floats(-MAX_FLOAT, MAX_FLOAT),
     bool: st.booleans(),
     tuple[int, ...]: st.sampled_from([1, 2, (7,), (2**31 - 1, 0)]),
+    JsonObject: st.sampled_from(['{"g": 9.0}', {"g": 3}]),
 }
 FAMILIES = ("td7+r2r2", "minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
 FIXED = ("env", "steps", "action_repeat", "env_timeout", "agent.name")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from r2r2.cli.train import parse_train
 from r2r2.config.agents import AGENTS
 from r2r2.config.errors import UserError
-from r2r2.config.fields import flatten_config, replace_fields
+from r2r2.config.fields import JsonObject, flatten_config, parse_json_object, replace_fields
 from r2r2.config.resolve import default_config, resolve
 from r2r2.config.toml_io import (
     ADDED_FIELDS,
@@ -24,12 +24,22 @@ from r2r2.config.toml_io import (
 
 FAMILIES = ("td7+r2r2", "minphi+r2r2", "simbav2-spl+r2r2")
 NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters=","))
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
 KINDS = {
     int: st.integers(0, 10**7),
     float: st.floats(0, 1) | st.floats(0, 1e300),
     bool: st.booleans(),
     tuple[int, ...]: st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple),
     tuple[str, ...]: st.lists(NAMES.map(str.strip), max_size=3).map(tuple),
+    JsonObject: st.dictionaries(st.text(), JSON_VALUES, max_size=3).map(parse_json_object),
 }
 
 
@@ -74,6 +84,8 @@ def changed(field):
     """Another value of a field that is allowed."""
     if field.kind is bool:
         return not field.value
+    if field.kind is JsonObject:
+        return JsonObject('{"gravity": 9.8}')
     if field.kind is str:
         return field.allowed.choices[-1]
     if isinstance(field.value, tuple):

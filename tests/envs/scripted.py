@@ -4,7 +4,7 @@ import warnings
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 PLAIN = Box(-1.0, 1.0, (2,))
 # Different widths, not centered at 0.
@@ -72,13 +72,20 @@ _register("Loud", loud)
 _register("Needy", needy)
 
 POINT = Box(-1.0, 1.0, (3,))
-_register("DictObs", Shaped, observation_space=Dict(a=POINT, b=POINT))
 _register("DiscreteObs", Shaped, observation_space=Discrete(5))
-_register("ImageObs", Shaped, observation_space=Box(0, 255, (8, 8, 3), np.uint8))
+IMAGE = Box(0, 255, (8, 8, 3), np.uint8)
+_register("ImageObs", Shaped, observation_space=IMAGE)
+_register("EmptyDictObs", Shaped, observation_space=Dict())
+_register(
+    "DiscretePartObs", Shaped, observation_space=Dict(arm=Tuple((POINT, Discrete(3))), goal=POINT)
+)
+_register("BinaryPartObs", Shaped, observation_space=Dict(arm=POINT, touch=MultiBinary(3)))
+_register("ImagePartObs", Shaped, observation_space=Dict(arm=Dict(camera=IMAGE, pose=POINT)))
+_register("OddKeyObs", Shaped, observation_space=Dict({2.5: POINT}))
 _register("EmptyObs", Shaped, observation_space=Box(-1.0, 1.0, (0,)))
 _register("MultiAction", Shaped, action_space=MultiDiscrete([2, 3]))
-_register("MatrixAction", Shaped, action_space=Box(-1.0, 1.0, (2, 3)))
-_register("ScalarAction", Shaped, action_space=Box(-1.0, 1.0, ()))
+_register("DictAction", Shaped, action_space=Dict(arm=PLAIN))
+_register("LongDoubleAction", Shaped, action_space=Box(-1.0, 1.0, (2,), np.longdouble))
 _register("IntAction", Shaped, action_space=Box(-3, 3, (2,), np.int64))
 HALF = np.array([1, np.inf], np.float32)
 _register("HalfFreeAction", Shaped, action_space=Box(-np.ones_like(HALF), HALF))
@@ -86,3 +93,6 @@ HUGE = float(np.finfo(np.float32).max)
 _register("HugeAction", Shaped, action_space=Box(-HUGE, HUGE, (2,)))
 WIDTH = np.array([1, 0], np.float32)
 _register("FlatAction", Shaped, action_space=Box(-WIDTH, WIDTH))
+_register(
+    "FlatMatrixAction", Shaped, action_space=Box(np.zeros((2, 1), np.float32), WIDTH[:, None])
+)

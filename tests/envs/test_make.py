@@ -53,26 +53,34 @@ def test_no_environment_checker_is_added():
     assert names == ["RescaleAction", "ActionRepeat", "TimeLimit", "OrderEnforcing"]
 
 
-OBSERVATION = "unsupported observation space; expected a flat vector (1-D Box), got"
-FLATTEN = "; gymnasium.wrappers.FlattenObservation converts it"
-ACTION = "unsupported action space; expected a bounded 1-D Box of floats, got"
+SPACE = "unsupported space; expected a Box of floats or integers, or a Dict or Tuple of them, got"
+PIXELS = (
+    "pixels are not supported; expected measurements such as positions and velocities, got a "
+    "Box of shape (8, 8, 3) and type uint8"
+)
+ACTION = "unsupported action space; expected a bounded Box of floats, got"
 BOUNDS = "expected low < high, both within +-1e+06, got"
 
 
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("DictObs", f"{OBSERVATION} a Dict space{FLATTEN}"),
-        ("DiscreteObs", f"{OBSERVATION} a Discrete space{FLATTEN}"),
-        ("ImageObs", f"{OBSERVATION} a Box of shape (8, 8, 3) and type uint8{FLATTEN}"),
-        ("EmptyObs", f"{OBSERVATION} a Box of shape (0,) and type float32{FLATTEN}"),
+        ("DiscreteObs", f"observation: {SPACE} a Discrete space"),
+        ("ImageObs", f"observation: {PIXELS}"),
+        ("EmptyObs", f"observation: {SPACE} a Box of shape (0,) and type float32"),
+        ("EmptyDictObs", f"observation: {SPACE} an empty Dict space"),
+        ("DiscretePartObs", f"observation['arm'][1]: {SPACE} a Discrete space"),
+        ("BinaryPartObs", f"observation['touch']: {SPACE} a MultiBinary space"),
+        ("ImagePartObs", f"observation['arm']['camera']: {PIXELS}"),
+        ("OddKeyObs", "observation[2.5]: expected keys that are strings or integers, got 2.5"),
         ("MultiAction", f"{ACTION} a MultiDiscrete space"),
-        ("MatrixAction", f"{ACTION} a Box of shape (2, 3) and type float32"),
-        ("ScalarAction", f"{ACTION} a Box of shape () and type float32"),
+        ("DictAction", f"{ACTION} a Dict space"),
+        ("LongDoubleAction", f"{ACTION} a Box of shape (2,) and type {np.dtype(np.longdouble)}"),
         ("IntAction", f"{ACTION} a Box of shape (2,) and type int64"),
         ("HalfFreeAction", f"unsupported bounds of action 1; {BOUNDS} -1 to inf"),
         ("HugeAction", f"unsupported bounds of action 0; {BOUNDS} -3.40282e+38 to 3.40282e+38"),
         ("FlatAction", f"unsupported bounds of action 1; {BOUNDS} -0 to 0"),
+        ("FlatMatrixAction", f"unsupported bounds of action [1, 0]; {BOUNDS} 0 to 0"),
         ("Needy", "cannot be built: DependencyNotInstalled: armlib is not installed"),
         ("Cuont", "'scripted' has no task, class or function 'Cuont-v0'; did you mean 'Count-v0'?"),
     ],

@@ -16,7 +16,6 @@ from r2r2.config.resolve import resolve
 from r2r2.envs.make import BorrowedEnv
 from r2r2.envs.spec import Member, Spec
 from r2r2.envs.vector.pool import EnvPool, try_task
-from r2r2.envs.vector.trial import Trial
 
 SHAPE = "reset: observation: expected shape (2,), got (3,)"
 BOX = "expected a gymnasium.spaces.Box, got"
@@ -92,8 +91,9 @@ def test_worker_that_hangs_or_dies_is_named_in_every_method(way, method):
 
 
 def test_trial_returns_sizes_and_time_limit():
-    assert try_task("faulty_envs:Fine", None, 60.0) == Trial(Spec(2, 1), None)
-    assert try_task("Pendulum-v1", None, 60.0) == Trial(Spec(3, 1), 200)
+    fine, pendulum = (try_task(x, None, 60.0) for x in ("faulty_envs:Fine", "Pendulum-v1"))
+    assert (fine.spec, fine.step_limit) == (Spec(2, 1), None)
+    assert (pendulum.spec, pendulum.step_limit) == (Spec(3, 1), 200)
     assert try_task("scripted:Count-v0", None, 60.0, local=True).step_limit == 7
 
 

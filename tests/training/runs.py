@@ -9,8 +9,9 @@ from r2r2.api import RunOptions, make_pool
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import create_run
 from r2r2.training.loop import Training
-from r2r2.training.run_config import finalize_config, fleet_members
+from r2r2.training.run_config import finalize_config
 from r2r2.training.run_log import RunLog
+from r2r2.training.saved_config import fleet_members
 
 SMALL = {
     "agent": "small_agent:SLOPE",

@@ -21,8 +21,9 @@ from r2r2.storage.files import file_entry
 from r2r2.storage.integrity import LOGS, find_damage, logged_files
 from r2r2.storage.run_folder import open_run, read_manifest, reopen_run, write_manifest
 from r2r2.training.resume_plan import plan_resume
-from r2r2.training.run_config import finalize_config, fleet_members
+from r2r2.training.run_config import finalize_config
 from r2r2.training.run_log import RunLog
+from r2r2.training.saved_config import fleet_members
 
 pytestmark = pytest.mark.slow
 

@@ -28,7 +28,8 @@ from r2r2.storage.arrays import read_arrays
 from r2r2.storage.run_folder import create_run
 from r2r2.training.acting import make_actors
 from r2r2.training.evaluation import EvalEpisodes, Evaluator, eval_slots, load_policies, play_to_end
-from r2r2.training.run_config import finalize_config, find_config, fleet_members
+from r2r2.training.run_config import finalize_config
+from r2r2.training.saved_config import find_config, fleet_members
 from tensorboard_reader import scalars
 
 FLEET = tiny(seeds="6,7,8")

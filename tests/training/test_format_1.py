@@ -15,7 +15,7 @@ from r2r2.storage.evaluations import Row, read_evaluations
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import open_run
 from r2r2.training.resume_plan import ResumePlan, plan_resume
-from r2r2.training.run_config import find_config
+from r2r2.training.saved_config import find_config
 
 FORMAT_1 = Path(__file__).parent / "format_1"
 FINISHED, LEFT = FORMAT_1 / "finished", FORMAT_1 / "left"

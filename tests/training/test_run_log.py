@@ -10,8 +10,9 @@ from r2r2.config.toml_io import to_toml
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import create_run
 from r2r2.training.rollout import Episode
-from r2r2.training.run_config import finalize_config, fleet_members
+from r2r2.training.run_config import finalize_config
 from r2r2.training.run_log import RunLog
+from r2r2.training.saved_config import fleet_members
 from tensorboard_reader import scalars
 
 NAMES = ["cartpole-swingup_s0", "cartpole-swingup_s1"]

@@ -22,8 +22,9 @@ from r2r2.envs.make import make_env
 from r2r2.storage.run_folder import create_run
 from r2r2.training.loop import Progress, Training
 from r2r2.training.memory import check_fits
-from r2r2.training.run_config import finalize_config, fleet_members
+from r2r2.training.run_config import finalize_config
 from r2r2.training.run_log import RunLog
+from r2r2.training.saved_config import fleet_members
 from r2r2.training.time_account import PARTS, TimeAccount
 
 # One evaluation episode per as many steps as in a default run, so that evaluation has

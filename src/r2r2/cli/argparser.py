@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
-from r2r2.config.fields import FieldSpec, Range, parse_value, suggest
+from r2r2.config.fields import FieldSpec, JsonObject, Range, parse_value, suggest
 
 FILE = Range("the name of a file", bool)
 FOLDER = Range("the name of a folder", bool)
@@ -17,7 +17,7 @@ ALIASES = {"agent": ("--agent.name",)}  # as in a TOML file
 METAVARS: dict[Any, str] = {  # by path, range or type
     **{"checkpoint_every": "TIME", "env": "TASK", "member": "TASK:SEED"},
     **{FILE: "FILE", FOLDER: "DIR"},
-    **{int: "N", float: "X", INTEGERS: "N,...", STRINGS: "NAME,..."},
+    **{int: "N", float: "X", INTEGERS: "N,...", STRINGS: "NAME,...", JsonObject: "JSON"},
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from rich.console import Console
 
+from r2r2.api import enable_compilation_cache
 from r2r2.bench.end_to_end import EndToEnd, TrainingSetup, check_setup, time_training
 from r2r2.bench.updates import (
     BenchSizes,
@@ -28,7 +29,7 @@ from r2r2.bench.updates import (
 )
 from r2r2.cli.argparser import FILE, STRINGS, ArgumentParser, field_table
 from r2r2.cli.bench_display import BenchProgress, print_results
-from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache, program_name
+from r2r2.cli.main import add_working_folder_to_path, program_name
 from r2r2.config.agents import agent_config
 from r2r2.config.common import REPLAY_SIZE, AgentConfig, TaskInfo
 from r2r2.config.errors import UserError, did_you_mean, invalid_value

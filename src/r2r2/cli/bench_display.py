@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from r2r2.bench.end_to_end import EndToEnd
 from r2r2.bench.updates import Overhead, Roofline, Stage, TimingStats, UpdateTiming
-from r2r2.cli.progress import format_duration, format_eta
+from r2r2.progress import format_duration, format_eta
 from r2r2.training.time_account import PARTS
 
 RANGE = "(lowest to highest)"

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from r2r2.api import Evaluation, evaluate_run
+from r2r2.api import Evaluation, enable_compilation_cache, evaluate_run
 from r2r2.cli.argparser import FILE, ArgumentParser, field_table
-from r2r2.cli.main import add_working_folder_to_path, enable_compilation_cache, warn_of_damage
+from r2r2.cli.main import add_working_folder_to_path, warn_of_damage
 from r2r2.cli.train import WORKERS, print_stopped
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, EPISODES

@@ -165,16 +165,6 @@ def add_working_folder_to_path() -> None:
         sys.path.insert(0, "")
 
 
-def enable_compilation_cache() -> None:
-    """Keep programs that take long to compile in the user's cache folder."""
-    import jax
-
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    settings: Any = jax.config
-    settings.update("jax_compilation_cache_dir", str(Path(home) / "r2r2" / "xla"))
-    settings.update("jax_persistent_cache_min_compile_time_secs", 1.0)
-
-
 def warn_of_damage(run: Path) -> None:
     """Print which files of a run are not as they were written."""
     from r2r2.storage.integrity import find_damage

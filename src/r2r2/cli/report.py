@@ -42,7 +42,8 @@ from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.files import atomic_dir, check_report_dir
 from r2r2.storage.integrity import find_damage
 from r2r2.storage.run_folder import MANIFEST_FILE, is_locked, open_run, read_manifest
-from r2r2.training.run_config import fleet_members, load_config, task_default_config
+from r2r2.training.run_config import task_default_config
+from r2r2.training.saved_config import fleet_members, load_config
 
 DEFAULT = Path("report")
 CONTENTS = ("index.html", "figures", "tables")

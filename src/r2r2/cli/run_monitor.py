@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from r2r2.cli.progress import EtaEstimator, Sample, SpeedWindow
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve_toml
 from r2r2.config.run import RunConfig
+from r2r2.progress import EtaEstimator, Sample, SpeedWindow
 from r2r2.storage.evaluations import Row, parse_line
 from r2r2.storage.events import LogTail, TailUpdate, parse_event
 from r2r2.storage.files import MAX_INT, damaged_line, parse_count, parse_number

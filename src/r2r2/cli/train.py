@@ -16,18 +16,13 @@ from r2r2.api import (
     Result,
     RunFailed,
     RunOptions,
+    enable_compilation_cache,
     ended_run,
     run_path,
     train_finalized,
 )
 from r2r2.cli.argparser import FILE, FOLDER, ArgumentParser, field_table
-from r2r2.cli.main import (
-    add_working_folder_to_path,
-    enable_compilation_cache,
-    program_name,
-    warn_of_damage,
-)
-from r2r2.cli.progress import TrainingDisplay, format_returns
+from r2r2.cli.main import add_working_folder_to_path, program_name, warn_of_damage
 from r2r2.config.agents import AGENTS, DEFAULT_AGENT
 from r2r2.config.errors import UserError
 from r2r2.config.fields import (
@@ -51,19 +46,15 @@ from r2r2.config.resolve import (
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import NON_RESULT_FIELDS, changed_fields, read_toml
 from r2r2.envs.output import lossy_output
+from r2r2.progress import TrainingDisplay, format_returns
 from r2r2.stats.scores import LAST_NAME, Method, Results, make_cells
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import open_run
 from r2r2.training.loop import Progress
 from r2r2.training.recovery import NOT_FINITE
-from r2r2.training.run_config import (
-    check_env_given,
-    finalize_config,
-    fleet_members,
-    load_config,
-    task_default_config,
-)
+from r2r2.training.run_config import finalize_config, task_default_config
+from r2r2.training.saved_config import check_env_given, fleet_members, load_config
 from r2r2.training.signals import exit_code, interruptible
 from r2r2.training.time_account import describe_event
 
@@ -95,7 +86,7 @@ WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x != "overwrite")
 GROUPS = {  # of options in the help
     "run": "agent config quick resume seeds steps utd warmup random_only replay_size precision",
     "environment": (
-        "env action_repeat max_episode_steps workers env_timeout env_faults retry_failed"
+        "env env_args action_repeat max_episode_steps workers env_timeout env_faults retry_failed"
     ),
     "evaluation": "eval_every eval_episodes eval_average",
     "checkpoints": "checkpoint_every checkpoints",

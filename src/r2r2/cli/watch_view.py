@@ -12,9 +12,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from r2r2.cli.main import one_line, program_name
-from r2r2.cli.progress import format_duration, format_eta, format_returns
 from r2r2.cli.run_monitor import ACTIVE_STATES, ENDED_STATES, RunMonitor, State
 from r2r2.envs.spec import Member
+from r2r2.progress import format_duration, format_eta, format_returns
 from r2r2.report.charts import Curve, learning_curves
 from r2r2.stats.scores import METRIC
 

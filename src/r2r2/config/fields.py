@@ -1,6 +1,8 @@
 """Fields of a config, as the command line, TOML files and Python share them, by dotted name."""
 
 import dataclasses
+import json
+import math
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -16,11 +18,14 @@ MAX_INT = 2**31 - 1  # integers of the device
 MAX_SIZE = 2**20  # of a layer or a batch, so that products of sizes fit into integers
 MAX_FLOAT = 1e18  # the product of two fits into single precision
 MAX_COUNT = 1000  # of a list given by its length
+MAX_JSON_BYTES = 2**14  # of an object, so that a config file can hold it
+MAX_LEVELS = 20  # of an object
 
 # Our names, each with those that other programs use.
 SYNONYMS = {
     "agent": "algo algorithm method",
     "env": "task env_id env_name environment",
+    "env_args": "env_kwargs environment_kwargs make_kwargs",
     "seeds": "seed num_seeds",
     "steps": "total_timesteps timesteps max_steps num_steps num_train_steps",
     "utd": "replay_ratio update_to_data updates_per_step",
@@ -91,6 +96,72 @@ def option(default: T, text: str, allowed: Range = ANY) -> T:
     return dataclasses.field(default=default, metadata={"help": text, "allowed": allowed})
 
 
+class JsonObject(str):
+    """A JSON object as text, with sorted keys; `parse_json_object` makes it.
+
+    Equal objects are equal texts, so that it can be compared, hashed and shown.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object as a new dict."""
+        return typing.cast(dict[str, Any], json.loads(self))
+
+
+NO_ARGS = JsonObject("{}")
+
+
+class JsonProblem(ValueError):
+    """The reason why a value is not a JSON object."""
+
+
+def parse_json_object(value: Any) -> JsonObject:
+    """Return a JSON object, given as text or as a dict of plain values.
+
+    Raises:
+        JsonProblem: It is not; the text says why.
+
+    Example:
+        >>> parse_json_object({"size": (2, 3), "goal": None})
+        '{"goal": null, "size": [2, 3]}'
+    """
+    try:
+        if isinstance(value, str):
+            value = json.loads(value)
+        if not isinstance(value, Mapping):
+            raise JsonProblem("not an object")
+        text = json.dumps(_plain(value), sort_keys=True, ensure_ascii=False)
+        if len(text.encode()) > MAX_JSON_BYTES:
+            raise JsonProblem(f"longer than {MAX_JSON_BYTES} bytes")
+    except json.JSONDecodeError as error:
+        raise JsonProblem(f"invalid JSON ({error.msg} at character {error.pos + 1})") from None
+    except UnicodeEncodeError:  # half a surrogate pair
+        raise JsonProblem("text that is not valid Unicode") from None
+    except RecursionError:
+        raise JsonProblem("too many levels") from None
+    except ValueError as error:  # also of an integer with thousands of digits
+        raise JsonProblem(str(error)) from None
+    return JsonObject(text)
+
+
+def _plain(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """Return a value as JSON's types; raise if JSON or a config file cannot hold it."""
+    if not levels:
+        raise JsonProblem(f"more than {MAX_LEVELS} levels")
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise JsonProblem(f"{value} is not a JSON number")
+        return value
+    if isinstance(value, Mapping):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise JsonProblem(f"key {wrong[0]!r} is not a string")
+        return {key: _plain(item, levels - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, levels - 1) for item in typing.cast(Iterable[Any], value)]
+    raise JsonProblem(f"a {type(value).__name__} is not a JSON value")
+
+
 KINDS = {
     int: "an integer",
     float: "a number",
@@ -98,6 +169,7 @@ KINDS = {
     str: "a string",
     tuple[int, ...]: "a count or a list of integers",
     tuple[str, ...]: "a name or a list of names",
+    JsonObject: "a JSON object such as '{\"name\": 2}'",
 }
 TRUE, FALSE = ("true", "on", "yes"), ("false", "off", "no")
 
@@ -179,6 +251,10 @@ def parse_value(field: FieldSpec, value: Any) -> Any:
     """Return a value, given as text or as a TOML type, as the field's type."""
     try:
         typed = _convert(field.kind, value)
+    except JsonProblem as problem:
+        raise UserError(
+            f"{problem}; expected {field.expected}, got {value!r}", field.path
+        ) from None
     except (TypeError, ValueError, OverflowError):
         typed = None
     if typed is not None and field.allowed.is_valid(typed):
@@ -194,6 +270,8 @@ def _convert(kind: Any, value: Any) -> Any:
     if kind == tuple[str, ...]:
         parts = value.split(",") if isinstance(value, str) else list(value)
         return tuple(_convert(str, part).strip() for part in parts)
+    if kind is JsonObject:
+        return parse_json_object(value)
     if kind is bool:
         text = str(value).lower()
         return text in TRUE if text in TRUE + FALSE else None

@@ -8,7 +8,9 @@ from r2r2.config.fields import (
     EPISODES,
     MAX_COUNT,
     MAX_INT,
+    NO_ARGS,
     POSITIVE,
+    JsonObject,
     Range,
     at_least,
     integer_between,
@@ -66,6 +68,7 @@ class RunConfig:
     env: tuple[str, ...] = option(
         (), "Gymnasium ids, DMC domain-task, module:Id or module:Class", TASKS
     )
+    env_args: JsonObject = option(NO_ARGS, "keyword arguments of the environment, as a JSON object")
     seeds: tuple[int, ...] = option((0,), "a count (5: seeds 0 to 4) or a list (3,7,11)", SEEDS)
     steps: int = option(500_000, "decision steps per member", at_least(1))
     utd: int = option(1, "gradient updates per decision step", at_least(1))

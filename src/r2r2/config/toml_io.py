@@ -1,16 +1,17 @@
 """Configs as TOML, and the names of runs that follow from a config."""
 
+import contextlib
 import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 from r2r2.config.errors import UserError
-from r2r2.config.fields import flatten_config
+from r2r2.config.fields import NO_ARGS, JsonObject, JsonProblem, flatten_config, parse_json_object
 
 # The time of tomllib is quadratic in the length of a file and in the dots of a key.
 MAX_TOML_BYTES = 2**17  # bytes
@@ -30,7 +31,10 @@ ADDED_FIELDS = {
     "diagnostics.probe_batch": 4096,
     "diagnostics.probe_rows": 40_960,
     "max_episode_steps": 0,
+    "env_args": NO_ARGS,
 }
+# Fields whose value is a table, which is not one of further fields.
+TABLE_FIELDS = ("env_args",)
 # Precision of runs from before the field existed, by JAX's setting in `versions.json`.
 _PRECISIONS = {"float32": "float32", "highest": "float32", "tensorfloat32": "tf32"}
 
@@ -59,6 +63,8 @@ class TomlValues(dict[str, Any]):
             line = re.sub(r"[\s\"']", "", line)
             if header := re.match(r"\[([^\[\]]+)\]", line):
                 table = f"{header[1]}."
+                if table == f"{name}.":
+                    return f"{place}line {number}: "
             elif f"{name}.".startswith(f"{table}{line.partition('=')[0]}."):
                 return f"{place}line {number}: "
         return place
@@ -89,11 +95,20 @@ def flatten_tables(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
     """Return the values of nested tables by dotted name."""
     values: dict[str, Any] = {}
     for key, value in table.items():
-        if isinstance(value, dict):
+        if f"{prefix}{key}".replace("-", "_") in TABLE_FIELDS:
+            values[prefix + key] = _canonical(value)
+        elif isinstance(value, dict):
             values |= flatten_tables(cast(dict[str, Any], value), f"{prefix}{key}.")
         else:
             values[prefix + key] = value
     return values
+
+
+def _canonical(value: Any) -> Any:
+    """Return a table as a `JsonObject`; other values, and invalid ones, as they are."""
+    with contextlib.suppress(JsonProblem):
+        return parse_json_object(value)
+    return value
 
 
 def to_toml(config: Any) -> str:
@@ -101,15 +116,42 @@ def to_toml(config: Any) -> str:
     tables: dict[str, list[str]] = {"": []}
     for path, field in flatten_config(config).items():
         table, _, key = path.rpartition(".")
+        if isinstance(field.value, JsonObject) and (lines := _table_lines(field.value)):
+            tables[path] = [f"\n[{path}]", *lines]
+            continue
         tables.setdefault(table, [f"\n[{table}]"]).append(f"{key} = {_toml_value(field.value)}")
     return "\n".join(chain(*(tables[table] for table in sorted(tables)))) + "\n"
 
 
+def _table_lines(value: JsonObject) -> list[str]:
+    """Return a JSON object as lines of a TOML table; none if it must be written as text."""
+    if _has_null(values := value.to_dict()):  # TOML has none
+        return []
+    lines = [f"{_toml_key(name)} = {_toml_value(item)}" for name, item in values.items()]
+    return lines if all(line.count(".") <= MAX_DOTS for line in lines) else []
+
+
+def _has_null(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        items: Iterable[Any] = value.values() if isinstance(value, dict) else cast(Any, value)
+        return any(map(_has_null, items))
+    return value is None
+
+
 def _toml_value(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    # Strings, booleans and numbers of JSON are also those of TOML.
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, JsonObject):
+        return "{}" if value == NO_ARGS else _toml_value(str(value)).replace(".", "\\u002e")
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(_toml_value, cast(Iterable[Any], value))) + "]"
+    if isinstance(value, dict):
+        items = cast(dict[str, Any], value).items()
+        return "{" + ", ".join(f"{_toml_key(key)} = {_toml_value(x)}" for key, x in items) + "}"
+    # Strings, booleans and numbers of JSON are also those of TOML, except for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _toml_value(key)
 
 
 def run_name(config: Any) -> str:

@@ -5,7 +5,7 @@ import functools
 import importlib
 import os
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import gymnasium
@@ -69,13 +69,20 @@ def _ignore_deprecation() -> Generator[None]:
 class DMCEnv(gymnasium.Env[Vector, Vector]):
     """A dm_control task whose episodes depend only on the seed of their reset.
 
-    The observation concatenates the task's observation parts in dm_control's order.
+    The observation concatenates the task's observation parts in dm_control's order. `args` are
+    further arguments of dm_control's `suite.load`.
     """
 
-    def __init__(self, domain: str, task: str, render: bool = False):
+    def __init__(
+        self,
+        domain: str,
+        task: str,
+        render: bool = False,
+        args: Mapping[str, Mapping[str, Any]] | None = None,
+    ):
         suite = dm_suite()
         with suppress_warnings():
-            self._env = suite.load(domain, task)
+            self._env = suite.load(domain, task, **(args or {}))
         self.render_mode = "rgb_array" if render else None
         self.metadata = {
             "render_modes": ["rgb_array"],

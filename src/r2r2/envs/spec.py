@@ -48,6 +48,10 @@ class Fault(NamedTuple):
         return "".join(f", in {file}, line {line}" for file, line in (own or frames)[-1:])
 
 
+class InvalidEnvOutput(ValueError):
+    """An environment returned an invalid observation or reward."""
+
+
 class EnvFailure(Exception):
     """An environment raised, returned invalid output, hung, or its process died.
 

@@ -5,7 +5,7 @@ import importlib
 import io
 import math
 import zipfile
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -51,6 +51,15 @@ def read_arrays(path: Path) -> dict[str, NumPyArray]:
             raise ValueError("write_arrays does not compress")
         arrays = [_read_array(archive, member) for member in members]
     return dict(zip(names, arrays, strict=True))
+
+
+def read_named(path: Path, names: Sequence[str]) -> dict[str, NumPyArray]:
+    """Return some arrays of a file by name, or raise UserError; the others are not read."""
+    with _open_npz(path) as archive:
+        members = {info.filename for info in archive.infolist()}
+        if missing := [name for name in names if name + SUFFIX not in members]:
+            raise UserError(f"missing array '{missing[0]}'")
+        return {name: _read_array(archive, archive.getinfo(name + SUFFIX)) for name in names}
 
 
 def save_weights(path: Path, tree: object) -> None:

@@ -29,15 +29,16 @@ from r2r2.storage.files import (
 )
 
 CONFIG_FILE, VERSIONS_FILE, CURVE_FILE = "config.toml", "versions.json", "curve.png"
+POLICY_FILE = "policy.json"
 EVENTS_FILE, EVALUATIONS_FILE = "events.jsonl", "evaluations.csv"
 MANIFEST_FILE, LOCK_FILE = "manifest.json", "lock"
 WEIGHTS_FILE, BEST_WEIGHTS_FILE = "weights.npz", "best_weights.npz"
 STOPPED_WEIGHTS_FILE = "stopped.npz"
 RUN_FILES = (
-    *(CONFIG_FILE, VERSIONS_FILE, CURVE_FILE, EVENTS_FILE, EVALUATIONS_FILE),
+    *(CONFIG_FILE, VERSIONS_FILE, POLICY_FILE, CURVE_FILE, EVENTS_FILE, EVALUATIONS_FILE),
     *(MANIFEST_FILE, LOCK_FILE),
 )
-COPIED_FILES = (CONFIG_FILE, VERSIONS_FILE)  # the manifest has copies of them
+COPIED_FILES = (CONFIG_FILE, VERSIONS_FILE, POLICY_FILE)  # the manifest has copies of them
 TENSORBOARD_DIR = "tensorboard"
 RUN_KIND = "r2r2 run"
 RUN_FORMAT = 1
@@ -116,6 +117,13 @@ class RunFolder(NamedTuple):
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: cannot read: not valid UTF-8") from error
 
+    def policy_document(self) -> dict[str, object] | None:
+        """Return the description of the run's policies; None for a run of an earlier version."""
+        copy = _copies(self.path).get(POLICY_FILE)
+        if copy is None:
+            return read_json_object(self.path / POLICY_FILE)
+        return cast("dict[str, object]", json.loads(copy))
+
     def write_versions(self, versions: Mapping[str, object]) -> None:
         """Write the versions that the run uses."""
         _write_copies(self, {**_copies(self.path), VERSIONS_FILE: _indented(versions)})
@@ -149,12 +157,15 @@ def create_run(
     members: Sequence[str],
     overwrite: bool,
     versions: Mapping[str, object] | None = None,
+    policy: Mapping[str, object] | None = None,
 ) -> RunFolder:
     """Create a new run completely or not at all; `overwrite` deletes a run, but nothing else."""
     check_members(members)
     folder, copies = RunFolder(path, tuple(members)), {CONFIG_FILE: config_text}
     if versions is not None:
         copies[VERSIONS_FILE] = _indented(versions)
+    if policy is not None:
+        copies[POLICY_FILE] = _one_line(policy)
     try:
         check_link(path)
         _check_available(path, config_text, overwrite)
@@ -188,6 +199,7 @@ def reopen_run(
     config_text: str,
     resumed: Mapping[str, object] | None = None,
     repairs: Mapping[Path, bytes] | None = None,
+    policy: Mapping[str, object] | None = None,
 ) -> RunFolder:
     """Open a run to resume it.
 
@@ -196,11 +208,14 @@ def reopen_run(
         config_text: its config, which may have more steps.
         resumed: step and versions of this process, added to `versions.json`.
         repairs: content of damaged files.
+        policy: description of its policies, which earlier versions did not write.
     """
     folder = open_run(path)
     try:
         _check_entries(folder)
         copies = {**_copies(path), CONFIG_FILE: config_text}
+        if policy is not None:
+            copies[POLICY_FILE] = _one_line(policy)
         if resumed is not None:
             text = copies.get(VERSIONS_FILE)
             record = json.loads(text) if text else read_json_object(path / VERSIONS_FILE) or {}
@@ -214,6 +229,10 @@ def reopen_run(
     except OSError as error:
         raise cannot_write(path, error) from error
     return folder
+
+
+def _one_line(fields: Mapping[str, object]) -> str:
+    return json.dumps(dict(fields), allow_nan=False) + "\n"
 
 
 def _indented(fields: Mapping[str, object]) -> str:

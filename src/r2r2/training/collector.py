@@ -17,7 +17,7 @@ from r2r2.replay.normalizer import Scales
 from r2r2.training.acting import ExplorationNoise, explores_ahead, parameters
 from r2r2.training.recovery import Recovery
 from r2r2.training.rollout import Rollout
-from r2r2.training.run_config import fleet_members
+from r2r2.training.saved_config import fleet_members
 from r2r2.training.schedule import Schedule
 from r2r2.training.state import TrainState
 from r2r2.training.time_account import ACTING, ENVIRONMENTS, EVALUATION, TRANSFER, UPDATES

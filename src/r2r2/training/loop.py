@@ -8,7 +8,7 @@ steps environments, `Recovery` handles failures, `Diagnoser` diagnoses encoders.
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -93,6 +93,18 @@ class Training:
 
         A KeyboardInterrupt raised by `on_progress` ends the run with a checkpoint.
         """
+        for progress in self.iterate():
+            try:
+                on_progress(progress)
+            except KeyboardInterrupt:
+                self.pause()
+                raise
+
+    def iterate(self) -> Iterator[Progress]:
+        """Do the same as `run`, and yield the progress after every iteration.
+
+        Beside an accelerator, after some of them. Between two of them, `pause` may be called.
+        """
         state = self.state
         if state.fleet.async_updates:  # two threads take turns at short pieces of work
             sys.setswitchinterval(SWITCH_INTERVAL)
@@ -105,17 +117,23 @@ class Training:
                 self._start_evaluations()
             with state.times.part(LOGGING):
                 self._log_losses()
-                self._report_if_due(on_progress)
+                if self._report_due():
+                    yield self._progress()
             with state.times.part(CHECKPOINTS):
                 self._checkpoint_if_due()
         if len(state.stopped) == len(state.members):  # perhaps before the first iteration
-            self._report(on_progress)
+            yield self._progress()
         self._report_idle_members()
         skip = state.fleet.nonfinite_members()
         state.log.save_all_weights(state.fleet.states, state.normalizer.scales(), skip)
         if self.diagnoser is not None:
             self.diagnoser.collect(wait=True)
         self._log_time()
+        self._checkpoint_and_wait()
+
+    def pause(self) -> None:
+        """Finish the updates in flight and write a checkpoint, from which the run can resume."""
+        self._finish_updates(wait=True)
         self._checkpoint_and_wait()
 
     def close(self) -> None:
@@ -215,16 +233,17 @@ class Training:
         counts = state.step(), int(state.schedule.done.min())
         state.log.event("time", None, counts, state.time_summary().fields())
 
-    def _report_if_due(self, on_progress: OnProgress) -> None:
-        """Report every iteration, or from time to time beside an accelerator."""
+    def _report_due(self) -> bool:
+        """Return whether to report now: every iteration, or at times beside an accelerator."""
         now = time.monotonic()
-        if not self.state.fleet.async_updates or now >= self._next_report:
+        due = not self.state.fleet.async_updates or now >= self._next_report
+        if due:
             self._next_report = now + REPORT_SECONDS
-            self._report(on_progress)
+        return due
 
-    def _report(self, on_progress: OnProgress) -> None:
+    def _progress(self) -> Progress:
         state = self.state
-        progress = Progress(
+        return Progress(
             state.rollout.steps.copy(),
             state.schedule.done.copy(),
             state.schedule.warm.copy(),
@@ -232,12 +251,6 @@ class Training:
             np.isin(np.arange(len(state.members)), list(state.stopped)),
             tuple(sorted(state.collapsed - state.stopped.keys())),
         )
-        try:
-            on_progress(progress)
-        except KeyboardInterrupt:
-            self._finish_updates(wait=True)
-            self._checkpoint_and_wait()
-            raise
 
     def _report_idle_members(self) -> None:
         """Name the members that reached their last step without an update."""

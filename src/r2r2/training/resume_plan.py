@@ -24,7 +24,7 @@ from r2r2.storage.integrity import (
 )
 from r2r2.storage.run_folder import COPIED_FILES, EVENTS_FILE, open_run, read_manifest
 from r2r2.training.memory import replay_rows
-from r2r2.training.run_config import find_config
+from r2r2.training.saved_config import find_config
 from r2r2.training.state import OnMessage
 
 Test = Callable[[object], bool]

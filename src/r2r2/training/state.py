@@ -30,8 +30,8 @@ from r2r2.training.evaluation import EvalPolicies, SavedPolicy, member_of
 from r2r2.training.fleet import Fleet, FleetSnapshot
 from r2r2.training.memory import replay_rows
 from r2r2.training.rollout import Rollout
-from r2r2.training.run_config import fleet_members
 from r2r2.training.run_log import Counts, RunLog
+from r2r2.training.saved_config import fleet_members
 from r2r2.training.schedule import Schedule
 from r2r2.training.time_account import BusySeconds, TimeAccount, TimeSummary, summarize
 

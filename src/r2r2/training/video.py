@@ -6,7 +6,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import gymnasium
 import jax
@@ -38,7 +38,7 @@ from r2r2.training.evaluation import (
     load_policies,
     normalize_obs,
 )
-from r2r2.training.run_config import (
+from r2r2.training.saved_config import (
     check_env_given,
     fleet_members,
     load_config,
@@ -206,12 +206,10 @@ def record_video(
 def _rendered_env(task: str, config: RunConfig, env: EnvBuilder | Env | None) -> Env:
     """Return an environment that can be rendered."""
     try:
-        if env is None:
-            made = make_raw_env(task, render=True)
-        elif isinstance(env, gymnasium.Env):
-            made = BorrowedEnv(env)
+        if isinstance(env, gymnasium.Env):
+            made: Any = BorrowedEnv(env)
         else:
-            made = env(render_mode="rgb_array")
+            made = make_raw_env(task, True, config.env_args.to_dict(), env)
         limits = config.max_episode_steps, MAX_EVAL_STEPS * config.action_repeat
         return adapt_env(task, made, config.action_repeat, *limits)
     except (UserError, TypeError) as error:

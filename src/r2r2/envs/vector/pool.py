@@ -17,7 +17,8 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from r2r2.config.errors import UserError, invalid_value
-from r2r2.envs.make import EnvBuilder, spec_of
+from r2r2.config.fields import NO_ARGS, JsonObject
+from r2r2.envs.make import EnvBuilder, spaces_of
 from r2r2.envs.spec import EnvFailure, Fault, Spec
 from r2r2.envs.vector import ipc
 from r2r2.envs.vector.step_types import (
@@ -39,9 +40,10 @@ from r2r2.envs.vector.streams import (
     create_streams,
     map_streams,
 )
-from r2r2.envs.vector.trial import Trial, try_env
+from r2r2.envs.vector.trial import Trial, decode_trial, try_env
 from r2r2.envs.vector.worker_main import LocalEnvs, WorkerConfig
 from r2r2.envs.vector.worker_process import CLOSE_SECONDS, NotPicklable, WorkerLost, WorkerProcess
+from r2r2.policy.spaces import TaskSpaces
 
 RESULTS = StepResult._fields[:-1]  # names of its arrays
 FirstObs = tuple[NDArray[np.float64], tuple[Fault, ...]]  # [K, obs], and faults
@@ -91,27 +93,22 @@ class CommandRunner:
         self._streams: StreamArrays | None = None
         self._next_check = 0.0  # of workers that play
 
-    def spec(self, timeout: float | None) -> Spec:
-        """Return the sizes of all tasks; with a timeout, the user's environments are tried."""
-        specs: dict[str, Spec] = {}
+    def spaces(self, timeout: float | None) -> dict[str, TaskSpaces]:
+        """Return the spaces of all tasks; with a timeout, the user's environments are tried."""
+        spaces: dict[str, TaskSpaces] = {}
         for slot, factory in self._factories.items():
             task, local = factory.task, slot < self._local
-            if task in specs:
+            if task in spaces:
                 continue
             if timeout is not None and not factory.is_builtin:
-                specs[task] = try_task(task, factory.builder, timeout, local).spec
+                trial = try_task(task, factory.builder, timeout, local, factory.args)
+                spaces[task] = trial.spaces
                 continue
             env = self._envs.env(slot) if local else factory.build()
-            specs[task] = spec_of(env)
+            spaces[task] = spaces_of(env)
             if not local:
                 env.close()
-        if len(set(specs.values())) > 1:
-            sizes = ", ".join(
-                f"{task!r} (observation {spec.obs_dim}, action {spec.action_dim})"
-                for task, spec in specs.items()
-            )
-            raise UserError(f"tasks trained together must have equal sizes, got {sizes}", "env")
-        return next(iter(specs.values()))
+        return spaces
 
     def start(
         self,
@@ -218,6 +215,21 @@ class CommandRunner:
             self._files = ()
 
 
+def common_spec(spaces: Mapping[str, TaskSpaces]) -> Spec:
+    """Return the sizes that all tasks have.
+
+    Their layouts may differ, because members share no parameters.
+    """
+    specs = {task: Spec(own.obs_dim, own.action_dim) for task, own in spaces.items()}
+    if len(set(specs.values())) > 1:
+        sizes = ", ".join(
+            f"{task!r} (observation {spec.obs_dim}, action {spec.action_dim})"
+            for task, spec in specs.items()
+        )
+        raise UserError(f"tasks trained together must have equal sizes, got {sizes}", "env")
+    return next(iter(specs.values()))
+
+
 def _all(is_done: Callable[[int], bool], slots: Sequence[int]) -> bool:
     return all(map(is_done, slots))
 
@@ -271,8 +283,14 @@ def _notice(what: str, remark: str) -> Generator[None]:
 
 
 @functools.lru_cache(maxsize=16)
-def try_task(task: str, builder: EnvBuilder | None, timeout: float, local: bool = False) -> Trial:
-    """Try a user's environment once, and return its sizes and its time limit.
+def try_task(
+    task: str,
+    builder: EnvBuilder | None,
+    timeout: float,
+    local: bool = False,
+    args: JsonObject = NO_ARGS,
+) -> Trial:
+    """Try a user's environment once, and return its spaces and its time limit.
 
     The trial is in a worker process, where a call may take `timeout` seconds. It is in
     this process, without a time limit, if `local` or if the builder cannot be pickled.
@@ -281,7 +299,7 @@ def try_task(task: str, builder: EnvBuilder | None, timeout: float, local: bool 
     Raises:
         UserError: The environment failed, hung, or its process died.
     """
-    factory = EnvFactory(task, 1, builder)
+    factory = EnvFactory(task, 1, builder, args=args)
     if factory.is_builtin:
         return try_env(factory, steps=0)
     with _notice(f"trying env {task!r}", f"the limit is {timeout:g} (--env-timeout)"):
@@ -315,8 +333,7 @@ def _try_in_worker(factory: EnvFactory, timeout: float) -> Trial:
         text = detail.splitlines()[-1]
         prefix = "" if text.startswith("env ") else f"env {factory.task!r}: "
         raise UserError(f"{prefix}{text}{Fault(0, detail).location}")
-    obs_dim, action_dim, limit = map(int, outcome.states[0]["sizes"])
-    return Trial(Spec(obs_dim, action_dim), None if limit < 0 else limit)
+    return decode_trial(outcome.states[0])
 
 
 class TakenRows(NamedTuple):
@@ -351,7 +368,8 @@ class EnvPool:
     """Environments of equal sizes that are stepped together, one per slot.
 
     Every episode starts with a seed that the caller chooses. Environments are built
-    when they are first reset.
+    when they are first reset. `spaces` are those that their authors gave them, by task;
+    `spec` are the sizes of the flat observations and actions that the pool uses.
 
     If an environment raises, returns invalid output, hangs, or its process dies, the
     pool reports a `Fault`: the slot has lost its episode. Its next reset builds a new
@@ -395,7 +413,8 @@ class EnvPool:
         self._pending_faults: list[Fault] = []  # to be reported by the next call
         self.streams: Any = None  # a StreamTable, with actors
         try:
-            self.spec = self._runner.spec(timeout if trial else None)
+            self.spaces = self._runner.spaces(timeout if trial else None)
+            self.spec = common_spec(self.spaces)
             layout = self._layout(actors(self.spec)) if actors else None
             training = sum(slot.purpose == "training" for slot in self.slots)
             self._runner.start(self.spec, spins, timeout, layout, training)

@@ -21,7 +21,7 @@ from gymnasium import wrappers
 from numpy.typing import ArrayLike, NDArray
 
 from r2r2.envs.dm_control import DMCEnv
-from r2r2.envs.make import ActionRepeat, BorrowedEnv, Env
+from r2r2.envs.make import ActionRepeat, BorrowedEnv, Env, FlatObservation, UnitAction
 from r2r2.envs.vector.step_types import SavedState
 
 ARRAY_NAME = re.compile(r"[a-z0-9_/.]+")
@@ -222,6 +222,8 @@ class _GeneratorState:
 STATELESS = (
     ActionRepeat,
     BorrowedEnv,
+    FlatObservation,
+    UnitAction,
     wrappers.ClipAction,
     wrappers.ClipReward,
     wrappers.DtypeObservation,

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.config.fields import NO_ARGS, JsonObject
 from r2r2.envs.make import Env, EnvBuilder, adapt_env, make_raw_env
 from r2r2.envs.spec import Fault, Member
 from r2r2.envs.suites import is_builtin
@@ -25,15 +26,16 @@ class EnvFactory(NamedTuple):
     builder: EnvBuilder | None = None  # used instead of the task's id
     max_steps: int = 0  # environment steps until an episode is truncated; 0: no such limit
     fallback: int = 0  # the same for a task without a time limit
+    args: JsonObject = NO_ARGS  # keyword arguments of the constructor
 
     @property
     def is_builtin(self) -> bool:
-        """Whether the environment comes with Gymnasium or dm_control."""
-        return self.builder is None and is_builtin(self.task)
+        """Whether the environment comes with Gymnasium or dm_control, and is known to work."""
+        return self.builder is None and self.args == NO_ARGS and is_builtin(self.task)
 
     def make(self) -> Any:
         """Return a new environment, not yet checked."""
-        return self.builder() if self.builder else make_raw_env(self.task)
+        return make_raw_env(self.task, args=self.args.to_dict(), builder=self.builder)
 
     def adapt(self, env: Any) -> Env:
         """Check an environment and return it as agents see it."""

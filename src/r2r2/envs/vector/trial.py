@@ -1,6 +1,7 @@
 """Try an environment once, and name the line of the user's code where it fails."""
 
 import contextlib
+import json
 import math
 import traceback
 from collections.abc import Callable, Generator, Iterable
@@ -13,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.config.errors import UserError
-from r2r2.envs.make import BorrowedEnv, Env, episode_seed, spec_of, time_limit_of
-from r2r2.envs.spec import LIBRARIES, Spec
-from r2r2.envs.vector.step_types import EnvFactory
+from r2r2.envs.make import BorrowedEnv, Env, episode_seed, spaces_of, spec_of, time_limit_of
+from r2r2.envs.spec import LIBRARIES, InvalidEnvOutput, Spec
+from r2r2.envs.vector.step_types import EnvFactory, SavedState
+from r2r2.policy.spaces import TaskSpaces, spaces_from_json, spaces_to_json
 
 TRIAL_STEPS = 3
 TRIAL_SEED = episode_seed(0, "trial", 0)  # of no episode of any run
@@ -25,15 +27,16 @@ Frame = tuple[str, str | int]  # file and line
 INTERNAL = (str(Path(__file__).parents[2]), str(Path(gymnasium.__file__).parent), "<frozen")
 
 
-class InvalidEnvOutput(ValueError):
-    """An environment returned an invalid observation or reward."""
-
-
 class Trial(NamedTuple):
     """What is known about a task after a trial."""
 
-    spec: Spec
+    spaces: TaskSpaces
     step_limit: int | None  # of an episode, in environment steps
+
+    @property
+    def spec(self) -> Spec:
+        """The sizes of the task."""
+        return Spec(self.spaces.obs_dim, self.spaces.action_dim)
 
 
 def try_env(
@@ -53,7 +56,7 @@ def try_env(
         env = factory.make()
     with calling("__init__", env):
         adapted = factory.adapt(env)
-        trial = Trial(spec_of(adapted), time_limit_of(adapted))
+        trial = Trial(spaces_of(adapted), time_limit_of(adapted))
     if steps and not isinstance(env, BorrowedEnv):
         with calling("reset", env):
             obs, _ = adapted.reset(seed=TRIAL_SEED)
@@ -63,6 +66,18 @@ def try_env(
     with calling("close", env):
         adapted.close()
     return trial
+
+
+def encode_trial(trial: Trial) -> SavedState:
+    """Return a trial as arrays, for a message between processes."""
+    record = {"spaces": spaces_to_json(trial.spaces), "step_limit": trial.step_limit}
+    return {"trial": np.frombuffer(json.dumps(record).encode(), np.uint8)}
+
+
+def decode_trial(arrays: SavedState) -> Trial:
+    """Return the trial in a message."""
+    record = json.loads(arrays["trial"].tobytes())
+    return Trial(spaces_from_json(record["spaces"]), record["step_limit"])
 
 
 def _try_steps(env: Env, rng: np.random.Generator, steps: int) -> None:

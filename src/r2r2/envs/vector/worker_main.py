@@ -25,12 +25,12 @@ import numpy as np
 from r2r2.config.errors import UserError
 from r2r2.envs.make import Env
 from r2r2.envs.output import lossy_output
-from r2r2.envs.spec import Spec
+from r2r2.envs.spec import InvalidEnvOutput, Spec
 from r2r2.envs.vector import ipc
 from r2r2.envs.vector.saved_states import restore_env_state, save_env_state
 from r2r2.envs.vector.step_types import NO_EPISODE, STREAM, EnvFactory, SavedState
 from r2r2.envs.vector.streams import FAILED, Player, StreamArrays, StreamLayout, map_streams
-from r2r2.envs.vector.trial import InvalidEnvOutput, check_obs, check_reward, try_env
+from r2r2.envs.vector.trial import check_obs, check_reward, encode_trial, try_env
 
 PARENT_CHECK_SECONDS = 1.0
 
@@ -147,8 +147,7 @@ class LocalEnvs:
             self._failures.pop(slot, None)
 
     def _try(self, slot: int) -> SavedState:
-        spec, limit = try_env(self._factories[slot], self._on_call)
-        return {"sizes": np.array([*spec, -1 if limit is None else limit])}
+        return encode_trial(try_env(self._factories[slot], self._on_call))
 
     def _reset(self, slot: int, arrays: ipc.SharedArrays) -> None:
         self._seeds[slot] = int(arrays.seed[slot])

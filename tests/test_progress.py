@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from r2r2.cli.progress import (
+from r2r2.progress import (
     EtaEstimator,
     TrainingDisplay,
     format_returns,

@@ -1,16 +1,18 @@
 """Progress of a training run: the live display, speed, time left and memory."""
 
+import importlib
+import io
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
@@ -81,11 +83,38 @@ class SpeedWindow:
         return f"{steps} steps/s, {updates} updates/s"
 
 
+class NotebookView:
+    """Shows a renderable in the output of a notebook cell, and replaces it at every update."""
+
+    def __init__(self, width: int = 80):
+        self._width = width
+        self._handle: Any = None
+
+    def start(self) -> None:
+        """Do nothing: the first update creates the output."""
+
+    def update(self, view: RenderableType, refresh: bool = True) -> None:
+        """Show a renderable in place of the last one."""
+        del refresh
+        text = io.StringIO()
+        Console(file=text, width=self._width, force_jupyter=False).print(view)
+        content = {"text/plain": text.getvalue()}
+        if self._handle is None:
+            display = importlib.import_module("IPython.display").display
+            self._handle = display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+    def stop(self) -> None:
+        """Leave the last view where it is."""
+
+
 class TrainingDisplay:
     """Shows the progress of a run; a context manager and an `on_progress` callback.
 
     Nothing is shown before the first call, so a run that is rejected has no display.
-    If the output is not a terminal, it prints one line per minute and per evaluation.
+    If the output is neither a terminal nor a notebook, it prints one line per minute and per
+    evaluation.
     `tasks` has the task of each member; `memory` returns the bytes in use by name.
     """
 
@@ -101,7 +130,9 @@ class TrainingDisplay:
         self._console, self._steps, self._opening = console, steps, opening
         self._clock, self._measure_memory = clock, memory or memory_usage
         self._tasks = np.array(tasks)
-        self._live = Live(console=console, auto_refresh=False)
+        live = NotebookView() if console.is_jupyter else Live(console=console, auto_refresh=False)
+        self._live: NotebookView | Live = live
+        self._is_live = console.is_terminal or console.is_jupyter
         self._eta, self._speed = EtaEstimator(steps), SpeedWindow(SPEED_SECONDS)
         self._first: Sample | None = None
         self._latest: Progress | None = None
@@ -124,7 +155,7 @@ class TrainingDisplay:
         if progress.point != self._point:
             self._point, self._returns = progress.point, progress.returns
             self._print_evaluation()
-        interval = REDRAW_SECONDS if self._console.is_terminal else LOG_SECONDS
+        interval = REDRAW_SECONDS if self._is_live else LOG_SECONDS
         if now - self._drawn >= interval:
             self._drawn = now
             self._update(now, progress)
@@ -162,10 +193,9 @@ class TrainingDisplay:
         self._eta = EtaEstimator(self._steps, float(progress.updates.min()))
 
     def _open(self, now: float) -> None:
-        terminal = self._console.is_terminal
-        self._console.print(self._opening, soft_wrap=not terminal)
+        self._console.print(self._opening, soft_wrap=not self._is_live)
         self._print(*self._pending)
-        if terminal:
+        if self._is_live:
             self._live.start()
         else:
             self._drawn = now  # there is nothing to report yet
@@ -181,7 +211,7 @@ class TrainingDisplay:
         self._time = format_eta(self._eta.remaining(decisions, updates, now))
 
     def _draw(self) -> None:
-        if self._console.is_terminal:
+        if self._is_live:
             self._live.update(self.view(), refresh=True)
         else:
             speed = f"{self._speed}{self._memory}"
