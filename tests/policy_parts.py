@@ -13,7 +13,8 @@ from r2r2.agents.registry import make_agent, state_shapes
 from r2r2.compute.policy_tracing import host_parameters, trace_greedy
 from r2r2.config.agents import agent_config
 from r2r2.envs.spec import Spec
-from r2r2.policy.policy import ObservationPart, PolicyParts, TaskSpaces
+from r2r2.policy.policy import PolicyParts
+from r2r2.policy.spaces import ObservationPart, TaskSpaces
 from small_fleets import small
 
 BOX = (ObservationPart((), (11,)),)  # as Hopper-v5

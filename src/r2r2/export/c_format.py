@@ -11,7 +11,6 @@ from r2r2.export.layout import observation_layout
 from r2r2.export.numpy_format import policy_title
 from r2r2.export.simplify import simplify
 from r2r2.policy.batching import ELEMENTWISE, program_values
-from r2r2.policy.inference import observation_size
 from r2r2.policy.policy import PolicyParts
 from r2r2.policy.program import Operation, Program, Value
 
@@ -23,8 +22,8 @@ HEADER = """\
  *
  * The observation is flat:
 {layout}
- * The action is in the environment's own range, within its bounds. If an entry of the observation
- * is not finite, every entry of the action is NaN: check it before you send it to a motor.
+ * The action is in the environment's own range, within its bounds{action_shape}. If an entry of
+ * the observation is not finite, every entry of the action is NaN: check it before you use it.
  *
  * C99 or C++11; link with the math library (-lm). Nothing is allocated, and several threads may
  * call the function. It uses about {stack} bytes of stack.
@@ -77,7 +76,7 @@ static inline void r2r2_policy(
 {body}\
     for (int i = 0; i < R2R2_ACTION_SIZE; i++) {{
         const double low = r2r2_low[i], high = r2r2_high[i];
-        const double a = low + (high - low) * ((double){output} + 1.0) / 2.0;
+        const double a = (low + high) / 2 + (high - low) / 2 * (double){output};
         action[i] = a < low ? low : a > high ? high : a;
     }}
 }}
@@ -115,10 +114,12 @@ BYTES = {"float": 4, "double": 8, "int": 4, "long long": 8}
 
 def c_files(parts: PolicyParts) -> dict[str, bytes]:
     """Return the content of `policy.h`."""
-    size, dtype = observation_size(parts), np.dtype(parts.dtype)
+    size, dtype = parts.spaces.obs_dim, np.dtype(parts.dtype)
     writer = _Writer(simplify(parts), np.zeros(size, dtype))
     body, output = writer.body(), writer.output()
-    low, high = (np.asarray(x, np.float64) for x in parts.spaces[1:3])
+    spaces = parts.spaces
+    is_nested = spaces.action_shape is not None and len(spaces.action_shape) != 1
+    low, high = spaces.action_low, spaces.action_high
     tables: dict[str, Value] = {"low": low, "high": high}
     normalized = "observation[i]"
     if parts.mean is not None and parts.deviation is not None:
@@ -128,6 +129,7 @@ def c_files(parts: PolicyParts) -> dict[str, bytes]:
     text = HEADER.format(
         title=_comment(policy_title(parts.info)),
         layout="\n".join(layout),
+        action_shape=f", of shape {spaces.action_shape} in C order" if is_nested else "",
         stack=size * dtype.itemsize + sum(n * BYTES[kind] for kind, n in writer.buffers),
         obs=size,
         action=len(low),
@@ -344,12 +346,12 @@ class _Writer:
             return self._select(operands, self._values[operation.inputs[0]].dtype)
         if name == "convert_element_type":
             to = np.dtype(operation.settings["dtype"])
-            return f"({operands[0]} != 0)" if to == bool else f"({_c_type(to)}){operands[0]}"
+            return f"({operands[0]} != 0)" if to.kind == "b" else f"({_c_type(to)}){operands[0]}"
         return TEMPLATES[name].format(*operands, f=f, **operation.settings)
 
     def _select(self, operands: list[str], dtype: np.dtype[Any]) -> str:
         which, *cases = operands
-        if dtype == bool:
+        if dtype.kind == "b":
             return f"({which} ? {cases[1]} : {cases[0]})"
         tests = [f"{which} == {n} ? {case} : " for n, case in enumerate(cases[:-1])]
         return f"({''.join(tests)}{cases[-1]})"

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from r2r2.export.layout import action_shape
 from r2r2.export.python_source import function_source
 from r2r2.export.simplify import simplify
 from r2r2.policy.batching import batch_program
-from r2r2.policy.inference import BatchPolicy, observation_size
-from r2r2.policy.policy import PolicyParts
+from r2r2.policy.policy import Policy, PolicyParts
 from r2r2.storage.arrays import write_arrays
 
 SAMPLES = 16  # observations of the self-check
@@ -34,6 +34,7 @@ import numpy as np
 # Path and shape of each part of an observation, in the order of the flat vector.
 OBSERVATION = {observation!r}
 OBSERVATION_SIZE = {size}
+ACTION_SHAPE = {action_shape}
 FILE = Path(__file__).with_name("policy.npz")
 
 
@@ -60,10 +61,11 @@ class Policy:
         low, high = self._low, self._high
         with np.errstate(all="ignore"):
             x = ((flat - self._mean) / self._deviation).astype(np.{dtype})
-            action = network(x, self._weights).astype(np.float64)
-            action = np.clip(low + (high - low) * (action + 1) / 2, low, high)
+            action = (low + high) / 2 + (high - low) / 2 * network(x, self._weights)
+            action = np.clip(action, low, high)
         finite = np.isfinite(x).all(axis=1, keepdims=True)
         action = np.where(finite, action, np.nan).astype(np.{action_dtype})
+        action = action.reshape(-1, *ACTION_SHAPE)
         return action if is_batch else action[0]
 
 
@@ -98,7 +100,7 @@ def self_check():
     policy = Policy()
     with np.load(FILE, allow_pickle=False) as arrays:
         observations, expected = arrays["check_observations"], arrays["check_actions"]
-    scale = policy._high - policy._low
+    scale = (policy._high - policy._low).reshape(ACTION_SHAPE)
     return float(np.max(np.abs(policy(observations).astype(np.float64) - expected) / scale))
 
 
@@ -111,7 +113,7 @@ if __name__ == "__main__":
 
 def numpy_files(parts: PolicyParts) -> dict[str, bytes]:
     """Return the content of `policy.npz` and `policy.py`."""
-    program, size = simplify(parts), observation_size(parts)
+    program, size = simplify(parts), parts.spaces.obs_dim
     batched = batch_program(program, (), np.zeros(size, parts.dtype))
     spaces = parts.spaces
     source = SOURCE.format(
@@ -122,6 +124,7 @@ def numpy_files(parts: PolicyParts) -> dict[str, bytes]:
         network=function_source(batched, np.zeros((2, size), parts.dtype)),
         weights=len(program.constants),
         dtype=parts.dtype,
+        action_shape=action_shape(parts),
         action_dtype=spaces.action_dtype,
     )
     file = io.BytesIO()
@@ -143,10 +146,10 @@ def policy_title(info: Mapping[str, Any]) -> str:
 
 def check_observations(parts: PolicyParts, count: int = SAMPLES) -> NDArray[np.float64]:
     """Return observations as the policy is likely to see them, [count, obs]."""
-    rows = np.random.default_rng(0).normal(size=(count, observation_size(parts)))
+    rows = np.random.default_rng(0).normal(size=(count, parts.spaces.obs_dim))
     if parts.mean is None or parts.deviation is None:
         return rows
-    return parts.mean + parts.deviation * rows
+    return np.asarray(parts.mean + parts.deviation * rows)
 
 
 def _structure(parts: PolicyParts) -> str:
@@ -161,13 +164,13 @@ def _structure(parts: PolicyParts) -> str:
 
 
 def _arrays(parts: PolicyParts, constants: tuple[Any, ...]) -> dict[str, Any]:
-    size, observations = observation_size(parts), check_observations(parts)
+    size, observations = parts.spaces.obs_dim, check_observations(parts)
     return {
         **{f"weight{number}": value for number, value in enumerate(constants)},
         "mean": np.zeros(size) if parts.mean is None else parts.mean,
         "deviation": np.ones(size) if parts.deviation is None else parts.deviation,
-        "action_low": np.asarray(parts.spaces.action_low, np.float64),
-        "action_high": np.asarray(parts.spaces.action_high, np.float64),
+        "action_low": parts.spaces.action_low,
+        "action_high": parts.spaces.action_high,
         "check_observations": observations,
-        "check_actions": BatchPolicy(parts)(observations).astype(np.float64),
+        "check_actions": Policy(parts)(observations).astype(np.float64),
     }

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from r2r2.config.errors import UserError
-from r2r2.export.layout import observation_layout
+from r2r2.export.layout import action_shape, observation_layout
 from r2r2.export.numpy_format import policy_title
 from r2r2.export.simplify import simplify
 from r2r2.policy.batching import batch_program, program_values
-from r2r2.policy.inference import observation_size
 from r2r2.policy.policy import PolicyParts
 from r2r2.policy.program import Operation, Program, Value
 
@@ -35,7 +34,7 @@ REDUCTIONS = {"reduce_max": "ReduceMax", "reduce_min": "ReduceMin", "reduce_sum"
 def onnx_files(parts: PolicyParts) -> dict[str, bytes]:
     """Return the content of `policy.onnx`."""
     require_onnx()
-    size = observation_size(parts)
+    size = parts.spaces.obs_dim
     program = batch_program(simplify(parts), (), np.zeros(size, parts.dtype))
     graph = _Graph()
     x = _add_observation(graph, parts)
@@ -125,11 +124,10 @@ def _add_observation(graph: _Graph, parts: PolicyParts) -> str:
 
 def _add_action(graph: _Graph, parts: PolicyParts, x: str, output: str) -> None:
     """Add the rescaling, the bounds, and NaN where the network's input `x` is not finite."""
-    low, high = (np.asarray(b, np.float64) for b in parts.spaces[1:3])
+    low, high = parts.spaces.action_low, parts.spaces.action_high
     action = graph.add("Cast", output, to=graph.type(np.float64))
-    half = graph.add("Div", graph.add("Add", action, graph.constant(1.0)), graph.constant(2.0))
-    action = graph.add("Mul", half, graph.constant(high - low))
-    action = graph.add("Add", action, graph.constant(low))
+    action = graph.add("Mul", action, graph.constant((high - low) / 2))
+    action = graph.add("Add", action, graph.constant((low + high) / 2))
     action = graph.add("Max", action, graph.constant(low))
     action = graph.add("Min", action, graph.constant(high))
     largest = graph.constant(np.finfo(parts.dtype).max, parts.dtype)
@@ -138,9 +136,10 @@ def _add_action(graph: _Graph, parts: PolicyParts, x: str, output: str) -> None:
     finite = graph.add("ReduceMin", finite, graph.integers(1), keepdims=1)
     finite = graph.add("Cast", finite, to=graph.type(np.bool_))
     action = graph.add("Where", finite, action, graph.constant(np.nan, np.float64))
-    dtype = parts.spaces.action_dtype
+    dtype, shape = parts.spaces.action_dtype, action_shape(parts)
+    action = graph.add("Reshape", action, graph.integers(-1, *shape))
     graph.add("Cast", action, to=graph.type(dtype), output="action")
-    graph.outputs.append(graph.variable("action", dtype, low.shape))
+    graph.outputs.append(graph.variable("action", dtype, shape))
 
 
 class _Translator:

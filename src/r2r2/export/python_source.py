@@ -19,6 +19,16 @@ CALLS = {
     **{"or": "logical_or", "max": "maximum", "min": "minimum", "pow": "power", "rem": "fmod"},
 }
 REDUCTIONS = {"reduce_max": "max", "reduce_min": "min", "reduce_sum": "sum"}
+TEMPLATES = {  # of the operands {0}, {1}, ... and settings
+    "clamp": "np.minimum(np.maximum({1}, {0}), {2})",
+    "concatenate": "np.concatenate(({operands}), axis={axis})",
+    "convert_element_type": "{atom}.astype(np.{result})",
+    "div": "np.trunc(np.divide({operands})).astype(np.{result})",  # of integers
+    "einsum": "np.einsum({equation!r}, {operands})",
+    "logistic": "np.reciprocal(1.0 + np.exp(-{atom}))",
+    "rsqrt": "np.reciprocal(np.sqrt({0}))",
+    "transpose": "np.transpose({0}, {axes})",
+}
 # How strongly operators bind, as in Python; calls and names bind most.
 PRECEDENCE = {"==": 1, ">=": 1, ">": 1, "<=": 1, "<": 1, "!=": 1, "+": 2, "-": 2}
 PRECEDENCE |= {"*": 3, "/": 3, "@": 3, "**": 4}
@@ -27,7 +37,7 @@ LONGEST_PART = 60  # characters of an expression that is written inside another
 
 
 def function_source(program: Program, obs: Value) -> str:
-    """Return the body of `def network(x, w)`, indented, for a batched program.
+    r"""Return the body of `def network(x, w)`, indented, for a batched program.
 
     The names in it are those of NumPy's module `np`, which may also be JAX's. `w` is the list of
     the program's constants; constants that are single numbers are written out where possible.
@@ -39,7 +49,7 @@ def function_source(program: Program, obs: Value) -> str:
     Example:
         >>> program = Program(0, 1, (np.float32(2),), (Operation("mul", (0, 1), 2),), 2)
         >>> function_source(program, np.zeros((1, 3), np.float32))
-        '    return x * 2.0\\n'
+        '    return x * 2.0\n'
     """
     return _Writer(program, program_values(program, (), [obs])).source()
 
@@ -101,40 +111,32 @@ class _Writer:
         return f"({text})" if self._strength.get(index, ATOM) < strength else text
 
     def _special(self, operation: Operation, texts: list[str]) -> str:
-        atom = self._bracketed(operation.inputs[0], texts[0])
-        given, output = operation.settings, self._values[operation.output]
-        match operation.name:
-            case "clamp":
-                return f"np.minimum(np.maximum({texts[1]}, {texts[0]}), {texts[2]})"
-            case "convert_element_type":
-                return f"{atom}.astype(np.{np.dtype(given['dtype']).name})"
-            case "integer_pow":
-                if given["y"] == 2:
-                    return f"np.square({texts[0]})"
-                self._strength[operation.output] = PRECEDENCE["**"]
-                return f"{atom} ** {given['y']}"
-            case "logistic":
-                return f"np.reciprocal(1.0 + np.exp(-{atom}))"
-            case "rsqrt":
-                return f"np.reciprocal(np.sqrt({texts[0]}))"
-            case "div":  # of integers
-                return f"np.trunc(np.divide({', '.join(texts)})).astype(np.{output.dtype.name})"
-            case "select_n" if len(texts) == 3:
-                return f"np.where({texts[0]}, {texts[2]}, {texts[1]})"
-            case "select_n":
-                return f"np.choose({texts[0]}, ({', '.join(texts[1:])}))"
-            case "dot_general":
-                return self._product(operation, texts)
-            case "einsum":
-                return f"np.einsum({given['equation']!r}, {', '.join(texts)})"
-            case "concatenate":
-                return f"np.concatenate(({', '.join(texts)}), axis={given['axis']})"
-            case "transpose":
-                return f"np.transpose({texts[0]}, {given['axes']})"
-            case "slice":
-                return f"{atom}[{_slices(given)}]"
-            case _:
-                return self._reshaped(operation, texts)
+        name, given = operation.name, operation.settings
+        if name in TEMPLATES:
+            return TEMPLATES[name].format(
+                *texts,
+                atom=self._bracketed(operation.inputs[0], texts[0]),
+                operands=", ".join(texts),
+                result=self._values[operation.output].dtype.name,
+                **{key: value for key, value in given.items() if key != "dtype"},
+            )
+        if name == "integer_pow":
+            return self._power(operation, texts[0])
+        if name == "select_n":
+            which, *cases = texts
+            choice = f"np.choose({which}, ({', '.join(cases)}))"
+            return choice if len(cases) > 2 else f"np.where({which}, {cases[1]}, {cases[0]})"
+        if name == "dot_general":
+            return self._product(operation, texts)
+        if name == "slice":
+            return f"{self._bracketed(operation.inputs[0], texts[0])}[{_slices(given)}]"
+        return self._reshaped(operation, texts)
+
+    def _power(self, operation: Operation, text: str) -> str:
+        if (y := operation.settings["y"]) == 2:
+            return f"np.square({text})"
+        self._strength[operation.output] = PRECEDENCE["**"]
+        return f"{self._bracketed(operation.inputs[0], text)} ** {y}"
 
     def _reshaped(self, operation: Operation, texts: list[str]) -> str:
         name, (first, *_) = operation.name, operation.inputs
@@ -169,7 +171,7 @@ class _Writer:
             others = [x for x in others if x != operation.inputs[0]]
         is_constant = 0 < index <= len(self._program.constants)
         typed = any(
-            self._values[x].dtype == value.dtype and x > len(self._program.constants) or x == 0
+            (self._values[x].dtype == value.dtype and x > len(self._program.constants)) or x == 0
             for x in others
         )
         if is_constant and value.ndim == 0 and typed and operation.name in ELEMENTWISE:

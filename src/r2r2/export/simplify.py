@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from r2r2.policy.batching import program_values
-from r2r2.policy.inference import observation_size
 from r2r2.policy.policy import PolicyParts
 from r2r2.policy.program import Operation, Program, Value
 
@@ -27,7 +26,7 @@ def simplify(parts: PolicyParts) -> Program:
         >>> simple.constants, simple.operations
         ((array([2., 2.]),), (Operation(name='mul', inputs=(0, 1), output=2, settings={}),))
     """
-    example = np.zeros(observation_size(parts), parts.dtype)
+    example = np.zeros(parts.spaces.obs_dim, parts.dtype)
     values = program_values(parts.program, parts.parameters, [example])
     return _Simplifier(parts.program, values).program()
 

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from r2r2.export.layout import observation_layout
+from r2r2.export.layout import action_shape, observation_layout
 from r2r2.export.python_source import function_source
 from r2r2.export.simplify import simplify
 from r2r2.policy.batching import batch_program
-from r2r2.policy.inference import observation_size
 from r2r2.policy.policy import PolicyParts
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -30,9 +29,7 @@ def stablehlo_files(parts: PolicyParts) -> dict[str, bytes]:
         jax.numpy_rank_promotion("allow"),
         jax.default_matmul_precision("highest"),
     ):
-        shapes = {
-            x.name: jax.ShapeDtypeStruct((batch, *x.part.shape), np.float64) for x in layout
-        }
+        shapes = {x.name: jax.ShapeDtypeStruct((batch, *x.part.shape), np.float64) for x in layout}
         function = jax.jit(_policy_function(parts, jax.numpy))
         argument = shapes if len(layout) > 1 else shapes[layout[0].name]
         exported = jax_export.export(function, platforms=PLATFORMS)(argument)
@@ -41,14 +38,15 @@ def stablehlo_files(parts: PolicyParts) -> dict[str, bytes]:
 
 def _policy_function(parts: PolicyParts, jnp: Any) -> Any:
     """Return the whole policy as a function of JAX arrays."""
-    program, size = simplify(parts), observation_size(parts)
+    program, size = simplify(parts), parts.spaces.obs_dim
     batched = batch_program(program, (), np.zeros(size, parts.dtype))
     source = function_source(batched, np.zeros((2, size), parts.dtype))
     # The same source as in the export to NumPy, with JAX in place of NumPy.
     names: dict[str, Any] = {"np": jnp}
     exec(f"def network(x, w):\n{source}", names)
     layout = observation_layout(parts)
-    low, high = (np.asarray(x, np.float64) for x in parts.spaces[1:3])
+    low, high = parts.spaces.action_low, parts.spaces.action_high
+    shape = action_shape(parts)
 
     def policy(observation: Any) -> Any:
         flat = observation
@@ -61,8 +59,9 @@ def _policy_function(parts: PolicyParts, jnp: Any) -> Any:
         x = x.astype(parts.dtype)
         weights = [jnp.asarray(value) for value in program.constants]
         action = names["network"](x, weights).astype(jnp.float64)
-        action = jnp.clip(low + (high - low) * (action + 1) / 2, low, high)
+        action = jnp.clip((low + high) / 2 + (high - low) / 2 * action, low, high)
         finite = jnp.isfinite(x).all(axis=1, keepdims=True)
-        return jnp.where(finite, action, jnp.nan).astype(parts.spaces.action_dtype)
+        action = jnp.where(finite, action, jnp.nan).astype(parts.spaces.action_dtype)
+        return action.reshape(-1, *shape)
 
     return policy
