@@ -17,6 +17,7 @@ ALLOWED = {
     "compute": {"config", "policy", "envs", "agents", "replay"},
     "diagnostics": {"config", "envs", "agents", "replay", "compute"},
     "storage": {"config"},
+    "export": {"config", "policy", "storage"},  # JAX is imported for stablehlo only
     "stats": {"config", "storage"},
     "report": {"config", "storage", "stats"},
     "training": {
@@ -29,13 +30,17 @@ ALLOWED = {
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
     "saved_run": {"config", "policy", "envs", "storage", "training"},  # without JAX, for robots
     "progress": {"training"},
-    "cli": {"config", "envs", "storage", "stats", "report", "training", "bench", "api", "progress"},
+    "cli": {
+        *("config", "policy", "envs", "storage", "export", "stats", "report", "training", "bench"),
+        *("api", "saved_run", "progress"),
+    },
     "__init__": {
         *(
             "agents",
             "api",
             "config",
             "diagnostics",
+            "export",
             "policy",
             "saved_run",
             "stats",

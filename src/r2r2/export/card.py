@@ -147,18 +147,18 @@ def return_facts(record: Any) -> dict[str, str]:
     """Return the return of a policy, and its spread over the seeds of the run.
 
     Example:
-        >>> return_facts({"mean": 3.0, "seeds": [3.0, 1.0], "step": 50})
-        {'Return of this seed': '3.0 at step 50', 'Return of all 2 seeds': '2.0 ± 1.4 (mean and \
-standard deviation over seeds), from 1.0 to 3.0'}
+        >>> facts = return_facts({"mean": 3.0, "seeds": [3.0, 1.0], "step": 50})
+        >>> facts["Last evaluation"], facts["All 2 seeds"][:16]
+        ('return 3.0 at step 50', 'return 2.0 ± 1.4')
     """
     if not isinstance(record, dict):
-        return {"Return": "not evaluated"}
-    rows = {"Return of this seed": f"{record['mean']:.1f} at step {record['step']:,}"}
+        return {"Last evaluation": "none"}
+    rows = {"Last evaluation": f"return {record['mean']:.1f} at step {record['step']:,}"}
     seeds = np.array([x for x in record["seeds"] if math.isfinite(x)])
     if len(seeds) > 1:
-        spread = f"{seeds.mean():.1f} ± {seeds.std(ddof=1):.1f} (mean and standard deviation"
+        spread = f"return {seeds.mean():.1f} ± {seeds.std(ddof=1):.1f} (mean and standard deviation"
         spread += f" over seeds), from {seeds.min():.1f} to {seeds.max():.1f}"
-        rows[f"Return of all {len(seeds)} seeds"] = spread
+        rows[f"All {len(seeds)} seeds"] = spread
     return rows
 
 

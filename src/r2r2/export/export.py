@@ -12,7 +12,7 @@ from r2r2.config.errors import UserError, did_you_mean
 from r2r2.config.fields import one_of
 from r2r2.export.card import model_card
 from r2r2.export.layout import observation_layout
-from r2r2.policy.policy import PolicyParts
+from r2r2.policy.policy import Policy, PolicyParts
 from r2r2.policy.spaces import spaces_to_json
 from r2r2.storage.files import atomic_write, cannot_write, file_entry, read_json_object, replace_dir
 
@@ -29,7 +29,7 @@ EXPORT_KIND, EXPORT_FORMAT = "r2r2 export", 1
 
 
 def export_policy(
-    parts: PolicyParts,
+    policy: Policy | PolicyParts,
     format: str,  # noqa: A002
     out: Path | str,
     overwrite: bool = False,
@@ -37,7 +37,7 @@ def export_policy(
     """Write a policy as a folder of files that run without r2r2, with a model card.
 
     Args:
-        parts: the policy, as `Policy.parts` has it.
+        policy: a policy, as `load(run).policy()` returns it, or its parts.
         format: 'numpy', 'onnx', 'stablehlo', 'c', or 'all'.
         out: the folder; it must be new or empty.
         overwrite: replace an earlier export in that folder.
@@ -64,6 +64,7 @@ def export_policy(
     if not FORMAT.is_valid(format):
         near = did_you_mean(format, FORMAT.choices)
         raise UserError(f"expected {FORMAT.description}, got {format!r}{near}", "format")
+    parts = policy.parts if isinstance(policy, Policy) else policy
     out, names = Path(out), list(FORMATS) if format == "all" else [format]
     check = partial(check_export_dir, out, overwrite)
     check()
