@@ -1,5 +1,6 @@
 """Policies of any agent as parts, with random weights, beside the JAX policy they come from."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +14,8 @@ from r2r2.agents.registry import make_agent, state_shapes
 from r2r2.compute.policy_tracing import host_parameters, trace_greedy
 from r2r2.config.agents import agent_config
 from r2r2.envs.spec import Spec
-from r2r2.policy.policy import ObservationPart, PolicyParts, TaskSpaces
+from r2r2.policy.policy import PolicyParts
+from r2r2.policy.spaces import ObservationPart, TaskSpaces
 from small_fleets import small
 
 BOX = (ObservationPart((), (11,)),)  # as Hopper-v5
@@ -41,20 +43,24 @@ class Sample(NamedTuple):
     expected: Callable[[Any], np.ndarray]  # [B, obs] -> [B, action] in the environment's range
 
 
-def _random_leaf(rng: np.random.Generator, leaf: Any) -> np.ndarray:
+def _random_leaf(rng: np.random.Generator, strength: float, leaf: Any) -> np.ndarray:
     if leaf.dtype.kind == "i":
         return rng.integers(10, 100, leaf.shape).astype(leaf.dtype)
-    scale = 1.5 / np.sqrt(leaf.shape[0]) if len(leaf.shape) == 2 else 0.5
+    scale = strength * (1 / np.sqrt(leaf.shape[0]) if len(leaf.shape) == 2 else 0.3)
     return np.asarray(scale * rng.normal(size=leaf.shape), leaf.dtype)
 
 
 @functools.cache
 def sample(name: str, default_size: bool = False, nested: bool = False) -> Sample:
     """Return a policy of an agent, small unless `default_size`."""
-    config = agent_config(name) if default_size else small(name)
+    config = small(name)
+    if default_size:
+        automatic = {"critics": 2, "discount": 0.99} if hasattr(config, "critics") else {}
+        config = dataclasses.replace(agent_config(name), **automatic)
     agent, rng = make_agent(config, Spec(11, 3), 1), np.random.default_rng(7)
     shapes = jax.eval_shape(agent.eval_policy, state_shapes(agent))
-    policy = jax.tree.map(functools.partial(_random_leaf, rng), shapes)
+    strength = 1.2 if default_size else 1.5
+    policy = jax.tree.map(functools.partial(_random_leaf, rng, strength), shapes)
     spaces = TaskSpaces(NESTED if nested else BOX, LOW, HIGH)
     mean = deviation = None
     if agent.normalizes:

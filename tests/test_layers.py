@@ -17,6 +17,7 @@ ALLOWED = {
     "compute": {"config", "policy", "envs", "agents", "replay"},
     "diagnostics": {"config", "envs", "agents", "replay", "compute"},
     "storage": {"config"},
+    "export": {"config", "policy", "storage"},  # JAX is imported for stablehlo only
     "stats": {"config", "storage"},
     "report": {"config", "storage", "stats"},
     "training": {
@@ -33,12 +34,12 @@ ALLOWED = {
     "progress": {"training", "compute"},
     "torch": {"config"},  # without JAX
     "cli": {
-        *("config", "envs", "compute", "storage", "stats", "report", "training", "bench", "api"),
-        "progress",
+        *("config", "policy", "envs", "compute", "storage", "export", "stats", "report"),
+        *("training", "bench", "api", "saved_run", "progress"),
     },
     "__init__": {
-        *("agents", "api", "config", "diagnostics", "policy", "saved_run", "stats", "storage"),
-        *("trainer", "training"),
+        *("agents", "api", "config", "diagnostics", "export", "policy", "saved_run", "stats"),
+        *("storage", "trainer", "training"),
     },
     "__main__": {"cli"},
 }

@@ -10,6 +10,7 @@ The packages, from settings to the command line:
     diagnostics  rank, spectrum and collapse of representations
     training     the training loop, evaluation, resume
     storage      run folders, logs, checkpoints
+    export       policies for NumPy, ONNX, StableHLO and C
     stats        scores and their confidence intervals
     report       tables, figures and the HTML page
     policy       policies without JAX
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         effective_rank,
         singular_values,
     )
+    from r2r2.export.export import export_policy
     from r2r2.policy.policy import Policy
     from r2r2.saved_run import Curve, Records, SavedRun, load
     from r2r2.stats.aggregates import (
@@ -89,6 +91,7 @@ _EXPORTS = {
     "r2r2.config.resolve": "resolve",
     "r2r2.config.run": "RunConfig",
     "r2r2.diagnostics.representation": "dead_coordinates diagnose effective_rank singular_values",
+    "r2r2.export.export": "export_policy",
     "r2r2.policy.policy": "Policy",
     "r2r2.saved_run": "Curve Records SavedRun load",
     "r2r2.stats.aggregates": "iqm mean_score median_score optimality_gap performance_profile "

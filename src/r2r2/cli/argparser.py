@@ -99,6 +99,15 @@ class ArgumentParser(argparse.ArgumentParser):
             raise UserError(f"expected {expected}, got {value!r}{near}")
         return value
 
+    def pop_arguments(self, given: dict[str, Any], expected: str) -> tuple[str, str]:
+        """Remove the two positional arguments from parsed ones, and return them."""
+        arguments = given.pop("arguments")
+        if len(arguments) < 2:
+            raise UserError(f"expected {expected}")
+        if len(arguments) > 2:
+            raise UserError(f"unexpected argument {arguments[2]!r}")
+        return str(arguments[0]), str(arguments[1])
+
     def error(self, message: str) -> NoReturn:
         """Raise an error that argparse found, named by the option alone."""
         message = message.replace("ignored explicit argument", "expected no value, got")

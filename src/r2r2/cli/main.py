@@ -23,6 +23,9 @@ COMMANDS = {
     "train": "train agents on tasks, or resume a run",
     "watch": "show running training in the terminal",
     "eval": "evaluate the policies of a run, or record a video",
+    "export": "write a policy for NumPy, ONNX, StableHLO or C",
+    "push": "publish a policy with its card, curve and video",
+    "pull": "fetch a published policy and verify it",
     "report": "compare runs with each other and with the paper",
     "bench": "measure how fast this machine trains",
     "clean": "show the disk space of runs, and free it",
@@ -46,6 +49,7 @@ examples:
   r2r2 train --env Hopper-v5 --utd 20 --seeds 5
   r2r2 train --resume RUN             resume an interrupted run
   r2r2 eval RUN --video out.mp4
+  r2r2 export RUN --format c --out policy
   r2r2 report runs                    compare all runs below a folder
 """
 

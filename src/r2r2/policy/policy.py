@@ -121,9 +121,9 @@ class Policy:
     def _act(self, rows: NDArray[np.float64]) -> NDArray[Any]:
         """Return actions [B, ...] in the environment's range."""
         parts, inputs = self.parts, rows
-        if parts.mean is not None and parts.deviation is not None:
-            inputs = (rows - parts.mean) / parts.deviation
         with np.errstate(all="ignore"):
+            if parts.mean is not None and parts.deviation is not None:
+                inputs = (rows - parts.mean) / parts.deviation
             inputs = inputs.astype(parts.dtype)
             actions = self._one(inputs[0])[None] if len(rows) == 1 else self._run_batch(inputs)
         actions = np.array(actions, np.float64)

@@ -313,7 +313,7 @@ def parse_number(name: str, value: object) -> float:
     raise ValueError(f"{name}: expected a number, got {value!r:.40}")
 
 
-# Folders that are replaced as a whole: reports
+# Folders that are replaced as a whole: reports and exports
 
 REPORT_FILE = "report.json"
 REPORT_KIND = "r2r2 report"
@@ -342,6 +342,15 @@ def check_report_dir(path: Path, names: Collection[str]) -> None:
 @contextlib.contextmanager
 def atomic_dir(path: Path, facts: Mapping[str, object], names: Collection[str]) -> Generator[Path]:
     """Yield a new folder that replaces the report at `path`, described by `facts`, on success."""
+    with replace_dir(path, partial(check_report_dir, path, names)) as new:
+        yield new
+        text = json.dumps({"kind": REPORT_KIND, **facts}, indent=2) + "\n"
+        atomic_write(new / REPORT_FILE, text)
+
+
+@contextlib.contextmanager
+def replace_dir(path: Path, check: Callable[[], None]) -> Generator[Path]:
+    """Yield a new folder that replaces the folder at `path` on success, after a last `check`."""
     target, token = path.absolute(), secrets.token_hex(4)
     # Next to the target, because a folder is renamed within one file system only.
     new = target.with_name(f".{target.name}.{token}.new")
@@ -349,9 +358,7 @@ def atomic_dir(path: Path, facts: Mapping[str, object], names: Collection[str]) 
     try:
         new.mkdir(parents=True)
         yield new
-        text = json.dumps({"kind": REPORT_KIND, **facts}, indent=2) + "\n"
-        atomic_write(new / REPORT_FILE, text)
-        check_report_dir(path, names)
+        check()
         _swap(target, new, old)
     except OSError as error:
         raise cannot_write(path, error) from error

@@ -1,0 +1,1 @@
+"""Export of trained policies to NumPy, ONNX, StableHLO and C, with a model card."""

@@ -1,0 +1,176 @@
+"""Export to NumPy: `policy.npz`, and `policy.py`, which needs NumPy only."""
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from r2r2.export.layout import action_shape
+from r2r2.export.python_source import function_source
+from r2r2.export.simplify import simplify
+from r2r2.policy.batching import batch_program
+from r2r2.policy.policy import Policy, PolicyParts
+from r2r2.storage.arrays import write_arrays
+
+SAMPLES = 16  # observations of the self-check
+
+SOURCE = '''\
+"""{title}, as a trained policy that needs NumPy only.
+
+    from policy import Policy
+    policy = Policy()  # reads policy.npz beside this file
+    action = policy(observation)  # one observation, or a batch of them
+
+Run `python policy.py` to check that it computes the same here as where it was exported.
+README.md describes observations and actions.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+# Path and shape of each part of an observation, in the order of the flat vector.
+OBSERVATION = {observation!r}
+OBSERVATION_SIZE = {size}
+ACTION_SHAPE = {action_shape}
+FILE = Path(__file__).with_name("policy.npz")
+
+
+def network(x, w):
+    """Map normalized observations [batch, {size}] to actions in [-1, 1]."""
+{network}
+
+class Policy:
+    """Maps observations to actions in the environment's own range.
+
+    {structure}
+    An observation that is not finite gives NaN for all entries of its action.
+    """
+
+    def __init__(self, file=FILE):
+        with np.load(file, allow_pickle=False) as arrays:
+            self._weights = [arrays[f"weight{{n}}"] for n in range({weights})]
+            self._low, self._high = arrays["action_low"], arrays["action_high"]
+            self._mean, self._deviation = arrays["mean"], arrays["deviation"]
+
+    def __call__(self, observation):
+        """Return the action of an observation, or the actions of a batch."""
+        flat, is_batch = flatten(observation)
+        low, high = self._low, self._high
+        with np.errstate(all="ignore"):
+            x = ((flat - self._mean) / self._deviation).astype(np.{dtype})
+            action = (low + high) / 2 + (high - low) / 2 * network(x, self._weights)
+            action = np.clip(action, low, high)
+        finite = np.isfinite(x).all(axis=1, keepdims=True)
+        action = np.where(finite, action, np.nan).astype(np.{action_dtype})
+        action = action.reshape(-1, *ACTION_SHAPE)
+        return action if is_batch else action[0]
+
+
+def flatten(observation):
+    """Return observations as [batch, {size}], and whether they were a batch."""
+    if not isinstance(observation, (dict, tuple)):
+        array = np.asarray(observation, np.float64)
+        if array.ndim in (1, 2) and array.shape[-1] == OBSERVATION_SIZE:
+            return array.reshape(-1, OBSERVATION_SIZE), array.ndim == 2
+    parts, batches = [], set()
+    for path, shape in OBSERVATION:
+        part = observation
+        for key in path:
+            part = part[key]
+        array = np.asarray(part, np.float64)
+        if array.shape[array.ndim - len(shape) :] != shape or array.ndim > len(shape) + 1:
+            name = "".join(f"[{{key!r}}]" for key in path)
+            raise ValueError(
+                f"observation{{name}}: expected shape {{shape}} or {{('batch', *shape)}}, "
+                f"got {{array.shape}}"
+            )
+        is_batch = array.ndim > len(shape)
+        batches.add(len(array) if is_batch else None)
+        parts.append(array.reshape(len(array) if is_batch else 1, -1))
+    if len(batches) > 1:
+        raise ValueError("observation: its parts have different batch sizes")
+    return np.concatenate(parts, axis=1), batches != {{None}}
+
+
+def self_check():
+    """Return the largest difference from the actions that the exporting program computed."""
+    policy = Policy()
+    with np.load(FILE, allow_pickle=False) as arrays:
+        observations, expected = arrays["check_observations"], arrays["check_actions"]
+    scale = (policy._high - policy._low).reshape(ACTION_SHAPE)
+    return float(np.max(np.abs(policy(observations).astype(np.float64) - expected) / scale))
+
+
+if __name__ == "__main__":
+    difference = self_check()
+    print(f"largest difference from the exported policy: {{difference:.1e}} of the action range")
+    raise SystemExit(0 if difference < 1e-5 else "the policy does not compute the same here")
+'''
+
+
+def numpy_files(parts: PolicyParts) -> dict[str, bytes]:
+    """Return the content of `policy.npz` and `policy.py`."""
+    program, size = simplify(parts), parts.spaces.obs_dim
+    batched = batch_program(program, (), np.zeros(size, parts.dtype))
+    spaces = parts.spaces
+    source = SOURCE.format(
+        title=policy_title(parts.info),
+        observation=[(tuple(part.path), tuple(part.shape)) for part in spaces.observation],
+        structure=_structure(parts),
+        size=size,
+        network=function_source(batched, np.zeros((2, size), parts.dtype)),
+        weights=len(program.constants),
+        dtype=parts.dtype,
+        action_shape=action_shape(parts),
+        action_dtype=spaces.action_dtype,
+    )
+    file = io.BytesIO()
+    write_arrays(file, _arrays(parts, program.constants).items())
+    return {"policy.npz": file.getvalue(), "policy.py": source.encode()}
+
+
+def policy_title(info: Mapping[str, Any]) -> str:
+    """Return a line such as `td7+r2r2 on Hopper-v5, seed 3`, on one line and without quotes.
+
+    Example:
+        >>> policy_title({"agent": "td7", "task": "Hopper-v5", "seed": 3})
+        'td7 on Hopper-v5, seed 3'
+    """
+    text = f"{info.get('agent', 'policy')} on {info.get('task', 'a task')}"
+    text += f", seed {info['seed']}" if "seed" in info else ""
+    return "".join(c for c in text if c.isprintable() and c not in "\"'\\{}*")
+
+
+def check_observations(parts: PolicyParts, count: int = SAMPLES) -> NDArray[np.float64]:
+    """Return observations as the policy is likely to see them, [count, obs]."""
+    rows = np.random.default_rng(0).normal(size=(count, parts.spaces.obs_dim))
+    if parts.mean is None or parts.deviation is None:
+        return rows
+    return np.asarray(parts.mean + parts.deviation * rows)
+
+
+def _structure(parts: PolicyParts) -> str:
+    boxes = parts.spaces.observation
+    if [part.path for part in boxes] == [()]:
+        shape = tuple(boxes[0].shape)
+        return f"An observation is an array of shape {shape}; a batch has one more axis."
+    return (
+        "An observation is flat, or nested as the environment's own; in a batch each part has one\n"
+        "    more axis."
+    )
+
+
+def _arrays(parts: PolicyParts, constants: tuple[Any, ...]) -> dict[str, Any]:
+    size, observations = parts.spaces.obs_dim, check_observations(parts)
+    return {
+        **{f"weight{number}": value for number, value in enumerate(constants)},
+        "mean": np.zeros(size) if parts.mean is None else parts.mean,
+        "deviation": np.ones(size) if parts.deviation is None else parts.deviation,
+        "action_low": parts.spaces.action_low,
+        "action_high": parts.spaces.action_high,
+        "check_observations": observations,
+        "check_actions": Policy(parts)(observations).astype(np.float64),
+    }
