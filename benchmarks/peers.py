@@ -208,36 +208,22 @@ def measure_sbx_td3(setup: Setup) -> Measurement:
     return measure_sbx("TD3", setup)
 
 
-def balanced_steps(end_to_end: dict[str, Any]) -> float:
-    """Return how many steps with all their updates fit into the time that `r2r2 bench` measured.
-
-    Its timing starts within one burst of updates and may end before another, so that a short
-    run has too many or too few updates for its steps. The time of an update and the time of the
-    rest of a step are therefore taken separately. In a long run this equals the measured steps.
-    """
-    seconds, share = end_to_end["seconds"], end_to_end["shares"]["update"]
-    per_update = share / end_to_end["updates_per_s"]
-    per_step = (1 - share) / end_to_end["decision_steps_per_s"]
-    return round(seconds / (end_to_end["utd"] * per_update + per_step), 3)
-
-
 def measure_r2r2(setup: Setup) -> Measurement:
-    """Time one member of TD7+R2R2 by `r2r2 bench`.
-
-    The timed updates and steps can belong to different episodes; `balanced_steps` corrects that.
-    """
+    """Time one member of TD7+R2R2 by `r2r2 bench`, from the end of a burst to that of another."""
     agent = "td7+r2r2"
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "bench.json"
         command = f"bench --agents {agent} --bases false --env {TASK} --task {TASK} --members 1"
         command += f" --steps {setup.steps} --utd {setup.utd} --out {out}"
-        command += " --rows 1000 --updates 2 --repeats 1"  # of the updates alone; not used
+        command += (
+            " --rows 1000 --updates 2 --repeats 1 --short-calls 2"  # of the updates alone; not used
+        )
         _run([sys.executable, "-m", "r2r2", *command.split()])
         result = json.loads(out.read_text())
     end_to_end, config = result["end_to_end"][0], result["agents"][agent]
     spec, seconds = result["sizes"]["spec"], end_to_end["seconds"]
     return Measurement(
-        balanced_steps(end_to_end),
+        end_to_end["decision_steps"],
         end_to_end["updates_per_s"] * seconds,
         seconds,
         result["versions"]["device"],

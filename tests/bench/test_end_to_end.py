@@ -62,39 +62,94 @@ def progress(steps, updates, point, stopped=False):
     return Progress(*members, point, np.zeros(2), np.array([stopped, False]))
 
 
-def test_timing_starts_after_updates_and_an_evaluation():
-    clock, setup = [0.0], TrainingSetup("Hopper-v5", 2, utd=1, steps=500)
-    times = TimeAccount(lambda: clock[0])
-    times.switch("updates")
-    timer = TrainingTimer(times, end_to_end.PERIOD + 500, lambda _: None)
-    for steps, updates, point, update_s in [
-        (900, 0, 0, 50.0),
-        (1001, 1, 0, 60.0),
-        (1100, 100, 1000, 61.0),
-        (1400, 400, 1000, 61.0),
-        (1500, 500, 1000, 99.0),
+class Run:
+    """A run of two members whose progress is reported to a timer."""
+
+    def __init__(self, monkeypatch, utd=1):
+        self.clock = 0.0
+        monkeypatch.setattr(end_to_end.time, "perf_counter", lambda: self.clock)
+        self.times = TimeAccount(lambda: self.clock)
+        self.times.switch("updates")
+        self.pending = np.zeros(2, dtype=int)
+        setup = TrainingSetup("Hopper-v5", 2, utd, steps=500)
+        self.timer = TrainingTimer(self.times, self, setup, end_to_end.PERIOD + 500, ignore)
+
+    def report(self, clock, steps, updates, point=1000, pending=0, stopped=False):
+        self.clock, self.pending[:] = clock, pending
+        self.timer(progress(steps, updates, point, stopped))
+
+
+def ignore(_):
+    pass
+
+
+def test_timing_starts_after_updates_and_an_evaluation(monkeypatch):
+    run = Run(monkeypatch)
+    run.report(50.0, 900, 0, point=0)
+    run.report(60.0, 1001, 1, point=0)
+    run.report(61.0, 1100, 100)
+    run.times.switch("rest")
+    run.report(64.0, 1400, 400)
+    run.report(99.0, 1500, 500)
+    result = run.timer.result("td7")
+    assert (result.decision_steps, result.seconds) == (600, 3)
+    assert (result.decision_steps_per_s, result.updates_per_s) == (200, 200)
+    assert (result.shares["updates"], result.shares["rest"]) == (0, 1)
+
+
+def test_timing_goes_from_the_end_of_a_burst_to_the_end_of_another(monkeypatch):
+    run = Run(monkeypatch, utd=20)
+    run.report(10.0, 1050, 100)
+    run.report(11.0, 1050, 350, pending=650)  # inside a burst
+    run.report(12.0, 1050, 1000)
+    run.report(13.0, 1100, 1000)  # collects
+    run.report(20.0, 1100, 2000)
+    run.report(21.0, 1150, 2000)
+    run.report(22.0, 1150, 2250, pending=750)
+    result = run.timer.result("td7")
+    assert (result.decision_steps, result.seconds) == (100, 8)  # 50 steps of each member
+    assert result.updates_per_s == 250
+    assert result.decision_steps_per_s == 12.5
+
+
+def test_every_member_is_timed_by_its_own_bursts(monkeypatch):
+    run = Run(monkeypatch)
+    for clock, updates, pending in [
+        (1.0, (1, 1), (0, 0)),
+        (2.0, (101, 1), (0, 300)),
+        (4.0, (101, 301), (0, 0)),
+        (6.0, (501, 301), (0, 0)),
+        (7.0, (501, 401), (0, 0)),
     ]:
-        clock[0] = update_s
-        timer(progress(steps, updates, point))
-    result = timer.result("td7", setup)
-    assert result.decision_steps == 600
-    assert result.shares["updates"] == 0
+        run.clock, run.pending = clock, np.array(pending)
+        run.timer(progress(1100, 9, 1000)._replace(updates=np.array(updates)))
+    result = run.timer.result("td7")
+    assert result.updates_per_s == pytest.approx(400 / 4 + 100 / 3, rel=1e-3)
+    assert result.decision_steps == 500
 
 
-def test_timing_ends_when_a_member_is_stopped():
-    timer = TrainingTimer(TimeAccount(), end_to_end.PERIOD + 500, lambda _: None)
-    timer(progress(1100, 100, 1000))
-    timer(progress(1200, 200, 1000))
-    timer(progress(1300, 300, 1000, stopped=True))
-    result = timer.result("td7", TrainingSetup("Hopper-v5", 2, utd=1, steps=500))
-    assert result.decision_steps == 200
+def test_timing_ends_when_a_member_is_stopped(monkeypatch):
+    run = Run(monkeypatch)
+    run.report(0.0, 1050, 50)
+    run.report(1.0, 1100, 100)
+    run.report(2.0, 1200, 200)
+    run.report(3.0, 1300, 300, stopped=True)
+    assert run.timer.result("td7").decision_steps == 200
 
 
-def test_too_short_run_is_rejected():
-    timer = TrainingTimer(TimeAccount(), end_to_end.PERIOD + 3, lambda _: None)
-    timer(progress(1002, 0, 1000))
-    with pytest.raises(UserError, match=r"^--steps: too few for td7 .* got 3$"):
-        timer.result("td7", TrainingSetup("Hopper-v5", 2, utd=1, steps=3))
+def test_too_short_run_is_rejected(monkeypatch):
+    run = Run(monkeypatch)
+    run.report(1.0, 1002, 0)
+    run.report(2.0, 1003, 1)
+    with pytest.raises(UserError, match=r"^--steps: too few for td7 .* got 500$"):
+        run.timer.result("td7")
+
+
+def test_several_tasks_are_trained_together():
+    setup = TrainingSetup("dog-run,dog-trot", members=2, utd=1, steps=100)
+    config = end_to_end._config(agent_config("td7"), setup)
+    assert config.env == ("dog-run", "dog-trot")
+    assert config.seeds == (0, 1)
 
 
 @pytest.mark.parametrize(

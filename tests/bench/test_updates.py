@@ -124,10 +124,15 @@ class FakeFleet:
     """A fleet whose calls take given times."""
 
     calls: ClassVar = []
+    short_calls: ClassVar = []
+    replay: ClassVar = 0
     seconds_of: ClassVar = {"td7": [9.0, 1.0, 2.0, 4.0], "td7+r2r2": [9.0, 1.5, 2.2, 4.4]}
 
-    def __init__(self, agent, spec, members, rows, options):
+    fuses_steps = False
+
+    def __init__(self, agent, spec, members, rows, options, checkpoints):
         assert options.precision == SIZES.precision
+        assert checkpoints
         self.name, self.size = agent, members
         self.left = iter(self.seconds_of[agent])
 
@@ -138,11 +143,19 @@ class FakeFleet:
         return ProgramCost(compile_s=7.0, kernels=200.0, flops=5e6, program_bytes=100)
 
     def set_replay(self, rows):
-        pass
+        assert rows == self.replay
+
+    def take_replay(self):
+        FakeFleet.replay += 1  # as if a step had been stored
+        return self.replay
 
     def seconds(self, updates):
         self.calls.append(self.name)
         return next(self.left)
+
+    def call_seconds(self, updates):
+        self.short_calls.append((self.name, updates))
+        return updates * (2.0 if self.name == "td7" else 3.0) + 1
 
     def bytes_per_member(self):
         return 1000, 20
@@ -152,8 +165,9 @@ class FakeFleet:
 def measured(monkeypatch):
     monkeypatch.setattr(bench, "BenchFleet", FakeFleet)
     monkeypatch.setattr(bench, "make_agent", lambda config, spec, utd: config.name)
-    monkeypatch.setattr(bench, "random_rows", lambda *_: None)
-    monkeypatch.setattr(FakeFleet, "calls", [])
+    monkeypatch.setattr(bench, "random_rows", lambda *_: 0)
+    for name, value in {"calls": [], "short_calls": [], "replay": 0}.items():
+        monkeypatch.setattr(FakeFleet, name, value)
     agents = {name: agent_config(name) for name in ("td7", "td7+r2r2")}
     started = []
     sizes = BenchSizes(SPEC, rows=300, updates=10, repeats=3)
@@ -189,8 +203,39 @@ def test_overhead_is_computed_within_each_repeat(measured):
 
 def test_stages_are_reported_in_order(measured):
     agents, started, _ = measured
-    assert started == update_stages(agents, 5, repeats=3)
-    assert [stage.kind for stage in started] == ["compile"] * 2 + ["warm 5"] + ["time 5"] * 3
+    assert started == update_stages(agents, 5, BenchSizes(SPEC, 300, updates=10, repeats=3))
+    kinds = ["compile"] * 2 + ["warm 5"] + ["time 5"] * 3 + ["warm short 5"] + ["time short 5"] * 3
+    assert [stage.kind for stage in started] == kinds
+
+
+def test_short_calls_are_timed_beside_long_ones(measured):
+    calls = measured[2].calls
+    assert [(x.agent, x.members, x.utd) for x in calls] == [
+        (agent, 5, utd) for agent in ("td7", "td7+r2r2") for utd in (1, 10, 20)
+    ]
+    # A call that is as long as the long one is not timed again.
+    assert set(FakeFleet.short_calls) == {(x.agent, x.utd) for x in calls if x.utd != 10}
+    assert [x.us_per_agent_update.median for x in calls[:3]] == [6e5, 4e4, 4.1e5]
+    assert not any(call.is_step for call in calls)
+    assert all(len(call.us_per_agent_update.each) == 3 for call in calls)
+
+
+@pytest.mark.slow
+def test_short_call_in_lockstep_stores_updates_and_acts():
+    config = dataclasses.replace(
+        agent_config("minphi+r2r2"), width=8, model_width=8, latent=8, batch_size=8
+    )
+    fleet = BenchFleet(make_agent(config, SPEC, 1), SPEC, 2, SIZES.rows, policy_checkpoints=False)
+    rows = random_rows(SPEC, 2, SIZES.rows)
+    before = np.asarray(rows.reward)
+    fleet.set_replay(rows)
+    assert fleet.call_seconds(2) > 0  # on a CPU training makes separate calls
+    assert (np.asarray(fleet.take_replay().reward) == before).all()
+    fleet.fuses_steps = True
+    assert [fleet.call_seconds(count) > 0 for count in (1, 2, 1)] == [True] * 3
+    changed = (np.asarray(fleet.take_replay().reward) != before).sum(axis=1)
+    assert changed.tolist() == [3, 3]
+    assert fleet.learners.metrics["loss/critic"].times.tolist() == [6, 6]
 
 
 def test_bases_are_added_before_their_agents_once():

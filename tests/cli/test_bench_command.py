@@ -9,7 +9,15 @@ import pytest
 from rich.console import Console
 
 from r2r2.bench.end_to_end import PARTS, EndToEnd
-from r2r2.bench.updates import Overhead, ProblemSize, Stage, measure_roofline, timing_stats
+from r2r2.bench.updates import (
+    CallTiming,
+    FleetResults,
+    Overhead,
+    ProblemSize,
+    Stage,
+    measure_roofline,
+    timing_stats,
+)
 from r2r2.cli import bench
 from r2r2.cli.bench import parse_bench
 from r2r2.cli.bench_display import BenchProgress, StageEta
@@ -48,6 +56,13 @@ def test_results_are_in_the_table_and_in_the_file(cli, workdir, small_roofline, 
     assert results["agents"]["td7"]["width"] == 8
     assert len(results["ceiling"]["tflops"]["each"]) == 2
     assert results["end_to_end"] == []
+    short = results["short_calls"]
+    assert [(row["members"], row["utd"], row["updates"]) for row in short] == [
+        (1, 1, 2),
+        (1, 10, 10),
+        (1, 20, 20),
+    ]
+    assert all(row["us_per_agent_update"]["median"] > 0 for row in short)
     (row,) = results["updates"]
     assert (row["agent"], row["members"]) == ("td7", 1)
     assert len(row["us_per_agent_update"]["each"]) == 2
@@ -63,7 +78,8 @@ def test_overheads_are_shown_for_every_fleet_size(cli, workdir, small_roofline, 
     def measured(agents, members, sizes, *_):
         calls.append((list(agents), members, sizes.precision))
         us, percent = timing_stats([10.0, 30.0, 20.0]), timing_stats([1.0, -2.0, 4.0])
-        return [], [Overhead("td7+r2r2", "td7", members, us, percent)]
+        overhead = Overhead("td7+r2r2", "td7", members, us, percent)
+        return FleetResults([], [overhead], [CallTiming("td7+r2r2", members, 1, 2, False, us)])
 
     calls = []
     monkeypatch.setattr(bench, "measure_updates", measured)
@@ -74,6 +90,9 @@ def test_overheads_are_shown_for_every_fleet_size(cli, workdir, small_roofline, 
     assert "td7+r2r2 20 20 (10 to 30) 1 (-2 to 4)" in " ".join(out.split())
     results = json.loads((workdir / "b.json").read_text())
     assert results["sizes"]["precision"] == "mixed"
+    assert "td7+r2r2 20 1 2 20 (10 to 30) updates" in " ".join(out.split())
+    short = results["short_calls"][1]
+    assert (short["members"], short["utd"], short["updates"]) == (20, 1, 2)
     rows = results["overheads"]
     assert [row["members"] for row in rows] == [1, 20]
     assert rows[0]["percent"]["each"] == [1.0, -2.0, 4.0]
@@ -87,7 +106,7 @@ def test_training_is_timed_when_a_task_is_given(cli, workdir, small_roofline, mo
         return EndToEnd(agent.name, *setup[:3], 900, 3.0, 300.0, 600.0, shares)
 
     calls = []
-    monkeypatch.setattr(bench, "measure_updates", lambda *_: ([], []))
+    monkeypatch.setattr(bench, "measure_updates", lambda *_: FleetResults([], [], []))
     monkeypatch.setattr(bench, "time_training", train)
     argv = "--agents minphi --members 2 1 --width 8 --task Pendulum-v1 --steps 300"
     code, out, err = cli("bench", *argv.split(), "--utd", "2", "--out", "b.json")
@@ -114,6 +133,7 @@ def test_training_is_timed_when_a_task_is_given(cli, workdir, small_roofline, mo
         ("--members 1 x", "--members: expected an integer from 1 to 1000, got 'x'"),
         ("--members", "--members: value missing; expected different integers"),
         ("--members 2,2", "--members: expected different integers, got '2,2'"),
+        ("--short-calls 0", "--short-calls: expected an integer from 1 to 1000, got '0'"),
         ("--env Humanoid-v4", "did you mean 'Humanoid-v5'?"),
         ("--env nothing", "--env: expected one of Ant-v5, "),
         ("--width 1", "--width: expected an integer from 2 "),
@@ -130,6 +150,13 @@ def test_training_is_timed_when_a_task_is_given(cli, workdir, small_roofline, mo
 def test_bad_input_is_rejected_before_anything_is_measured(rejected, monkeypatch, argv, sentence):
     monkeypatch.delattr(bench, "measure_roofline")
     assert sentence in rejected("bench", *argv.split())
+
+
+def test_fleets_of_five_and_short_calls_are_the_default():
+    command = parse_bench([])
+    assert command.members == (1, 5)
+    assert command.sizes.short_calls == (1, 10, 20)
+    assert parse_bench(["--short-calls", "3", "7"]).sizes.short_calls == (3, 7)
 
 
 @pytest.mark.parametrize("separator", [" ", ","])

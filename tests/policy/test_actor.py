@@ -1,6 +1,7 @@
 """NumPy policies against the JAX policies that they were traced from."""
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from r2r2.config.resolve import resolve
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Member, Spec
 from r2r2.policy.actor import BLOCK, Actor, UniformActions
-from r2r2.policy.program import BoundProgram
+from r2r2.policy.program import FUNCTIONS, BoundProgram
 from r2r2.replay.normalizer import Scales
 from r2r2.training.acting import explores_ahead, make_actors, parameters
 from r2r2.training.run_config import finalize_config
@@ -108,9 +109,37 @@ def test_parameters_are_the_same_in_shared_memory():
     memory = np.zeros((2, spec.nbytes), np.uint8)
     spec.write(memory[1], values)
     assert not memory[0].any()
-    for view, value in zip(spec.views(memory[1]), values, strict=True):
+    for view, value, used in zip(spec.views(memory[1]), values, spec.used, strict=True):
         assert view.dtype == value.dtype
-        np.testing.assert_array_equal(view, value)
+        np.testing.assert_array_equal(view, value if used else [])
+
+
+def test_only_parameters_that_actions_use_travel():
+    spec = make_actors(run_config("td7"), MEMBERS, SPEC).explore
+    used = sum(math.prod(shape) for shape, x in zip(spec.shapes, spec.used, strict=True) if x)
+    total = sum(map(math.prod, spec.shapes))
+    assert used < 0.8 * total  # without the encoder of state and action
+    assert 4 * used <= spec.nbytes < 4 * used + 64 * len(spec.shapes)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_simplified_programs_return_the_same_bits(name):
+    """Every operation of a program in its order, one by one, gives what the bound one gives."""
+    agent, policy, _ = agent_and_policies(name)
+    policy, rng = member_of(policy, 0), np.random.default_rng(0)
+    program = trace_exploration(agent, policy, SPEC.obs_dim, NOISE)
+    parameters = host_parameters(policy)
+    bound = BoundProgram(program, parameters)
+    assert len(bound._steps) < 0.9 * len(program.operations)
+    for obs in observations(rng):
+        noise = rng.normal(size=SPEC.action_dim).astype(np.float32)
+        values = dict(enumerate([*parameters, obs, noise, *program.constants]))
+        with np.errstate(all="ignore"):
+            for name_, inputs, output, settings in program.operations:
+                function = FUNCTIONS[name_]
+                values[output] = function(*(values[index] for index in inputs), **settings)
+            actual = bound(obs, noise)
+        np.testing.assert_array_equal(actual, values[program.output])
 
 
 def traced(function, *arrays):

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,8 @@ PERIOD = RunConfig.eval_every // RunConfig.eval_episodes
 class TrainingSetup(NamedTuple):
     """A training run to be timed."""
 
-    task: str
-    members: int
+    task: str  # or several of equal sizes, separated by commas
+    members: int  # of every task
     utd: int
     steps: int  # timed decision steps of every member
     precision: str = "tf32"
@@ -49,8 +49,8 @@ class EndToEnd(NamedTuple):
     task: str
     members: int
     utd: int
-    decision_steps: int  # timed, of all members
-    seconds: float
+    decision_steps: int  # timed, of all members, with all their updates
+    seconds: float  # from the first burst that is timed to the last
     decision_steps_per_s: float  # of all members
     updates_per_s: float
     shares: dict[str, float]  # of the time, by part; they sum to 1
@@ -62,8 +62,9 @@ def time_training(
     """Train in a temporary folder and measure the speed.
 
     Timing starts after warm-up, the first evaluation and the first updates, when all
-    programs are compiled, and ends before a member finishes or is stopped. The callback
-    gets the fraction of the timed steps that is done.
+    programs are compiled, and ends before a member finishes or is stopped. Every member is
+    timed from the end of a burst of updates to the end of a later one, so that steps and
+    updates belong together. The callback gets the fraction of the timed steps that is done.
     """
     config = _config(agent, setup)
     members = fleet_members(config)
@@ -76,21 +77,24 @@ def time_training(
             with contextlib.closing(training):
                 training.state.fleet.compile_ahead().wait()
                 training.begin()
-                timer = TrainingTimer(training.state.times, config.steps, on_fraction)
+                state = training.state
+                timer = TrainingTimer(state.times, state.schedule, setup, config.steps, on_fraction)
                 training.run(timer)
-    return timer.result(agent.name, setup)
+    return timer.result(agent.name)
 
 
 def check_setup(agent: AgentConfig, setup: TrainingSetup) -> None:
     """Raise a UserError if there is no such task or agents cannot learn it."""
-    make_env(setup.task, _config(agent, setup).action_repeat).close()
+    config = _config(agent, setup)
+    for task in config.env:
+        make_env(task, config.action_repeat).close()
 
 
 def _config(agent: AgentConfig, setup: TrainingSetup) -> RunConfig:
     episodes = RunConfig.eval_episodes if setup.steps >= RunConfig.eval_every else 1
     fields = {
         "agent": agent.name,
-        "env": setup.task,
+        "env": setup.task.split(","),
         "seeds": list(range(setup.members)),
         "utd": setup.utd,
         "warmup": PERIOD,
@@ -102,41 +106,74 @@ def _config(agent: AgentConfig, setup: TrainingSetup) -> RunConfig:
     return finalize_config(dataclasses.replace(resolve(fields), agent=agent))
 
 
-class TrainingTimer:
-    """An `on_progress` callback that records the first and the last timed moment."""
+class Pending(Protocol):
+    """The updates [S] that members have yet to make."""
 
-    def __init__(self, times: TimeAccount, steps: int, on_fraction: Callable[[float], None]):
-        self._times, self._steps = times, steps
-        self._on_fraction = on_fraction
-        self._moments: list[NDArray[np.float64]] = []  # the first and the last
+    pending: NDArray[np.int_]
+
+
+class TrainingTimer:
+    """An `on_progress` callback that times every member from burst to burst.
+
+    A member has finished a burst, or the updates of a step in lockstep, if it has made
+    updates since the last call and has at most those of one step to make.
+    """
+
+    def __init__(
+        self,
+        times: TimeAccount,
+        schedule: Pending,
+        setup: TrainingSetup,
+        steps: int,
+        on_fraction: Callable[[float], None],
+    ):
+        self._times, self._schedule, self._setup = times, schedule, setup
+        self._steps, self._on_fraction = steps, on_fraction
+        self._updates = np.zeros(0, dtype=int)  # at the last call
+        self._bursts: dict[int, list[tuple[float, int]]] = {}  # first and last: time, updates
+        self._moments: list[NDArray[np.float64]] = []  # the first and the last: time, parts
 
     def __call__(self, progress: Progress) -> None:
         """Record the progress of one iteration of the training loop."""
         decisions, updates = progress.decisions, progress.updates
+        before, self._updates = self._updates, updates
         if (timed := float(decisions.mean()) - PERIOD) > 0:
             self._on_fraction(timed / (self._steps - PERIOD))
         started = progress.point > 0 and progress.warm.all() and updates.min() > 0
         if not started or decisions.max() >= self._steps or progress.stopped.any():
             return
-        counts = time.perf_counter(), decisions.sum(), updates.sum()
-        self._moments[1:] = [np.array([*counts, *self._times.seconds().values()])]
+        updated = updates > (before if len(before) else updates)
+        finished = updated & (self._schedule.pending <= self._setup.utd)
+        if finished.any():
+            now = time.perf_counter()
+            self._moments[1:] = [np.array([now, *self._times.seconds().values()])]
+            for member in np.flatnonzero(finished).tolist():
+                self._bursts.setdefault(member, [])[1:] = [(now, int(updates[member]))]
 
-    def result(self, agent: str, setup: TrainingSetup) -> EndToEnd:
-        """Return the speed between the first and the last moment."""
-        if len(self._moments) < 2:
+    def result(self, agent: str) -> EndToEnd:
+        """Return the sum of the members' speeds between their first and last bursts."""
+        setup = self._setup
+        members = setup.members * len(setup.task.split(","))
+        bursts = [x for x in self._bursts.values() if len(x) == 2]
+        if len(bursts) < members:
             raise UserError(
                 f"--steps: too few for {agent} on {setup.task} to make timed updates; "
                 f"expected more, got {setup.steps}"
             )
+        pairs = [(last[0] - first[0], last[1] - first[1]) for first, last in bursts]
+        updates = sum(count for _, count in pairs)
+        rate = sum(count / seconds for seconds, count in pairs)
         first, last = self._moments
-        seconds, steps, updates, *parts = map(float, last - first)
+        seconds, *parts = map(float, last - first)
         shares = [round_significant(part / seconds) for part in parts]
         return EndToEnd(
             agent,
-            *setup[:3],
-            int(steps),
+            setup.task,
+            members,
+            setup.utd,
+            round(updates / setup.utd),
             round_significant(seconds),
-            round_significant(steps / seconds),
-            round_significant(updates / seconds),
+            round_significant(rate / setup.utd),
+            round_significant(rate),
             dict(zip(PARTS, shares, strict=True)),
         )

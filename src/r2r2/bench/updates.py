@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,9 +29,11 @@ from r2r2.replay.buffer import Rows
 from r2r2.replay.normalizer import Scales
 from r2r2.training.fleet import Fleet
 from r2r2.training.memory import SHARE, agent_bytes, device_bytes, row_bytes
+from r2r2.training.rollout import HostTransition
 
 HORIZON = 1_000_000  # updates of a run, for learning rate schedules
 DISTINCT_ROWS = 4096  # repeated to fill a replay
+SHORT_CALLS = 1, 10, 20  # updates in a call of a fleet in lockstep at that UTD
 
 
 class TimingStats(NamedTuple):
@@ -108,6 +110,7 @@ class BenchSizes(NamedTuple):
     updates: int  # per call
     repeats: int  # timed calls of every agent
     precision: str = "tf32"  # of matrix products
+    short_calls: tuple[int, ...] = SHORT_CALLS  # updates of calls to be timed as well
 
 
 class UpdateTiming(NamedTuple):
@@ -137,6 +140,25 @@ class Overhead(NamedTuple):
     percent: TimingStats
 
 
+class CallTiming(NamedTuple):
+    """The cost of updates in calls as short as a fleet in lockstep makes at some UTD."""
+
+    agent: str
+    members: int
+    utd: int
+    updates: int  # per call, a multiple of the agent's policy period
+    is_step: bool  # the call also stores a transition and acts, as training does
+    us_per_agent_update: TimingStats
+
+
+class FleetResults(NamedTuple):
+    """What was measured with fleets of one size."""
+
+    updates: list[UpdateTiming]
+    overheads: list[Overhead]
+    calls: list[CallTiming]
+
+
 class Stage(NamedTuple):
     """A part of a benchmark, for the progress display."""
 
@@ -154,15 +176,24 @@ def with_bases(agents: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(x for pair in pairs for x in pair if x is not None))
 
 
-def update_stages(agents: Mapping[str, AgentConfig], members: int, repeats: int) -> list[Stage]:
+def update_stages(
+    agents: Mapping[str, AgentConfig], members: int, sizes: BenchSizes
+) -> list[Stage]:
     """Return the stages of `measure_updates`, in order."""
-    fleets = f"fleets of {members}"
+    fleets, repeats = f"fleets of {members}", sizes.repeats
     compiling = [Stage("compile", f"compiling {agent}, {fleets}") for agent in agents]
-    timing = [
-        Stage(f"time {members}", f"timing {fleets}, {number} of {repeats}")
-        for number in range(1, repeats + 1)
+    long, short = f"timing calls of {sizes.updates} updates", "timing short calls"
+    return [
+        *compiling,
+        Stage(f"warm {members}", f"warming up {fleets}"),
+        *_numbered(f"time {members}", f"{long}, {fleets}", repeats),
+        Stage(f"warm short {members}", f"warming up short calls, {fleets}"),
+        *_numbered(f"time short {members}", f"{short}, {fleets}", repeats),
     ]
-    return [*compiling, Stage(f"warm {members}", f"warming up {fleets}"), *timing]
+
+
+def _numbered(kind: str, text: str, count: int) -> list[Stage]:
+    return [Stage(kind, f"{text}, {number} of {count}") for number in range(1, count + 1)]
 
 
 def check_memory(agents: Mapping[str, AgentConfig], members: int, sizes: BenchSizes) -> None:
@@ -188,33 +219,81 @@ def measure_updates(
     sizes: BenchSizes,
     peak_tflops: float,
     on_stage: OnStage,
-) -> tuple[list[UpdateTiming], list[Overhead]]:
+) -> FleetResults:
     """Time fleets of all agents in turns, so that other load affects them equally."""
-    stages = iter(update_stages(agents, members, sizes.repeats))
-    options = ComputeOptions(precision=sizes.precision)
+    stages = iter(update_stages(agents, members, sizes))
     fleets: dict[str, BenchFleet] = {}
     costs: dict[str, ProgramCost] = {}
     for name, config in agents.items():
         on_stage(next(stages))
-        agent = make_agent(config, sizes.spec, utd=1)
-        fleets[name] = BenchFleet(agent, sizes.spec, members, sizes.rows, options)
+        fleets[name] = _bench_fleet(config, members, sizes)
         costs[name] = fleets[name].compile_cost(sizes.updates)
-    rows = random_rows(sizes.spec, members, sizes.rows)
-    for fleet in fleets.values():
-        fleet.set_replay(rows)
-    seconds: Seconds = {name: [] for name in fleets}
-    for number, stage in enumerate(stages):
-        on_stage(stage)
-        # The order alternates, so that no agent gains from its position.
-        for name in list(fleets)[:: -1 if number and number % 2 == 0 else 1]:
-            count = fleets[name].round_up(sizes.updates)
-            seconds[name].append(fleets[name].seconds(count) / count / members)
-    seconds = {name: each[1:] for name, each in seconds.items()}  # without warming up
+    turns = _Turns(fleets, random_rows(sizes.spec, members, sizes.rows), stages, on_stage)
+    seconds = turns.time([sizes.updates], sizes.repeats, BenchFleet.seconds)[sizes.updates]
     timings = [
         _update_timing(name, fleets[name], costs[name], seconds[name], peak_tflops)
         for name in fleets
     ]
-    return timings, _overheads(seconds, members)
+    fused = any(fleet.fuses_steps for fleet in fleets.values())
+    wanted = [utd for utd in sizes.short_calls if fused or utd != sizes.updates]
+    short = {sizes.updates: seconds} | turns.time(wanted, sizes.repeats, BenchFleet.call_seconds)
+    calls = [
+        _call_timing(name, fleets[name], utd, short[utd][name])
+        for name in fleets
+        for utd in sizes.short_calls
+    ]
+    return FleetResults(timings, _overheads(seconds, members), calls)
+
+
+def _bench_fleet(config: AgentConfig, members: int, sizes: BenchSizes) -> "BenchFleet":
+    agent = make_agent(config, sizes.spec, utd=1)
+    options = ComputeOptions(precision=sizes.precision)
+    checkpoints = config.policy_checkpoints
+    return BenchFleet(agent, sizes.spec, members, sizes.rows, options, checkpoints)
+
+
+class _Turns:
+    """Fleets that share one replay and are timed in turns."""
+
+    def __init__(
+        self,
+        fleets: Mapping[str, "BenchFleet"],
+        rows: Rows,
+        stages: Iterator[Stage],
+        on_stage: OnStage,
+    ):
+        self._fleets, self._rows, self._stages, self._on_stage = fleets, rows, stages, on_stage
+
+    def time(
+        self, calls: Sequence[int], repeats: int, seconds_of: Callable[["BenchFleet", int], float]
+    ) -> dict[int, Seconds]:
+        """Time calls of so many updates, after one untimed round."""
+        seconds: dict[int, Seconds] = {call: {name: [] for name in self._fleets} for call in calls}
+        for number in range(repeats + 1):
+            self._on_stage(next(self._stages))
+            # The order alternates, so that no agent gains from its position.
+            for name in list(self._fleets)[:: -1 if number and number % 2 == 0 else 1]:
+                for call in calls:
+                    seconds[call][name].append(self._time(self._fleets[name], call, seconds_of))
+        return {
+            call: {name: times[1:] for name, times in each.items()}
+            for call, each in seconds.items()
+        }
+
+    def _time(
+        self, fleet: "BenchFleet", call: int, seconds_of: Callable[["BenchFleet", int], float]
+    ) -> float:
+        """Return the seconds per update of one member."""
+        fleet.set_replay(self._rows)
+        count = fleet.round_up(call)
+        seconds = seconds_of(fleet, count) / count / fleet.size
+        self._rows = fleet.take_replay()  # a step in lockstep stores a transition in them
+        return seconds
+
+
+def _call_timing(name: str, fleet: "BenchFleet", utd: int, seconds: list[float]) -> CallTiming:
+    stats = timing_stats([1e6 * x for x in seconds])
+    return CallTiming(name, fleet.size, utd, fleet.round_up(utd), fleet.fuses_steps, stats)
 
 
 def _update_timing(
@@ -270,7 +349,8 @@ class BenchFleet(Fleet):
 
     Updates do not change replay rows, so several fleets of equal sizes can share them:
     agents take turns on a device that could not hold a replay for each. `scales` is an
-    identity normalization for agents that normalize, else None.
+    identity normalization for agents that normalize, else None. Without policy checkpoints,
+    a fleet on an accelerator makes short calls as it does in lockstep.
     """
 
     def __init__(
@@ -280,8 +360,10 @@ class BenchFleet(Fleet):
         members: int,
         rows: int,
         options: ComputeOptions = DEFAULT_OPTIONS,
+        policy_checkpoints: bool = True,
     ):
-        super().__init__(agent, spec, range(members), RunLengths(rows, HORIZON), True, options)
+        lengths = RunLengths(rows, HORIZON)
+        super().__init__(agent, spec, range(members), lengths, policy_checkpoints, options)
         self._rows = Rows(*(field[:, :0] for field in self._rows))
         self.opened[:] = rows
         self._done = np.zeros(members, dtype=int)
@@ -303,6 +385,10 @@ class BenchFleet(Fleet):
     def set_replay(self, rows: Rows) -> None:
         """Train on these rows."""
         self._rows = rows
+
+    def take_replay(self) -> Rows:
+        """Return the rows as the last call left them."""
+        return self._rows
 
     def round_up(self, updates: int) -> int:
         """Round a number of updates up to one that training makes in one call."""
@@ -335,6 +421,24 @@ class BenchFleet(Fleet):
         start = time.perf_counter()
         self.train(self._call(updates), self._done, self.scales)
         _block(self.learners)
+        seconds = time.perf_counter() - start
+        self._done += updates
+        return seconds
+
+    def call_seconds(self, updates: int) -> float:
+        """Return the seconds of a call as short as training makes it."""
+        return self.step_seconds(updates) if self.fuses_steps else self.seconds(updates)
+
+    def step_seconds(self, updates: int) -> float:
+        """Return the seconds of a step in lockstep: store, update, act, read the actions."""
+        obs, action = self._rows.obs.shape[-1], self._rows.action.shape[-1]
+        vector, flags = np.full((self.size, obs), 0.5), np.zeros(self.size, dtype=bool)
+        actions, rewards = np.zeros((self.size, action)), np.ones(self.size)
+        step = HostTransition(actions, rewards, flags, flags, vector, vector, flags)
+        self.add(range(self.size), step)
+        _block((self._packed or self._learners, self._rows))
+        start = time.perf_counter()
+        self.update_and_act(updates, self._done, self._done, self.scales, vector)
         seconds = time.perf_counter() - start
         self._done += updates
         return seconds

@@ -14,7 +14,9 @@ from rich.console import Console
 from r2r2.api import enable_compilation_cache
 from r2r2.bench.end_to_end import EndToEnd, TrainingSetup, check_setup, time_training
 from r2r2.bench.updates import (
+    SHORT_CALLS,
     BenchSizes,
+    CallTiming,
     OnStage,
     Overhead,
     Roofline,
@@ -54,15 +56,18 @@ from r2r2.training.loop import UPDATES_PER_CALL
 NAMES = Range("different names", lambda x: len(set(x)) == len(x))
 NUMBERS = NAMES._replace(description="different integers")
 MEMBER_COUNT = FieldSpec("--members", int, 1, "", integer_between(1, 1000))
+SHORT_CALL = FieldSpec("--short-calls", int, 1, "", integer_between(1, 1000))
 WIDTHS = ("width", "latent", "model_width", "actor_width", "critic_width")
 CPU_UPDATES = 20  # updates per call on a CPU, where each takes 100 times as long
 CPU_ROWS = 50_000
 ROWS = f"{REPLAY_SIZE}, CPU {CPU_ROWS}"
 UPDATES = f"{UPDATES_PER_CALL}, CPU {CPU_UPDATES}"
+GPU_REPEATS, CPU_REPEATS = 10, 5
+REPEATS = f"{GPU_REPEATS}, CPU {CPU_REPEATS}"
 
 FIELDS = field_table(
     ("agents", STRINGS, ("td7", "td7+r2r2"), "agents to benchmark", NAMES),
-    ("members", STRINGS, ("1",), "fleet sizes", NUMBERS),
+    ("members", STRINGS, ("1", "5"), "fleet sizes", NUMBERS),
     ("bases", bool, True, "benchmark an R2R2 agent's base as well", ANY),
     ("env", str, "Humanoid-v5", "paper task to take the sizes from", ANY),
     ("obs", int, "as the task", "observation size", size(1)),
@@ -71,7 +76,8 @@ FIELDS = field_table(
     ("batch_size", int, "as the agent", "transitions per update", size(2)),
     ("rows", int, ROWS, "replay rows per member (all filled)", at_least(4)),
     ("updates", int, UPDATES, "updates per compiled call", at_least(1)),
-    ("repeats", int, 10, "timed calls", integer_between(1, 10_000)),
+    ("short_calls", STRINGS, tuple(map(str, SHORT_CALLS)), "updates of short calls", NUMBERS),
+    ("repeats", int, REPEATS, "timed calls", integer_between(1, 10_000)),
     ("precision", str, RunConfig.precision, "tf32, mixed or float32, as in train", PRECISIONS),
     ("task", str, "", "also train on this task and time the parts", ANY),
     ("steps", int, 2000, "timed decision steps with --task", at_least(1)),
@@ -86,8 +92,9 @@ PARSER = ArgumentParser(
     "[--option VALUE]...",
     """\
 Measure how fast this device trains: time the updates of agents in the programs
-that training uses, without building an environment. Fleets of the same size are
-timed in turns, so that other load on the machine slows all of them alike.
+that training uses, without building an environment, in long calls and in calls as
+short as training makes them. Fleets of the same size are timed in turns, so that
+other load on the machine slows all of them alike.
 docs/performance.md explains the results.
 """,
     """\
@@ -121,6 +128,7 @@ class Measurements(NamedTuple):
     ceiling: Roofline
     updates: list[UpdateTiming]
     overheads: list[Overhead]
+    short_calls: list[CallTiming]
     end_to_end: list[EndToEnd]
 
 
@@ -160,8 +168,9 @@ def _sizes(values: Mapping[str, Any], given: Mapping[str, Any]) -> BenchSizes:
         Spec(given.get("obs", task.obs_dim), given.get("action", task.action_dim)),
         given.get("rows", CPU_ROWS if on_cpu else REPLAY_SIZE),
         given.get("updates", CPU_UPDATES if on_cpu else UPDATES_PER_CALL),
-        values["repeats"],
+        given.get("repeats", CPU_REPEATS if on_cpu else GPU_REPEATS),
         values["precision"],
+        tuple(int(parse_value(SHORT_CALL, x)) for x in values["short_calls"]),
     )
 
 
@@ -225,7 +234,7 @@ def _stages(command: BenchCommand) -> list[Stage]:
     """Return everything that will be reported to the progress display."""
     stages = [ROOFLINE]
     for members in command.members:
-        stages += update_stages(command.timed, members, command.sizes.repeats)
+        stages += update_stages(command.timed, members, command.sizes)
     if command.setup is not None:
         for name in command.agents:
             stages += _training_stages(name, command.setup)
@@ -240,14 +249,13 @@ def _training_stages(agent: str, setup: TrainingSetup) -> list[Stage]:
 
 def _measure(command: BenchCommand, on_stage: OnStage) -> Measurements:
     on_stage(ROOFLINE)
-    results = Measurements(measure_roofline(), [], [], [])
+    results = Measurements(measure_roofline(), [], [], [], [])
     tflops = results.ceiling.tflops.median
     for members in command.members:
-        updates, overheads = measure_updates(
-            command.timed, members, command.sizes, tflops, on_stage
-        )
-        results.updates.extend(updates)
-        results.overheads.extend(overheads)
+        fleets = measure_updates(command.timed, members, command.sizes, tflops, on_stage)
+        results.updates.extend(fleets.updates)
+        results.overheads.extend(fleets.overheads)
+        results.short_calls.extend(fleets.calls)
     if (setup := command.setup) is not None:
         for name, agent in command.agents.items():
             start, *tenths = _training_stages(name, setup)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress
 from rich.table import Column, Table
 
 from r2r2.bench.end_to_end import EndToEnd
-from r2r2.bench.updates import Overhead, Roofline, Stage, TimingStats, UpdateTiming
+from r2r2.bench.updates import CallTiming, Overhead, Roofline, Stage, TimingStats, UpdateTiming
 from r2r2.progress import format_duration, format_eta
 from r2r2.training.time_account import PARTS
 
@@ -84,6 +84,7 @@ def print_results(
     roofline: Roofline,
     timings: Sequence[UpdateTiming],
     overheads: Sequence[Overhead],
+    calls: Sequence[CallTiming],
     trainings: Sequence[EndToEnd],
     launches: bool,
 ) -> None:
@@ -101,6 +102,12 @@ def print_results(
     console.print(_fleet_table(timings, UPDATES))
     if not launches:
         line("  kernels: computations fused by XLA; a CPU launches none")
+    if calls:
+        line(f"\n[bold]updates in calls as short as training makes them, median {RANGE}[/]")
+        console.print(_calls_table(calls))
+        line("  us/agent-update; a burst of TD7 is made in long calls, a step in lockstep in one")
+        if any(call.is_step for call in calls):
+            line("  lockstep: the call also stores a transition, acts and reads the actions")
     line("\n[bold]arithmetic and memory[/]")
     console.print(_fleet_table(timings, ARITHMETIC))
     line("  GFLOP: per agent-update; fleet: total; replay: per member")
@@ -151,6 +158,16 @@ def _fleet_table(fleets: Iterable[Any], columns: Columns) -> Table:
     table = Table(Column("agent", no_wrap=True), *numbers, box=SIMPLE_HEAD)
     for fleet in fleets:
         table.add_row(fleet.agent, str(fleet.members), *[cell(fleet) for cell in columns.values()])
+    return table
+
+
+def _calls_table(calls: Sequence[CallTiming]) -> Table:
+    numbers = [Column(name, justify="right") for name in ("members", "UTD", "updates", "us")]
+    table = Table(Column("agent", no_wrap=True), *numbers, "call", box=SIMPLE_HEAD)
+    for call in calls:
+        counts = map(str, (call.members, call.utd, call.updates))
+        kind = "lockstep" if call.is_step else "updates"
+        table.add_row(call.agent, *counts, _format_stats(call.us_per_agent_update), kind)
     return table
 
 

@@ -21,7 +21,7 @@ QUICK_TASK = {
     "warmup": 1_000,
     "utd": 3,
     "eval_every": 1_000,
-    "eval_episodes": 5,
+    "eval_episodes": 3,
 }
 QUICK_TARGET = 500
 

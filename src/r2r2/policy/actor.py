@@ -1,5 +1,6 @@
 """Actions in NumPy: of a policy, and uniformly random ones."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.policy.program import BoundProgram, Program, Value
+from r2r2.policy.program import BoundProgram, Program, Value, used_parameters
 
 NO_NOISE = np.zeros(0, np.float32)
 BLOCK = 64  # steps whose numbers are drawn at once
@@ -34,8 +35,9 @@ class UniformActions:
 class PolicySpec(NamedTuple):
     """A policy's program, and the shapes and types of its parameters.
 
-    With `normalizes` the last two are float64 [obs], mean and deviation of the
-    observations, which are normalized before the program sees them.
+    Parameters that the program does not use take no memory. With `normalizes` the last two
+    are float64 [obs], mean and deviation of the observations, which are normalized before the
+    program sees them.
     """
 
     program: Program
@@ -46,22 +48,36 @@ class PolicySpec(NamedTuple):
     noise: tuple[tuple[int, ...], ...] = ()  # shapes of the noise that the program takes
 
     @property
+    def used(self) -> tuple[bool, ...]:
+        """Which parameters the program or the normalization uses."""
+        used = used_parameters(self.program)
+        return used + (True,) * (len(self.shapes) - len(used))
+
+    @property
     def nbytes(self) -> int:
-        """Size of all parameters."""
-        return sum(_aligned(*pair) for pair in zip(self.shapes, self.dtypes, strict=True))
+        """Size of all parameters that are used."""
+        return sum(_aligned(shape, dtype) for shape, dtype in self._in_memory())
+
+    def _in_memory(self) -> list[tuple[tuple[int, ...], str]]:
+        """Return the shape and type of each parameter in memory; unused ones have no numbers."""
+        parts = zip(self.shapes, self.dtypes, self.used, strict=True)
+        return [(shape if used else (0,), dtype) for shape, dtype, used in parts]
 
     def views(self, memory: NDArray[np.uint8]) -> list[Value]:
         """Return the parameters that lie in `memory`, [nbytes], without a copy."""
         views, begin = list[Value](), 0
-        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
-            views.append(np.ndarray(shape, dtype, memory[begin:].data))
-            begin += _aligned(shape, dtype)
+        for shape, dtype in self._in_memory():
+            size = _aligned(shape, dtype)
+            views.append(np.ndarray(shape, dtype, memory[begin : begin + size].data))
+            begin += size
         return views
 
     def write(self, memory: NDArray[np.uint8], parameters: Sequence[Value]) -> None:
-        """Copy parameters into `memory`, [nbytes]."""
-        for view, parameter in zip(self.views(memory), parameters, strict=True):
-            view[...] = parameter
+        """Copy the parameters that are used into `memory`, [nbytes]."""
+        parts = zip(self.views(memory), parameters, self.used, strict=True)
+        for view, parameter, used in parts:
+            if used:
+                view[...] = parameter
 
 
 def _aligned(shape: tuple[int, ...], dtype: str) -> int:
@@ -77,7 +93,12 @@ class Actor:
         if spec.normalizes:
             parameters, self._scales = parameters[:-2], list(parameters[-2:])
         self._program = BoundProgram(spec.program, parameters)
-        self._dtype, self._noise = np.dtype(spec.dtype), spec.noise
+        self._dtype = np.dtype(spec.dtype)
+        ends = list(itertools.accumulate(map(math.prod, spec.noise), initial=0))
+        self._noise = [
+            (slice(*bounds), shape)
+            for bounds, shape in zip(itertools.pairwise(ends), spec.noise, strict=True)
+        ]
 
     def __call__(
         self, obs: NDArray[np.float64], noise: NDArray[np.floating] = NO_NOISE
@@ -86,10 +107,8 @@ class Actor:
         if self._scales:
             mean, deviation = self._scales
             obs = (obs - mean) / deviation
-        inputs, begin = [obs.astype(self._dtype)], 0
-        for shape in self._noise:
-            end = begin + math.prod(shape)
-            inputs.append(noise[begin:end].reshape(shape).astype(self._dtype))
-            begin = end
+        inputs = [obs.astype(self._dtype)]
+        for part, shape in self._noise:
+            inputs.append(noise[part].reshape(shape).astype(self._dtype, copy=False))
         with np.errstate(all="ignore"):
             return self._program(*inputs)

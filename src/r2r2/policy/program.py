@@ -4,8 +4,10 @@
 observations without JAX, whose import and calls take longer than the policy itself.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +39,18 @@ class Program(NamedTuple):
     output: int
 
 
+VECTOR_TIMES_MATRIX = ((0,), (0,)), ((), ())  # the settings of such a product
+
+
+def used_parameters(program: Program) -> tuple[bool, ...]:
+    """Return which parameters some operation, or the output, reads."""
+    used = {index for operation in program.operations for index in operation.inputs}
+    return tuple(index in used | {program.output} for index in range(program.parameters))
+
+
 def _matmul(left: Value, right: Value, *, dims: Any) -> Value:
+    if left.ndim == 1 and right.ndim == 2 and dims == VECTOR_TIMES_MATRIX:
+        return left @ right
     (left_axes, right_axes), (left_batch, _) = dims
     if not left_batch and left_axes == (left.ndim - 1,) and right_axes == (0,):
         return left @ right if right.ndim == 2 else np.tensordot(left, right, 1)
@@ -93,7 +106,7 @@ def _slice(x: Value, *, start: Any, limit: Any, strides: Any) -> Value:
 
 
 def _divide(left: Value, right: Value) -> Value:
-    if np.issubdtype(left.dtype, np.floating):
+    if left.dtype.kind == "f":
         return np.divide(left, right)
     return np.trunc(np.divide(left, right)).astype(left.dtype)
 
@@ -133,7 +146,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "pow": np.power,
     "reduce_max": lambda x, *, axes: x.max(axes),
     "reduce_min": lambda x, *, axes: x.min(axes),
-    "reduce_sum": lambda x, *, axes: x.sum(axes),
+    "reduce_sum": lambda x, *, axes, keepdims=False: np.add.reduce(x, axes, keepdims=keepdims),
     "reshape": lambda x, *, shape: x.reshape(shape),
     "rem": np.fmod,
     "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -158,23 +171,22 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 class BoundProgram:
     """A program with its parameters; a call takes the inputs and returns the output.
 
-    Operations on parameters alone run once, when the program is bound.
+    Operations on parameters alone run once, when the program is bound. Equal operations
+    run once, and those that change nothing never. None of this changes a result.
     """
 
     def __init__(self, program: Program, parameters: Sequence[Value]):
-        self._first_input = program.parameters
-        self._inputs, self._output = program.inputs, program.output
-        size = program.output + 1
-        for operation in program.operations:
-            size = max(size, operation.output + 1)
+        self._inputs = slice(program.parameters, program.parameters + program.inputs)
+        first = self._inputs.stop
+        operations, self._output = _simplified(program)
+        size = max([program.output, first, *(x.output for x in program.operations)]) + 1
         self._values: list[Any] = [None] * size
-        first = program.parameters + program.inputs
         self._values[: program.parameters] = parameters
         self._values[first : first + len(program.constants)] = program.constants
         depends = set(range(program.parameters, first))
-        self._steps: list[tuple[Callable[..., Value], tuple[int, ...], int]] = []
-        for operation in program.operations:
-            step = _function(operation), operation.inputs, operation.output
+        self._steps: list[_Step] = []
+        for operation in operations:
+            step = _function(operation), _reader(operation.inputs), operation.output
             if depends.isdisjoint(operation.inputs):
                 self._run([step])
             else:
@@ -183,18 +195,76 @@ class BoundProgram:
 
     def __call__(self, *inputs: Value) -> Value:
         """Return the output for the inputs, which must have the traced shapes and types."""
-        first = self._first_input
-        self._values[first : first + self._inputs] = inputs
+        self._values[self._inputs] = inputs
         self._run(self._steps)
         result: Value = self._values[self._output]
         return result
 
-    def _run(self, steps: list[tuple[Callable[..., Value], tuple[int, ...], int]]) -> None:
+    def _run(self, steps: "list[_Step]") -> None:
         values = self._values
-        for function, inputs, output in steps:
-            values[output] = function(*[values[index] for index in inputs])
+        for function, read, output in steps:
+            values[output] = function(*read(values))
+
+
+_Step = tuple[Callable[..., Value], Callable[[list[Any]], tuple[Any, ...]], int]
+
+
+def _reader(indices: tuple[int, ...]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """Return a function that returns the values at some places of a list."""
+    if len(indices) == 1:
+        (index,) = indices
+        return itemgetter(slice(index, index + 1))
+    return itemgetter(*indices)
 
 
 def _function(operation: Operation) -> Callable[..., Value]:
     function = FUNCTIONS[operation.name]
     return partial(function, **operation.settings) if operation.settings else function
+
+
+def _simplified(program: Program) -> tuple[list[Operation], int]:
+    """Return the operations that have to run, and the number of the output."""
+    first = program.parameters + program.inputs
+    constants = dict(enumerate(program.constants, first))
+    same: dict[int, int] = {}  # values that equal an earlier one
+    known: dict[Any, int] = {}
+    for index, value in constants.items():
+        same[index] = known.setdefault((value.dtype, value.shape, value.tobytes()), index)
+    made: dict[int, Operation] = {}
+    for operation in program.operations:
+        inputs = tuple(same.get(index, index) for index in operation.inputs)
+        operation = _without_broadcast(operation._replace(inputs=inputs), made)
+        unchanged = _unchanged_operand(operation, constants)
+        key = operation.name, operation.inputs, repr(operation.settings)
+        same[operation.output] = known.setdefault(key, operation.output)
+        if unchanged is not None:
+            same[operation.output] = unchanged
+        made[operation.output] = operation
+    output = same.get(program.output, program.output)
+    needed, kept = {output}, list[Operation]()
+    for operation in reversed(made.values()):
+        if operation.output in needed:
+            needed |= set(operation.inputs)
+            kept.insert(0, operation)
+    return kept, output
+
+
+def _unchanged_operand(operation: Operation, constants: Mapping[int, Value]) -> int | None:
+    """Return the operand that a product with the number 1 returns."""
+    if operation.name != "mul":
+        return None
+    for one, other in itertools.permutations(operation.inputs):
+        value = constants.get(one)
+        if value is not None and value.ndim == 0 and value.dtype.kind == "f" and value == 1:
+            return other
+    return None
+
+
+def _without_broadcast(operation: Operation, made: Mapping[int, Operation]) -> Operation:
+    """Return the sum of a vector as [1] in one operation, instead of its broadcast."""
+    if operation.name != "broadcast_in_dim" or operation.settings["shape"] != (1,):
+        return operation
+    before = made.get(operation.inputs[0])
+    if before is None or before.name != "reduce_sum" or operation.settings["dims"] != ():
+        return operation
+    return before._replace(output=operation.output, settings={**before.settings, "keepdims": True})

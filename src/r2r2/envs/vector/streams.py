@@ -146,14 +146,26 @@ class Player:
         self._layout, self._arrays, self._streams, self._step = layout, arrays, streams, step
         self._slots = np.array(slots, dtype=int)
         self._turns = list(slots)  # the next slot to play comes first
-        self._seen = streams.plan[self._slots].copy()
+        self._seen = streams.plan[self._slots]
+        self._seen_bytes = self._seen.tobytes()
         self._next_step: dict[int, int] = {}  # by slot that plays
         self._actors: dict[tuple[int, int], tuple[int, Actor]] = {}  # with their versions
         self._uniform: dict[int, UniformActions] = {}
+        self._rows = {slot: self._row_fields(slot) for slot in slots}
+
+    def _row_fields(self, slot: int) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+        """Return views of a slot's fields: the ring, and the step that is written to it."""
+        names = ROWS if slot < self._layout.training else ROWS[:3]
+        return [
+            (getattr(self._streams, name)[slot], getattr(self._arrays, name)[slot, ...])
+            for name in names
+        ]
 
     def next_slot(self) -> int | None:
         """Return a slot that can make a row now; they take turns."""
         self._start_plans()
+        if not self._next_step:
+            return None
         for slot in self._turns:
             if slot in self._next_step and self._streams.made[slot] < self._streams.allowed[slot]:
                 return slot
@@ -167,15 +179,18 @@ class Player:
         arrays.action[slot] = self._act(slot, step)
         acted = time.perf_counter()
         self._step(slot)
-        streams.seconds[slot] += acted - start, time.perf_counter() - acted
-        row = int(streams.made[slot]) % self._layout.ring
-        names = ROWS if slot < self._layout.training else ROWS[:3]
-        for name in names:
-            getattr(streams, name)[slot, row] = getattr(arrays, name)[slot]
+        end, seconds = time.perf_counter(), streams.seconds
+        seconds[slot, 0] += acted - start
+        seconds[slot, 1] += end - acted
+        made = int(streams.made[slot])
+        row = made % self._layout.ring
+        for ring, value in self._rows[slot]:
+            ring[row] = value
         if not (arrays.terminated[slot] or arrays.truncated[slot]):
             self._next_step[slot] = step + 1
-        self._turns.append(self._turns.pop(self._turns.index(slot)))
-        streams.made[slot] += 1
+        if len(self._turns) > 1:
+            self._turns.append(self._turns.pop(self._turns.index(slot)))
+        streams.made[slot] = made + 1
 
     def cancel(self, slot: int) -> None:
         """End a slot's plan."""
@@ -183,12 +198,12 @@ class Player:
         self._next_step.pop(slot, None)
 
     def _start_plans(self) -> None:
-        plans = self._streams.plan[self._slots]
-        if not (new := plans != self._seen).any():
+        plans = self._streams.plan.take(self._slots)
+        if (seen := plans.tobytes()) == self._seen_bytes:
             return
-        for slot in self._slots[new].tolist():
+        for slot in self._slots[plans != self._seen].tolist():
             self._next_step[slot] = int(self._streams.first_step[slot])
-        self._seen = plans
+        self._seen, self._seen_bytes = plans, seen
 
     def _act(self, slot: int, step: int) -> NDArray[np.floating]:
         streams, member = self._streams, self._layout.owners[slot]

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import cloudpickle
 import numpy as np
@@ -48,6 +48,7 @@ class LocalEnvs:
         self._envs: dict[int, Env] = {}
         self._seeds: dict[int, int] = {}  # of the running episodes, by slot
         self._player: Player | None = None
+        self._ready: int | None = None  # a slot that can make a row
         self._failures: dict[int, str] = {}  # of slots that played ahead, not reported yet
 
     def attach(self, layout: StreamLayout, arrays: ipc.SharedArrays, streams: StreamArrays) -> None:
@@ -58,12 +59,15 @@ class LocalEnvs:
 
     def can_play(self) -> bool:
         """Return whether some slot can make a row now."""
-        return self._player is not None and self._player.next_slot() is not None
+        if self._ready is None and self._player is not None:
+            self._ready = self._player.next_slot()
+        return self._ready is not None
 
     def play_next(self, arrays: ipc.SharedArrays, worker: int) -> None:
         """Make a row of a slot that can; an error is kept for `REPORT`."""
-        if self._player is None or (slot := self._player.next_slot()) is None:
+        if self._player is None or not self.can_play():
             return
+        slot, self._ready = cast(int, self._ready), None
         arrays.current_slot[worker] = slot
         try:
             self._player.play(slot)
@@ -90,6 +94,7 @@ class LocalEnvs:
         An environment that fails is closed, and built again at its next reset. It has failed, too,
         if it raises KeyboardInterrupt or SystemExit.
         """
+        self._ready = None  # a command may end its plan
         errors: dict[int, str] = {}
         saved: dict[int, SavedState] = {}
         for slot, command in commands.items():
