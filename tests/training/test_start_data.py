@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from interrupted import NEVER, OFTEN, Interrupt, assert_same
+from interrupted import NEVER, OFTEN, Interrupt, assert_same, killed_after, train_saving
 from recorded import save_walks, walk_arrays
 from runs import select
 
@@ -176,6 +176,17 @@ def test_resume_is_exact_in_offline_updates_and_later(tmp_path, data, changes):
         kept = select(events, "policy_checkpoint", name)
         assert bool(kept) == ("agent.policy_checkpoints" in changes)
         assert not kept or kept[0]["update_step"] == OFFLINE
+
+
+@pytest.mark.slow
+def test_resume_is_exact_after_a_kill_in_offline_updates(tmp_path, data):
+    config = config_of(data, prefill_only_updates=OFFLINE)
+    whole = train_saving(config, tmp_path / "whole", {1}.__contains__)
+    path, messages = killed_after(whole, tmp_path / "run", 1), []
+    assert read_arrays(path / "checkpoints" / "00000001.npz")["schedule/owed"].all()
+    result = train(config, path, options=NEVER, on_message=messages.append)
+    assert messages == [f"{path}: resuming from step 0"]
+    assert_same(result, whole)
 
 
 def test_offline_updates_come_before_the_first_step_and_are_reported(tmp_path, data):

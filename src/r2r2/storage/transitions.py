@@ -20,7 +20,6 @@ METADATA = "metadata.json"  # names, authors and spaces, but no transitions
 ALIASES = {"terminals": "terminations", "timeouts": "truncations"}
 # Actions may lie outside their bounds by this fraction of the range; they are clipped.
 BOUND_TOLERANCE = 1e-4
-CHUNK_BYTES = 2**22  # hashed at a time
 
 
 class Transitions(NamedTuple):
