@@ -106,6 +106,7 @@ TEMPLATES = {  # of the operands {0}, {1}, ...
     "sign": "r2r2_sign{f}({0})",
     "square": "r2r2_power{f}({0}, 2)",
 }
+INTEGER_TEMPLATES = {"abs": "({0} < 0 ? -{0} : {0})", "floor": "{0}", "rem": "({0} % {1})"}
 REDUCTIONS = {"reduce_sum": "s + {0}", "reduce_max": "r2r2_max{f}(s, {0})"}
 REDUCTIONS["reduce_min"] = "r2r2_min{f}(s, {0})"
 SUFFIXES = {"float": "f", "double": "", "long long": "i"}
@@ -340,6 +341,8 @@ class _Writer:
         f = SUFFIXES.get(kind, "i")
         if name in INFIX:
             return f"({operands[0]} {INFIX[name]} {operands[1]})"
+        if f == "i" and name in INTEGER_TEMPLATES:
+            return INTEGER_TEMPLATES[name].format(*operands)
         if name in CALLS:
             return f"{CALLS[name]}{f}({', '.join(operands)})"
         if name == "select_n":

@@ -102,7 +102,9 @@ class _Writer:
 
     def _operator(self, sign: str, operation: Operation, texts: list[str]) -> str:
         self._strength[operation.output] = strength = PRECEDENCE[sign]
-        left = self._bracketed(operation.inputs[0], texts[0], strength)
+        # Comparisons do not associate: a < b != c would compare b twice.
+        at_left = strength + (strength == PRECEDENCE["<"])
+        left = self._bracketed(operation.inputs[0], texts[0], at_left)
         right = self._bracketed(operation.inputs[1], texts[1], strength + 1)
         return f"{left} {sign} {right}"
 

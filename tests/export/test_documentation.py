@@ -1,0 +1,50 @@
+"""The examples of docs/export.md, executed on an exported policy."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from policy_parts import sample
+from r2r2.export.export import FORMATS, export_policy
+
+TEXT = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+C = re.findall(r"```c\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return export_policy(sample("td7").parts, "all", tmp_path_factory.mktemp("docs") / "policy")
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_python_examples_run(folder, number):
+    assert len(PYTHON) == 3
+    check = "\nassert actions.shape == (32, 3), actions.shape"
+    command = [sys.executable, "-c", PYTHON[number] + check]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_the_example_in_c_runs(folder, tmp_path):
+    (example,) = C
+    (tmp_path / "main.c").write_text(example)
+    command = re.search(r"Compile it with `(cc [^`]*)`", TEXT)[1].split()
+    subprocess.run([*command, "-I", folder], cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "a.out"], capture_output=True, text=True, check=True)
+    assert len([float(line) for line in done.stdout.split()]) == 3
+    refused = subprocess.run(
+        [*command, "-ffast-math", "-I", folder], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert refused.returncode != 0
+    assert "compile it without -ffast-math" in refused.stderr
+
+
+def test_every_format_is_documented():
+    for name, files in FORMATS.items():
+        assert f"| `{name}` | {', '.join(f'`{file}`' for file in files)} |" in TEXT
