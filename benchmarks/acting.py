@@ -23,7 +23,7 @@ import gymnasium
 import jax
 import numpy as np
 
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.config.agents import AGENTS
 from r2r2.config.resolve import resolve
 from r2r2.envs.spec import Member, Spec
@@ -81,7 +81,7 @@ def time_action(agent: str, task: str, repeats: int) -> dict[str, Any]:
     spec = Spec(*PAPER_TASKS[task][1:])
     actors = make_actors(config, [Member(task, 0)], spec)
     policy_spec = actors.explore or actors.greedy
-    record = make_agent(config.agent, spec, 1)
+    record = build_agent(config.agent, spec, 1)
     random = np.random.default_rng(0)
     parameters = [
         random.normal(0, 0.1, shape).astype(dtype)

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.bench.updates import BenchFleet, random_rows
 from r2r2.compute.precision import ComputeOptions
 from r2r2.config.agents import AGENTS, agent_config
@@ -43,7 +43,7 @@ def make_fleets(name: str, members: int, args: argparse.Namespace) -> list[Bench
     spec, fleets = Spec(args.obs, args.action), []
     for fast in (True, False):
         options = ComputeOptions(fast, args.precision)
-        agent = make_agent(config, spec, utd=1)
+        agent = build_agent(config, spec, utd=1)
         fleet = BenchFleet(agent, spec, members, args.rows, options)
         fleet.set_replay(random_rows(spec, members, args.rows))
         fleets.append(fleet)

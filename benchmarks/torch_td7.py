@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.bench.updates import BenchFleet, random_rows
 from r2r2.config.agents import agent_config
 from r2r2.envs.spec import Spec
@@ -305,7 +305,7 @@ def timed_torch(learner: Learner, count: int) -> float:
 def our_fleet(given: argparse.Namespace) -> BenchFleet:
     """Return one of our agents, with the program of training."""
     spec = Spec(given.obs, given.action)
-    agent = make_agent(agent_config("td7"), spec, utd=1)
+    agent = build_agent(agent_config("td7"), spec, utd=1)
     fleet = BenchFleet(agent, spec, 1, given.rows)
     fleet.set_replay(random_rows(spec, 1, given.rows))
     return fleet

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.compute.policy_tracing import host_parameters, trace_greedy
 from r2r2.config.agents import agent_config
 from r2r2.envs.spec import Spec
@@ -57,7 +57,7 @@ def sample(name: str, default_size: bool = False, nested: bool = False) -> Sampl
     if default_size:
         automatic = {"critics": 2, "discount": 0.99} if hasattr(config, "critics") else {}
         config = dataclasses.replace(agent_config(name), **automatic)
-    agent, rng = make_agent(config, Spec(11, 3), 1), np.random.default_rng(7)
+    agent, rng = build_agent(config, Spec(11, 3), 1), np.random.default_rng(7)
     shapes = jax.eval_shape(agent.eval_policy, state_shapes(agent))
     strength = 1.2 if default_size else 1.5
     policy = jax.tree.map(functools.partial(_random_leaf, rng, strength), shapes)

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.compute.precision import DEFAULT_OPTIONS, ComputeOptions
 from r2r2.compute.update import RunLengths
 from r2r2.compute.update_loop import UpdateCall, longest_stride
@@ -56,7 +56,7 @@ def experience(seeds, step: int) -> HostTransition:
 
 
 def fleet_of(config, seeds, steps: int = 40, options=DEFAULT_OPTIONS, mixed=None) -> Fleet:
-    agent = make_agent(config, SPEC, 1)
+    agent = build_agent(config, SPEC, 1)
     obs = np.stack([np.random.default_rng(seed).normal(size=4) for seed in seeds])
     fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False, options=options, mixed=mixed)
     fleet.set_first_obs(obs)

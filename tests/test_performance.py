@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.cli.bench import parse_bench
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
@@ -62,5 +62,5 @@ def test_memory_of_a_million_transitions_is_as_documented():
         assert float(gigabytes) == pytest.approx(row_bytes(spec) / 1e3, abs=6e-4)
         names = ["td7+r2r2", "minphi+r2r2", "simbav2-spl+r2r2"]
         asked = parse_bench(["--env", task, "--no-bases", "--agents", *names])
-        taken = [agent_bytes(make_agent(x, spec, 1)) for x in asked.agents.values()]
+        taken = [agent_bytes(build_agent(x, spec, 1)) for x in asked.agents.values()]
         assert [float(x) for x in networks] == pytest.approx([x / 1e6 for x in taken], abs=0.06)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from r2r2.agents.base import Batch
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.compute import fast_optimizer, loop_packing, update_loop
 from r2r2.compute.update_loop import UpdateCall
 from r2r2.config.agents import AGENTS
@@ -95,7 +95,7 @@ def test_seeds_differ_and_every_network_learns(name):
 
 
 def test_priorities_must_match_the_record():
-    agent = make_agent(small("td7"), SPEC, 1)._replace(prioritizes=False)
+    agent = build_agent(small("td7"), SPEC, 1)._replace(prioritizes=False)
     with pytest.raises(ValueError, match="must return priorities if it prioritizes"):
         Fleet(agent, SPEC, [0], LENGTHS, act_on_cpu=False)
 
@@ -104,7 +104,7 @@ def test_priorities_must_match_the_record():
     "name", ["td7-ln+r2r2", pytest.param("simbav2-spl+r2r2", marks=pytest.mark.slow)]
 )
 def test_nothing_is_traced_twice(name):
-    agent = make_agent(small(name), SPEC, 1)
+    agent = build_agent(small(name), SPEC, 1)
     traces = collections.Counter()
 
     def counted(function, name):
@@ -135,7 +135,7 @@ def test_nothing_is_traced_twice(name):
 
 def program(config) -> str:
     """Return an update as JAX traces it."""
-    agent = make_agent(config, SPEC, 1)
+    agent = build_agent(config, SPEC, 1)
     rows = agent.batch_size
     batch = Batch(
         obs=jnp.zeros((rows, SPEC.obs_dim)),

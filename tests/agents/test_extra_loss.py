@@ -10,7 +10,7 @@ import pytest
 
 from r2r2 import R2R2, Representation, UserError, representation_loss, resolve
 from r2r2.agents.base import Batch
-from r2r2.agents.registry import check_extra_loss, make_agent, state_shapes
+from r2r2.agents.registry import build_agent, check_extra_loss, state_shapes
 from r2r2.cli.main import main
 from r2r2.cli.train import parse_train
 from r2r2.config.resolve import default_config
@@ -67,7 +67,7 @@ def test_terms_of_the_library_can_be_used():
 def test_every_encoder_is_trained_with_the_term(name):
     config = with_extra(name, "everything")
     check_extra_loss(config, SPEC)
-    agent = make_agent(config, SPEC, 1)
+    agent = build_agent(config, SPEC, 1)
     rows = agent.batch_size
     batch = Batch(*(jnp.zeros((rows, n)) for n in SPEC), jnp.zeros(rows), jnp.zeros((rows, 4)), 0)
     batch = batch._replace(terminated=jnp.zeros(rows, bool))

@@ -64,10 +64,10 @@ def test_agents_mapped_over_seeds_equal_each_alone(name):
 
 
 def test_update_moves_the_targets_when_they_are_due(monkeypatch):
-    record = registry.make_agent(small("td7"), SPEC, 1)
+    record = registry.build_agent(small("td7"), SPEC, 1)
     out = Update(None, {})
     idle = record._replace(update=lambda state, batch, noise, step: (state, out))
-    monkeypatch.setattr(registry, "make_agent", lambda *_: idle)
+    monkeypatch.setattr(registry, "build_agent", lambda *_: idle)
     agent = small_agent("td7")
     assert (agent.sync_period, record.sync_period) == (0, 5)
     first = jax.jit(agent.init)(jax.random.key(0))

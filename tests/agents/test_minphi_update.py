@@ -13,7 +13,7 @@ import pytest
 from r2r2.agents.base import Batch
 from r2r2.agents.minphi import init, minphi, phase_a, phase_b, phase_c, value_target
 from r2r2.agents.networks.minphi import noise_deviation, straight_through_clip
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.config.agent_configs import MinPhiConfig
 from r2r2.config.common import Representation
 from r2r2.envs.spec import Spec
@@ -274,7 +274,7 @@ def test_gradients_of_encoder_and_model_are_clipped_together():
     ],
 )
 def test_parameter_counts_at_the_default_width(sizes, counts):
-    state = state_shapes(make_agent(MinPhiConfig(), Spec(*sizes), 1))
+    state = state_shapes(build_agent(MinPhiConfig(), Spec(*sizes), 1))
     networks = (state.encoder, state.model, state.critic, state.actor)
     actual = [sum(leaf.size for leaf in jax.tree.leaves(net)) for net in networks]
     assert tuple(actual) == counts

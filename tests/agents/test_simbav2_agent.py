@@ -11,7 +11,7 @@ import pytest
 from r2r2.agents.base import Batch
 from r2r2.agents.networks.hypersphere import UnitLinear, sphere_weights
 from r2r2.agents.networks.simbav2 import Critic, View
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.agents.simbav2 import update_actor
 from r2r2.agents.simbav2_spl import latent_view
 from r2r2.config.agents import agent_config
@@ -29,7 +29,7 @@ def agent_of(name: str, critics: int = 2, **changes):
     sizes = SIZES | {"critics": critics, "discount": 0.9} | changes
     if "spl" in name:
         sizes |= {"latent": 6, "model_width": 8}
-    return make_agent(dataclasses.replace(agent_config(name), **sizes), SPEC, 1)
+    return build_agent(dataclasses.replace(agent_config(name), **sizes), SPEC, 1)
 
 
 @functools.cache
@@ -191,7 +191,7 @@ def parameters(tree) -> int:
 
 def shapes(name: str, critics: int):
     config = dataclasses.replace(agent_config(name), critics=critics, discount=0.99)
-    agent = make_agent(config, Spec(obs_dim=11, action_dim=3), 1)
+    agent = build_agent(config, Spec(obs_dim=11, action_dim=3), 1)
     return jax.eval_shape(agent.init, jax.random.key(0), jnp.asarray(1))
 
 
@@ -218,7 +218,7 @@ def test_parameter_counts_at_the_papers_widths():
 def test_automatic_settings_must_be_set(field):
     config = dataclasses.replace(agent_config("simbav2"), critics=1, discount=0.9)
     with pytest.raises(UserError, match=f"^agent.{field}: 0 \\(automatic\\) depends on"):
-        make_agent(dataclasses.replace(config, **{field: 0}), SPEC, 1)
+        build_agent(dataclasses.replace(config, **{field: 0}), SPEC, 1)
 
 
 @pytest.mark.slow

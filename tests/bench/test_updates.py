@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.bench import updates as bench
 from r2r2.bench.updates import (
     BenchFleet,
@@ -42,7 +42,7 @@ def tiny(name, width=8):
 @pytest.fixture(scope="module")
 def trained():
     """A fleet of two after one call."""
-    agent = make_agent(tiny("td7+r2r2"), SPEC, 1)
+    agent = build_agent(tiny("td7+r2r2"), SPEC, 1)
     fleet = BenchFleet(agent, SPEC, 2, SIZES.rows)
     fleet.set_replay(random_rows(SPEC, 2, SIZES.rows))
     before = np.asarray(fleet.learners.priorities.tree.weights)
@@ -92,7 +92,7 @@ def test_bytes_are_those_of_the_arrays(trained):
 def flops_of_an_update(width, members=1, **changes):
     """Return the flops of td7+r2r2, from shapes only."""
     config = dataclasses.replace(tiny("td7+r2r2", width), **changes)
-    agent = make_agent(config, SPEC, 1)
+    agent = build_agent(config, SPEC, 1)
     keys = jnp.stack([jax.random.key(seed) for seed in range(members)])
     obs = jnp.zeros((members, SPEC.obs_dim))
     replay = jax.eval_shape(partial(ring.init, SIZES.rows, SPEC), obs)
@@ -164,7 +164,7 @@ class FakeFleet:
 @pytest.fixture
 def measured(monkeypatch):
     monkeypatch.setattr(bench, "BenchFleet", FakeFleet)
-    monkeypatch.setattr(bench, "make_agent", lambda config, spec, utd: config.name)
+    monkeypatch.setattr(bench, "build_agent", lambda config, spec, utd: config.name)
     monkeypatch.setattr(bench, "random_rows", lambda *_: 0)
     for name, value in {"calls": [], "short_calls": [], "replay": 0}.items():
         monkeypatch.setattr(FakeFleet, name, value)
@@ -225,7 +225,7 @@ def test_short_call_in_lockstep_stores_updates_and_acts():
     config = dataclasses.replace(
         agent_config("minphi+r2r2"), width=8, model_width=8, latent=8, batch_size=8
     )
-    fleet = BenchFleet(make_agent(config, SPEC, 1), SPEC, 2, SIZES.rows, policy_checkpoints=False)
+    fleet = BenchFleet(build_agent(config, SPEC, 1), SPEC, 2, SIZES.rows, policy_checkpoints=False)
     rows = random_rows(SPEC, 2, SIZES.rows)
     before = np.asarray(rows.reward)
     fleet.set_replay(rows)

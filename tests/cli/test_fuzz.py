@@ -22,7 +22,7 @@ from forgery import (
 )
 
 from r2r2 import resolve
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.api import make_pool
 from r2r2.config.errors import UserError
 from r2r2.config.fields import Interval
@@ -50,7 +50,7 @@ from r2r2.training.saved_config import fleet_members, load_config
 from r2r2.training.state import COUNTS, LEVELS, grow_replay
 
 SPEC = spec_of(make_env("Pendulum-v1", 1))
-SHAPES = state_shapes(make_agent(CONFIG.agent, SPEC, CONFIG.utd))
+SHAPES = state_shapes(build_agent(CONFIG.agent, SPEC, CONFIG.utd))
 NAMES = [member.name for member in fleet_members(CONFIG)]
 WEIGHTS = f"{NAMES[0]}/weights.npz"
 TIMEOUT = 20  # seconds per case

@@ -10,7 +10,7 @@ import pytest
 
 from r2r2.agents.networks.hypersphere import LerpBlock, UnitLinear, sphere_weights
 from r2r2.agents.networks.layers import matmul
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.compute import fast_optimizer, loop_packing, precision, update_loop
 from r2r2.compute.compiled import ProgramKey, inner_jaxprs
 from r2r2.compute.precision import (
@@ -135,7 +135,7 @@ def test_which_options_use_16_bit_operands(options, used):
 
 @pytest.mark.parametrize("ambient", [None, "bfloat16"])
 def test_the_option_overrides_the_precision_of_jax(ambient):
-    agent = make_agent(small("simbav2"), SPEC, 1)
+    agent = build_agent(small("simbav2"), SPEC, 1)
     state = jax.eval_shape(agent.init, jax.random.key(0), jnp.asarray(1))
     used = {}
     with jax.default_matmul_precision(ambient):

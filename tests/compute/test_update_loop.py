@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.compute.update_loop import (
     UpdateCall,
     choose_stride,
@@ -101,6 +101,6 @@ def test_updates_per_turn(name, period, sync_period, alone, together):
     config = agent_config(name)
     if name == "simbav2":
         config = dataclasses.replace(config, critics=2, discount=0.99)
-    agent = make_agent(config, Spec(11, 3), 1)
+    agent = build_agent(config, Spec(11, 3), 1)
     agent = agent._replace(policy_period=period, sync_period=sync_period)
     assert [longest_stride(agent, members) for members in (1, 2)] == [alone, together]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from r2r2.agents.losses.representation import redundancy, variance_hinge
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.compute.update import Data
 from r2r2.config.agents import agent_config
 from r2r2.config.common import Representation
@@ -34,7 +34,7 @@ def small(name: str):
 @functools.cache
 def fleet(name: str):
     """An agent, two members' states whose networks all differ, and their data."""
-    agent = make_agent(small(name), SPEC, 1)
+    agent = build_agent(small(name), SPEC, 1)
     rng = np.random.default_rng(0)
     states = jax.tree.map(
         lambda x: rng.normal(0.1, 0.3, (MEMBERS, *x.shape)).astype(x.dtype), state_shapes(agent)
@@ -132,7 +132,7 @@ def test_full_replay_uses_all_its_rows():
 
 
 def test_agent_without_encoder_is_refused():
-    agent = make_agent(small("simbav2"), SPEC, 1)
+    agent = build_agent(small("simbav2"), SPEC, 1)
     assert agent.encode is None
     with pytest.raises(ValueError, match="no encoder"):
         LatentProbe(agent, Representation(), [0], MANY)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.compute.policy_tracing import host_parameters, trace, trace_exploration, trace_greedy
 from r2r2.config.agents import AGENTS
 from r2r2.config.resolve import resolve
@@ -28,7 +28,7 @@ NOISE = jax.ShapeDtypeStruct((SPEC.action_dim,), jnp.float32)
 
 def agent_and_policies(name, count=1):
     """Return a small agent, and behavior and evaluation policies [count, ...]."""
-    agent = make_agent(small(name), SPEC, 1)
+    agent = build_agent(small(name), SPEC, 1)
     # Biases and gains are constants at the start; move everything.
     keys = iter(jax.random.split(jax.random.key(2), 500))
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.config.agents import AGENTS
 from r2r2.envs.spec import Spec
 from r2r2.replay.normalizer import Normalizer, initial_statistics, make_normalizer
@@ -139,5 +139,5 @@ def test_normalizers_match_the_agent_record():
         settled = {"critics": 1, "discount": 0.9} if "simbav2" in name else {}
         config = dataclasses.replace(spec.config, **settled)
         normaliser = make_normalizer(config, initial_statistics(1, 3))
-        agent = make_agent(config, Spec(obs_dim=3, action_dim=1), 1)
+        agent = build_agent(config, Spec(obs_dim=3, action_dim=1), 1)
         assert agent.normalizes == (normaliser.scales() is not None)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.compute import compiled
 from r2r2.compute.update import member_key
 from r2r2.training.acting import BLOCK, ExplorationNoise
@@ -16,7 +16,7 @@ SEEDS = (3, 4)
 
 @pytest.fixture(scope="module")
 def agent():
-    return make_agent(small("td7"), SPEC, 1)
+    return build_agent(small("td7"), SPEC, 1)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from interrupted import NEVER, interrupt
 from runs import SMALL, select
 
 from r2r2 import resolve, train
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.api import RunOptions
 from r2r2.config.agents import AGENTS, agent_config
 from r2r2.config.run import DiagnosticsConfig
@@ -110,7 +110,7 @@ def test_only_agents_with_an_encoder_are_diagnosed(name):
     config = agent_config(name)
     if name.startswith("simbav2"):
         config = dataclasses.replace(config, critics=1, discount=0.97)
-    agent = make_agent(config, Spec(2, 1), 1)
+    agent = build_agent(config, Spec(2, 1), 1)
     config = types.SimpleNamespace(agent=config, diagnostics=DiagnosticsConfig())
     diagnoser = make_diagnoser(state_of_two(config=config, agent=agent))
     assert (diagnoser is None) is (name == "simbav2")

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.compute.update_loop import UpdateCall, group_size
 from small_fleets import SPEC, check_paths_agree, fleet_of, member, small, trained, trio
 
@@ -106,7 +106,7 @@ def test_policy_checkpoints_are_evaluated_if_enabled():
     state = member(trio("td7").states, 0)
     obs = jnp.ones(4)
     for enabled, network in ((True, "checkpoint_actor"), (False, "actor")):
-        agent = make_agent(small("td7", policy_checkpoints=enabled), SPEC, 1)
+        agent = build_agent(small("td7", policy_checkpoints=enabled), SPEC, 1)
         policy = agent.eval_policy(state)
         chex.assert_trees_all_equal(policy.actor, getattr(state, network))
         assert agent.greedy(policy, obs).shape == (2,)

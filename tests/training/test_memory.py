@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.compute.compiled import ProgramKey
 from r2r2.compute.update import RunLengths
 from r2r2.config.errors import UserError
@@ -50,7 +50,7 @@ def lowered(seeds, steps):
     """Return the update program of a run."""
     agent = {"agent": "small_agent:SLOPE", "env": "Pendulum-v1"}
     run = finalize_config(resolve(agent, {"seeds": seeds, "steps": steps}))
-    agent, spec = make_agent(run.agent, Spec(3, 1), run.utd), Spec(3, 1)
+    agent, spec = build_agent(run.agent, Spec(3, 1), run.utd), Spec(3, 1)
     lengths = RunLengths(replay_rows(run), run.steps * run.utd)
     fleet = Fleet(agent, spec, run.seeds, lengths, act_on_cpu=False)
     return fleet._updates.traced(ProgramKey(len(seeds), True, 1)).lower().as_text()

@@ -9,7 +9,7 @@ from r2r2.cli.train import parse_train
 from r2r2.config.errors import UserError
 from r2r2.config.toml_io import parse_toml, to_toml
 from r2r2.storage.arrays import read_arrays
-from r2r2.training.run_config import load_config
+from r2r2.training.saved_config import load_config
 from r2r2.training.video import record_video
 
 CONFIG = tiny(

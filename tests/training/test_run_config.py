@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from small_agent import SLOPE, SlopeConfig
 
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.config.agents import AGENTS, AgentSpec, register_agent
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
@@ -131,7 +131,7 @@ def normalizes(of_config, of_agent):
     record = SLOPE.make(config, spec, 1)._replace(normalizes=of_agent)
     register_agent(AgentSpec("mine", config, lambda *_: record))
     try:
-        return make_agent(config, spec, 1).normalizes
+        return build_agent(config, spec, 1).normalizes
     finally:
         del AGENTS["mine"]
 

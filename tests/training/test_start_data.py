@@ -15,7 +15,7 @@ from recorded import save_walks, walk_arrays
 from runs import select
 
 from r2r2 import UserError, resolve, save_transitions, train
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.api import make_pool
 from r2r2.cli.main import main
 from r2r2.cli.train import parse_train
@@ -499,7 +499,7 @@ def test_sources_that_do_not_fit_are_refused(tmp_path, source):
 
 
 def test_optimizers_start_again_with_the_networks_of_another_member():
-    shapes = state_shapes(make_agent(small("simbav2-spl+r2r2"), SPEC, 1))
+    shapes = state_shapes(build_agent(small("simbav2-spl+r2r2"), SPEC, 1))
     fresh = jax.tree.map(lambda x: jnp.zeros((2, *x.shape), x.dtype), shapes)
     new = take_over(fresh, jax.tree.map(lambda x: np.ones(x.shape, x.dtype), shapes))
     base = new.base

@@ -65,7 +65,7 @@ def make_agent(
         raise invalid_value("agent", "a name or an AgentConfig", agent)
     _check_integers(obs_dim=obs_dim, action_dim=action_dim, utd=utd)
     config, spec = resolve_agent(agent, fields), Spec(int(obs_dim), int(action_dim))
-    made = registry.make_agent(config, spec, utd)
+    made = registry.build_agent(config, spec, utd)
     registry.check_extra_loss(config, spec)
     horizon = min(RunConfig.steps * utd, MAX_INT)
 

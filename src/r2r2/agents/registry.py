@@ -15,7 +15,7 @@ from r2r2.config.imports import EXTRA_FIELD
 from r2r2.envs.spec import Spec
 
 
-def make_agent(config: AgentConfig, spec: Spec, utd: int) -> Agent:
+def build_agent(config: AgentConfig, spec: Spec, utd: int) -> Agent:
     """Return the algorithm of a config; utd is for schedules that count decision steps."""
     make = agent_spec(config.name).make
     if isinstance(make, str):
@@ -36,7 +36,7 @@ def check_extra_loss(config: AgentConfig, spec: Spec) -> None:
     Raises:
         UserError: It cannot; the message has the reason.
     """
-    weights, agent = config.representation, make_agent(config, spec, 1)
+    weights, agent = config.representation, build_agent(config, spec, 1)
     if weights is None or agent.encode is None or not (weights.extra and weights.lambda_extra):
         return
     name, rows = weights.extra, config.batch_size

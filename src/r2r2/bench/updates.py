@@ -12,7 +12,7 @@ import numpy as np
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from r2r2.agents.base import Agent, Array
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.bench.program_cost import kernels_per_update
 from r2r2.compute.compiled import CompiledUpdates, ProgramKey, flops_of
 from r2r2.compute.devices import is_accelerated, training_device
@@ -199,7 +199,7 @@ def _numbered(kind: str, text: str, count: int) -> list[Stage]:
 def check_memory(agents: Mapping[str, AgentConfig], members: int, sizes: BenchSizes) -> None:
     """Raise a UserError if the fleets, which share one replay, do not fit."""
     available, row = SHARE * device_bytes(), row_bytes(sizes.spec)
-    built = [make_agent(config, sizes.spec, utd=1) for config in agents.values()]
+    built = [build_agent(config, sizes.spec, utd=1) for config in agents.values()]
     networks = sum(map(agent_bytes, built))
     needed = members * (sizes.rows * row + networks)
     if needed > available:
@@ -246,7 +246,7 @@ def measure_updates(
 
 
 def _bench_fleet(config: AgentConfig, members: int, sizes: BenchSizes) -> "BenchFleet":
-    agent = make_agent(config, sizes.spec, utd=1)
+    agent = build_agent(config, sizes.spec, utd=1)
     options = ComputeOptions(precision=sizes.precision)
     checkpoints = config.policy_checkpoints
     return BenchFleet(agent, sizes.spec, members, sizes.rows, options, checkpoints)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.compute.devices import host_device
 from r2r2.compute.policy_tracing import trace_exploration, trace_greedy
 from r2r2.compute.update import Purpose, member_key, step_key
@@ -40,7 +40,7 @@ def make_actors(config: RunConfig, members: Sequence[Member], spec: Spec) -> Act
 
 
 def _trace_actors(config: RunConfig, members: Sequence[Member], spec: Spec) -> Actors:
-    agent, noise = make_agent(config.agent, spec, config.utd), list[Any]()
+    agent, noise = build_agent(config.agent, spec, config.utd), list[Any]()
     states = state_shapes(agent)
     explore = None
     if explores_ahead(config.agent):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import one_of
 from r2r2.config.run import RunConfig
@@ -338,7 +338,7 @@ def load_policies(
     """Return policies of some members: the best ones, or the last of the run or its checkpoint."""
     if not WEIGHTS.is_valid(weights):
         raise invalid_value("weights", WEIGHTS.description, weights)
-    agent, status = make_agent(config.agent, spec, config.utd), run_status(folder.path)
+    agent, status = build_agent(config.agent, spec, config.utd), run_status(folder.path)
     names = [member.name for member in members]
     form, text = _weights_form(agent, spec), "final weights"
     if weights == "best":
@@ -378,7 +378,7 @@ def load_last_weights(
     folder: RunFolder, config: RunConfig, spec: Spec, name: str
 ) -> tuple[MemberWeights, int]:
     """Return a member's last weights, as in `last_weights_file`, and their decision step."""
-    agent = make_agent(config.agent, spec, config.utd)
+    agent = build_agent(config.agent, spec, config.utd)
     form, path = _weights_form(agent, spec), last_weights_file(folder, name)
     if path == folder.weights(name):
         return load_weights(path, form), config.steps

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from r2r2.agents.base import Agent, Array, Batch
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.compute.compiled import inner_jaxprs
 from r2r2.compute.devices import training_device
 from r2r2.config.common import AgentConfig
@@ -58,7 +58,7 @@ def update_bytes(config: AgentConfig, spec: Spec, utd: int) -> int:
     They are the most that are in use at once if every operation of the update's program
     writes its result to memory. XLA on a CPU was seen to need 0.5 to 1.4 times as much.
     """
-    agent = make_agent(config, spec, utd)
+    agent = build_agent(config, spec, utd)
 
     def update(state: Any, key: Array) -> Any:
         obs, action = (jnp.zeros((agent.batch_size, size)) for size in spec)
@@ -95,7 +95,7 @@ def check_fits(config: RunConfig, spec: Spec, free: int | None = None, recorded:
 
     `recorded` is the number of rows of recorded transitions.
     """
-    agent = make_agent(config.agent, spec, config.utd)
+    agent = build_agent(config.agent, spec, config.utd)
     members, device = len(config.env) * len(config.seeds), training_device().device_kind
     total = device_bytes() if free is None else free
     available = SHARE * total - (mixed := mixed_bytes(config, spec, recorded))

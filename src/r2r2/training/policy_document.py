@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from r2r2.agents.base import Agent
-from r2r2.agents.registry import make_agent, state_shapes
+from r2r2.agents.registry import build_agent, state_shapes
 from r2r2.compute.policy_tracing import trace_greedy
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Member, Spec
@@ -25,7 +25,7 @@ def describe_policies(
     config: RunConfig, spec: Spec, spaces: Mapping[str, Mapping[str, Any]]
 ) -> PolicyDocument:
     """Return the program of a run's policies, and where its files hold their parameters."""
-    agent = make_agent(config.agent, spec, config.utd)
+    agent = build_agent(config.agent, spec, config.utd)
     policy = jax.eval_shape(agent.eval_policy, state_shapes(agent))
     program = trace_greedy(agent, policy, spec.obs_dim)
     used = {index for operation in program.operations for index in operation.inputs}

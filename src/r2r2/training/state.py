@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent
-from r2r2.agents.registry import make_agent
+from r2r2.agents.registry import build_agent
 from r2r2.compute.precision import ComputeOptions
 from r2r2.compute.update import RunLengths
 from r2r2.config.errors import UserError
@@ -121,7 +121,7 @@ def make_state(
     recorded = 0 if data is None else len(data.live)
     updates = config.steps * config.utd + config.prefill_only_updates
     fleet = Fleet(
-        make_agent(config.agent, pool.spec, config.utd),
+        build_agent(config.agent, pool.spec, config.utd),
         pool.spec,
         [member.seed for member in members],
         RunLengths(replay_rows(config, recorded), updates),
