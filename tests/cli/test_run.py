@@ -55,7 +55,7 @@ def test_files_of_a_run_folder(finished_run):
     assert sorted(content(finished_run)) == sorted(
         [
             *("config.toml", "curve.png", "evaluations.csv", "events.jsonl"),
-            *("manifest.json", "versions.json", *weights),
+            *("manifest.json", "policy.json", "versions.json", *weights),
             *(f"checkpoints/00000001.{part}" for part in parts),
         ]
     )
