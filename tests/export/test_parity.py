@@ -44,7 +44,8 @@ def check_format(run, chosen, dtype):
     assert ends[0] == 1000
     assert actual.shape == (len(obs), 3)
     assert actual.dtype == dtype
-    assert expected[:1000].std(axis=0).min() > 0.01 * (HIGH - LOW).min()
+    # The policy is not a constant: actions vary far more than the tolerance.
+    assert (expected[:1000].std(axis=0) / (HIGH - LOW)).min() > 300 * TOLERANCE
     assert difference(actual[: ends[1]], expected[: ends[1]]) < TOLERANCE
     check_extremes(actual[ends[1] : ends[2]], expected[ends[1] : ends[2]])
     assert np.isnan(actual[ends[2] :]).all()

@@ -14,7 +14,13 @@ from r2r2.export.card import model_card
 from r2r2.export.layout import observation_layout
 from r2r2.policy.policy import Policy, PolicyParts
 from r2r2.policy.spaces import spaces_to_json
-from r2r2.storage.files import atomic_write, cannot_write, file_entry, read_json_object, replace_dir
+from r2r2.storage.files import (
+    atomic_write,
+    file_entry,
+    output_entries,
+    read_json_object,
+    replace_dir,
+)
 
 # The files of each format.
 FORMATS = {
@@ -119,14 +125,7 @@ def _finite(value: Any) -> Any:
 
 def check_export_dir(path: Path, overwrite: bool) -> None:
     """Check that a folder is missing or empty or, with `overwrite`, an earlier export alone."""
-    try:
-        if not path.exists() and not path.is_symlink():
-            return
-        if not path.is_dir() or path.is_symlink():
-            raise UserError(f"{path}: not a folder; choose another --out")
-        entries = sorted(entry.name for entry in path.iterdir())
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    entries = output_entries(path)
     record = read_json_object(path / EXPORT_FILE) or {}
     if entries and record.get("kind") != EXPORT_KIND:
         raise UserError(f"{path}: not empty and not an export; choose another --out")

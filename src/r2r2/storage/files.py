@@ -319,16 +319,21 @@ REPORT_FILE = "report.json"
 REPORT_KIND = "r2r2 report"
 
 
-def check_report_dir(path: Path, names: Collection[str]) -> None:
-    """Check that a folder is missing, empty or an earlier report with no entries but `names`."""
+def output_entries(path: Path) -> list[str]:
+    """Return the names in a folder that is to be replaced; none, if it is missing."""
     try:
         if not path.exists() and not path.is_symlink():
-            return
+            return []
         if not path.is_dir() or path.is_symlink():
             raise UserError(f"{path}: not a folder; choose another --out")
-        entries = sorted(entry.name for entry in path.iterdir())
+        return sorted(entry.name for entry in path.iterdir())
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def check_report_dir(path: Path, names: Collection[str]) -> None:
+    """Check that a folder is missing, empty or an earlier report with no entries but `names`."""
+    entries = output_entries(path)
     report = read_json_object(path / REPORT_FILE) or {}
     if entries and report.get("kind") != REPORT_KIND:
         raise UserError(f"{path}: not empty and not a report; choose another --out")
