@@ -70,6 +70,20 @@ def test_formats_compute_every_operation(name, tmp_path):
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5, err_msg=label)
 
 
+@pytest.mark.parametrize("name", [*FORMATS, "loaded"])
+def test_bad_input_gives_nan_even_if_the_network_would_hide_it(name, tmp_path):
+    if name == "c" and shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    parts = parts_of(lambda p, x: jnp.where(x[:3] > 0, 50.0, -50.0))
+    run = Policy(parts)
+    if name != "loaded":
+        run = RUNNERS[name](export_policy(parts, name, tmp_path / "policy"), parts)
+    bad = [np.nan, np.inf, -np.inf, 1e39]  # in the last entry, which the network ignores
+    actions = run(np.array([[1.0, -1.0, 2.0, x] for x in [0.0, *bad]]))
+    np.testing.assert_allclose(actions[0], [50, -50, 50], rtol=1e-6)
+    assert np.isnan(actions[1:]).all()
+
+
 @pytest.mark.slow
 def test_stablehlo_computes_every_operation(tmp_path):
     obs = np.random.default_rng(0).normal(size=(6, 4)) * 1.5
