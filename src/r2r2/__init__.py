@@ -3,17 +3,20 @@
 The packages, from settings to the command line:
 
     config       settings as frozen dataclasses, TOML, validation
+    policy       policies as NumPy programs, and the spaces of tasks; without JAX
     envs         tasks behind one interface, stepped in worker processes
     agents       algorithms as pure functions, their networks and losses
     replay       replay buffer, prioritized sampling, normalization
     compute      many updates as one compiled program
     diagnostics  rank, spectrum and collapse of representations
-    training     the training loop, evaluation, resume
     storage      run folders, logs, checkpoints
     export       policies for NumPy, ONNX, StableHLO and C
     stats        scores and their confidence intervals
     report       tables, figures and the HTML page
-    policy       policies without JAX
+    training     the training loop, evaluation, resume
+    api          train and evaluate a run
+    saved_run    load a run: evaluations, diagnostics, policies; without JAX
+    trainer      train from scripts and notebooks
     bench        measurements of `r2r2 bench`
     cli          the command line
     torch        the losses for PyTorch

@@ -30,7 +30,7 @@ static const double observation[R2R2_OBSERVATION_SIZE] = {%s};
 
 int main(void)
 {
-    double action[R2R2_ACTION_SIZE], sum = 0, best = 1e9;
+    double action[R2R2_ACTION_SIZE], sum = 0;
     for (int block = 0; block < 20; block++) {
         struct timespec begin, end;
         int calls = 0;
@@ -44,9 +44,9 @@ int main(void)
             seconds = (double)(end.tv_sec - begin.tv_sec);
             seconds += 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
         }
-        if (seconds / calls < best) best = seconds / calls;
+        printf("%%.9g\\n", seconds / calls);
     }
-    printf("%%.9g %%.9g\\n", best, sum);
+    fprintf(stderr, "%%g\\n", sum); /* used, so that no call is left out */
     return 0;
 }
 """
@@ -131,4 +131,4 @@ def _time_c(folder: Path, obs: Any) -> float | None:
             done = subprocess.run([program], check=True, capture_output=True, timeout=60)
         except (OSError, subprocess.SubprocessError):
             return None
-        return float(done.stdout.split()[0])
+        return float(np.median([float(line) for line in done.stdout.split()]))
