@@ -25,7 +25,6 @@ from r2r2.envs.make import Env, EnvBuilder, env_builder_of
 from r2r2.envs.spec import Member
 from r2r2.envs.vector.pool import EnvPool, try_task, worker_count
 from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
-from r2r2.policy.spaces import spaces_to_json
 from r2r2.report.figures import draw_curve
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import early_end, read_events
@@ -104,6 +103,9 @@ def check_options(options: RunOptions) -> None:
         is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
         if not is_count and not (value is None and name == "workers"):
             raise invalid_value(name, f"an integer >= {least}", value)
+    for name in ("checkpoint_every", "device", "wandb_project"):
+        if not isinstance(value := getattr(options, name), str):
+            raise invalid_value(name, "a text", value)
     parse_interval(options.checkpoint_every)
 
 
@@ -362,10 +364,9 @@ class RunSession:
         text, used = to_toml(config), versions(training_device()) | {"precision": config.precision}
         if env is not None:
             used[ENV_FROM_PYTHON] = getattr(env, "__qualname__", type(env).__qualname__)
-        spaces = {task: spaces_to_json(x) for task, x in self._pool.spaces.items()}
+        policy = describe_policies(config, self._pool.spec, self._pool.spaces).to_json()
         if plan.checkpoint:
-            _check_spaces(path, spaces)
-        policy = describe_policies(config, self._pool.spec, spaces).to_json()
+            _check_spaces(path, policy["spaces"])
         if plan.checkpoint:
             resumed = {"step": plan.checkpoint.step, **used}
             return reopen_run(path, text, resumed, plan.repairs, policy)
@@ -397,6 +398,7 @@ class RunSession:
         """Write a checkpoint, from which the run can be resumed, if there is anything to save."""
         if self._training is not None:
             self._training.pause()
+            self._callbacks.raise_error()  # of `on_checkpoint`
 
     def finish(self) -> Result:
         """Draw the learning curve, mark the run as ended, and return its result."""
@@ -520,6 +522,12 @@ class Evaluation(NamedTuple):
     returns: NDArray[np.float64]  # [K, episodes]
     policies: RunPolicies  # that were evaluated
 
+    def __repr__(self) -> str:
+        """Return the mean return of each member, on one line."""
+        pairs = zip(self.members, self.returns.mean(axis=1), strict=True)
+        means = ", ".join(f"{member.name} {mean:.1f}" for member, mean in pairs)
+        return f"<Evaluation: mean returns {means}; {self.returns.shape[1]} episodes each>"
+
 
 def evaluate_run(
     path: Path | str,
@@ -557,7 +565,7 @@ def evaluate_run(
         >>> evaluation.returns.shape
         (1, 2)
     """
-    if not EPISODES.is_valid(episodes):
+    if not isinstance(episodes, int) or not EPISODES.is_valid(episodes):
         raise invalid_value("episodes", EPISODES.description, episodes)
     folder = open_run(Path(path))
     check_env_given(Path(path), env)

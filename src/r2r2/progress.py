@@ -128,6 +128,7 @@ class TrainingDisplay:
         memory: "Callable[[], Mapping[str, int | None]] | None" = None,
     ):
         self._console, self._steps, self._opening = console, steps, opening
+        self.interrupted = False  # set it if the run ends before its last step
         self._clock, self._measure_memory = clock, memory or memory_usage
         self._tasks = np.array(tasks)
         live = NotebookView() if console.is_jupyter else Live(console=console, auto_refresh=False)
@@ -180,7 +181,7 @@ class TrainingDisplay:
         bar = Table.grid(left, Column(ratio=1), right, expand=True, padding=(0, 1))
         done, total = self._offline or (self._step, self._steps)
         bar.add_row(self._stage, ProgressBar(total, done), self._position())
-        ended = self._stage in ("done", "failed")
+        ended = self._stage in ("done", "failed", "stopped")
         lines = [] if ended or not self._point else self._return_lines()
         if self._latest and (count := len(self._latest.collapsed)):
             total = len(self._tasks)
@@ -264,8 +265,8 @@ class TrainingDisplay:
             now = self._clock()
             self._update(now, self._latest)
             self._speed.restart(self._first, self._speed.samples[-1])
-            self._stage = "failed" if failed else "done"
-            if not (failed or self._latest.ended_early):
+            self._stage = "failed" if failed else "stopped" if self.interrupted else "done"
+            if not (failed or self.interrupted or self._latest.ended_early):
                 self._step = self._steps  # beside an accelerator, reports may end earlier
             self._time = f"in {format_duration(now - self._first.seconds)}"
             self._draw()

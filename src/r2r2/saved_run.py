@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Member
-from r2r2.policy.document import PolicyDocument
 from r2r2.policy.policy import Policy, PolicyParts
-from r2r2.policy.spaces import spaces_from_json
 from r2r2.storage.arrays import read_named
 from r2r2.storage.evaluations import Row, read_evaluations
 from r2r2.storage.events import read_events
 from r2r2.storage.files import read_json_object
 from r2r2.storage.run_folder import POLICY_FILE, VERSIONS_FILE, open_run, run_status
-from r2r2.training.saved_config import fleet_members, load_config
+from r2r2.training.saved_config import fleet_members, last_step, load_config, read_document
 
 SCALES = ("scales/mean", "scales/deviation")  # names in files of weights
 WEIGHTS = ("last", "best")
@@ -117,9 +115,12 @@ class Curve(NamedTuple):
             ImportError: pandas is not installed.
         """
         rows = [
-            {"env": member.task, "seed": member.seed, "decision_step": step, "return": value}
+            dict(zip(("env", "seed", "decision_step", "env_step", "return"), row, strict=True))
             for member, returns in zip(self.members, self.returns, strict=True)
-            for step, value in zip(self.decision_steps, returns, strict=True)
+            for row in (
+                (*member, *point)
+                for point in zip(self.decision_steps, self.env_steps, returns, strict=True)
+            )
         ]
         return _pandas().DataFrame(rows)
 
@@ -226,7 +227,18 @@ class SavedRun:
             raise invalid_value("weights", " or ".join(WEIGHTS), weights)
         member = self._select(task, seed)
         parts = self._read_parts(member, weights) or self._trace_parts(member, weights)
-        return Policy(parts._replace(info=self._info(member, weights) | dict(parts.info)))
+        return self._make(parts._replace(info=self._info(member, weights) | dict(parts.info)))
+
+    def _make(self, parts: PolicyParts) -> Policy:
+        """Return a policy, and check that it acts at all: its program may be damaged."""
+        problem = "its program returns no action"
+        try:
+            policy = Policy(parts)
+            if policy(np.zeros(parts.spaces.obs_dim)).size == parts.spaces.action_dim:
+                return policy
+        except Exception as error:  # whatever NumPy raises for wrong settings or shapes
+            problem = f"{type(error).__name__}: {error}"
+        raise UserError(f"{self.path / POLICY_FILE}: damaged: {problem}")
 
     def policies(self, weights: str = "last") -> dict[Member, Policy]:
         """Return the policies of all members that were not stopped."""
@@ -260,7 +272,7 @@ class SavedRun:
             "task": member.task,
             "seed": member.seed,
             "weights": weights,
-            "step": self.config.steps,
+            "step": last_step(self._folder, self.config),
             "action_repeat": self.config.action_repeat,
             "return": self._last_returns(member),
             "versions": self.versions,
@@ -275,18 +287,10 @@ class SavedRun:
         step = last[member].env_step // max(1, self.config.action_repeat)
         return {"mean": last[member].value, "seeds": seeds, "step": step}
 
-    def _document(self) -> PolicyDocument | None:
-        fields = self._folder.policy_document()
-        if fields is None:
-            return None
-        try:
-            return PolicyDocument.from_json(fields)
-        except ValueError as error:
-            raise UserError(f"{self.path / POLICY_FILE}: {error}") from None
-
     def _read_parts(self, member: Member, weights: str) -> PolicyParts | None:
         """Return a policy from the files of a run, or None if that needs JAX."""
-        document, is_best = self._document(), weights == "best"
+        fields, is_best = self._folder.policy_document(), weights == "best"
+        document = None if fields is None else read_document(self.path, fields)
         if document is None or (self.status != "finished" and not is_best):
             return None
         folder, name = self._folder, member.name
@@ -295,7 +299,8 @@ class SavedRun:
         used = [name for name, x in zip(names, document.parameters, strict=True) if x is not None]
         if None in used or not path.exists():
             return None  # the policy is computed from the weights, or there is an error to raise
-        wanted = [*used, *(SCALES if document.normalizes else ()), *(["step"] if is_best else [])]
+        facts = ("step", "mean") if is_best else ()
+        wanted = [*used, *(SCALES if document.normalizes else ()), *facts]
         arrays = read_named(path, [str(x) for x in wanted])
         for array_name, parameter in zip(names, document.parameters, strict=True):
             array = arrays.get(str(array_name))
@@ -308,10 +313,10 @@ class SavedRun:
             program=document.program,
             parameters=tuple(empty if x is None else arrays[str(x)] for x in names),
             dtype=document.dtype,
-            spaces=spaces_from_json(document.spaces[member.task]),
+            spaces=document.spaces[member.task],
             mean=arrays.get(SCALES[0]),
             deviation=arrays.get(SCALES[1]),
-            info={"step": int(arrays["step"])} if is_best else {},
+            info=_best_info(arrays) if is_best else {},
         )
 
     def _trace_parts(self, member: Member, weights: str) -> PolicyParts:
@@ -346,6 +351,12 @@ def load(path: Path | str) -> SavedRun:
         ((Member(task='Pendulum-v1', seed=0),), (1,))
     """
     return SavedRun(path)
+
+
+def _best_info(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return step and return of a member's best evaluation."""
+    step, mean = int(arrays["step"]), float(arrays["mean"])
+    return {"step": step, "return": {"mean": mean, "seeds": [mean], "step": step}}
 
 
 def _pandas() -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import gymnasium
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 
@@ -101,10 +102,15 @@ class Trainer:
         **fields: Any,
     ):
         options = {name: fields.pop(name) for name in RunOptions._fields if name in fields}
+        if isinstance(options.get("checkpoint_every"), int):
+            options["checkpoint_every"] = str(options["checkpoint_every"])
         self._options, self._progress = RunOptions(**options), progress
         self._callbacks = list(CallbackList(callbacks))
         self._env, names = _split_env(env)
         table = config if isinstance(config, Mapping) else read_toml(Path(config)) if config else {}
+        if out is not None and not isinstance(out, str | Path):
+            raise invalid_value("out", "a path", out)
+        seeds = list(seeds) if isinstance(seeds, range) else seeds
         given = {"agent": agent, "env": names, "seeds": seeds, "steps": steps}
         layers = [table, {k: x for k, x in given.items() if x is not None}, fields]
         if quick:
@@ -135,6 +141,7 @@ class Trainer:
             UserError: The folder is not a run.
         """
         run = SavedRun(path)
+        check_env_given(run.path, env)
         if unknown := sorted(options.keys() - set(RunOptions._fields)):
             expected = f"one of {', '.join(RunOptions._fields)}"
             raise invalid_value("option", expected, unknown[0])
@@ -151,6 +158,10 @@ class Trainer:
         builder = env_builder_of(self._env, config.env, members, config.env_args.to_dict())
         self._config = finalize_config(config, builder)
         self._path = run_path(self._config, out)
+        earlier = None if self._options.overwrite else find_config(self._path)
+        extends = not config.agent.depends_on_run_length
+        if earlier is not None and extends and earlier.steps > config.steps:
+            self._config = dataclasses.replace(self._config, steps=earlier.steps)
         self._result: Result | None = None
         self._session: RunSession | None = None
         self._iterator: Iterator[Progress] | None = None
@@ -200,25 +211,30 @@ class Trainer:
         """
         self.close()
         target = self._extend(steps)
-        reached = False
+        self._check_saves(target)
+        paused = False
 
         def on_progress(progress: Progress) -> None:
-            nonlocal reached
+            nonlocal paused
+            # The folder is created: a later call must not delete it.
+            self._options = self._options._replace(overwrite=False, retry_failed=False)
             if display is not None:
                 display(progress)
-            reached = _least(progress) >= target
-            if reached and target < self._config.steps:
+            if _least(progress) >= target < self._config.steps:
+                paused = True
                 raise Interrupted
 
         with contextlib.ExitStack() as stack:
             display = stack.enter_context(self._display(target)) if self._progress else None
             say = _ignore if display is None else display.say
-            run = self._config, self._path, self._env
-            hooks = self._callbacks
+            run, hooks = (self._config, self._path, self._env), self._callbacks
             result = train_finalized(*run, on_progress, self._options, say, hooks)
-        self._result = result._replace(interrupted=result.interrupted and not reached)
-        self._options = self._options._replace(overwrite=False, retry_failed=False)
-        return self._result
+            if display is not None:
+                display.interrupted = result.interrupted and not paused
+        if paused:
+            result = result._replace(interrupted=False, stop_reason="")
+        self._result = result
+        return result
 
     def step(self) -> Progress | None:
         """Make one iteration of the training loop; return the progress, or None at the end.
@@ -233,8 +249,8 @@ class Trainer:
         """
         if not self._fixed_steps:
             raise UserError("expected the steps of the run, as in Trainer(steps=50_000)", "steps")
-        if self._iterator is None:
-            self._open()
+        if self._iterator is None and not self._open():
+            return None
         progress = self._advance(cast("Iterator[Progress]", self._iterator))
         if progress is None and self._session is not None:
             self._finish()
@@ -253,6 +269,10 @@ class Trainer:
             [1, 2, 3, 4, 5, 6, 7, 8, 9]
         """
         target = self._extend(steps)
+        self._check_saves(target)
+        return self._iterate(target)
+
+    def _iterate(self, target: int) -> Iterator[Progress]:
         while (progress := self.step()) is not None:
             yield progress
             if _least(progress) >= target < self._config.steps:
@@ -285,7 +305,8 @@ class Trainer:
     ) -> Policy:
         """Return the trained policy of a member; see `SavedRun.policy`."""
         if self._session is not None:
-            self._session.pause()
+            with use_device(self._options.device):
+                self._session.pause()
         return self.saved_run().policy(task, seed, weights)
 
     def saved_run(self) -> SavedRun:
@@ -294,10 +315,10 @@ class Trainer:
 
     def close(self) -> None:
         """Write a checkpoint of a run that `step` has left open, and free its resources."""
-        if self._session is not None:
-            with self._session:
-                self._session.pause()
-        self._forget()
+        session = self._forget()
+        if session is not None:
+            with session, use_device(self._options.device):
+                session.pause()
 
     def __enter__(self) -> Self:
         return self
@@ -316,9 +337,10 @@ class Trainer:
                 expected = "expected how many decision steps to train, here or in Trainer(...)"
                 raise UserError(expected, "steps")
             return self._config.steps
-        if not isinstance(steps, int) or steps < 1:
+        is_integer = isinstance(steps, int | np.integer) and not isinstance(steps, bool)
+        if not is_integer or steps < 1:
             raise invalid_value("steps", "an integer >= 1", steps)
-        target = self.step_count + steps
+        target = self.step_count + int(steps)
         earlier = None if self._options.overwrite else find_config(self._path)
         least = [target, earlier.steps if earlier else 0]
         total = max(*least, self._config.steps if self._fixed_steps else 0)
@@ -334,11 +356,22 @@ class Trainer:
         text += f"{','.join(map(str, config.seeds))}, run folder {escape(str(self._path))}"
         return TrainingDisplay(target, tasks, Console(), text)
 
-    def _open(self) -> None:
+    def _check_saves(self, target: int) -> None:
+        """Refuse to pause a run that writes no checkpoints: its steps would be lost."""
+        never = parse_interval(self._options.checkpoint_every) == Interval()
+        if never and target < self._config.steps:
+            raise UserError(
+                f"expected the run's {self._config.steps} steps, or a trainer that writes "
+                f"checkpoints, got steps to {target} with checkpoint_every='never'",
+                "steps",
+            )
+
+    def _open(self) -> bool:
+        """Open the run for `step`; return False if it has ended already."""
         if not self._options.overwrite:
             check_env_given(self._path, self._env)
-        if folder := ended_run(self._config, self._path, self._options):
-            raise UserError(f"{folder.path}: has ended already; steps: expected more, or overwrite")
+        if ended_run(self._config, self._path, self._options):
+            return False
         callbacks = callback_list(self._callbacks, self._options, _ignore)
         with use_device(self._options.device):
             run = self._config, self._path, self._env
@@ -347,8 +380,10 @@ class Trainer:
         self._session, self._iterator = session, session.iterate()
         self._finalizer = weakref.finalize(self, session.close)
         next(self._iterator)  # the progress before the first step
+        return True
 
     def _advance(self, iterator: Iterator[Progress]) -> Progress | None:
+        """Make one iteration; an error ends the session, Ctrl-C with a checkpoint."""
         saves = parse_interval(self._options.checkpoint_every) != Interval()
         with use_device(self._options.device), interruptible(saves, program=False) as check:
             try:
@@ -363,16 +398,22 @@ class Trainer:
                 if str(interruption):  # a callback has stopped training
                     return None
                 raise
+            except BaseException:
+                with cast(RunSession, self._forget()):
+                    raise
         return progress
 
     def _finish(self) -> None:
-        session = cast(RunSession, self._session)
-        with session:
+        with cast(RunSession, self._forget()) as session:
             self._result = checked(session.finish())
-        self._forget()
 
-    def _forget(self) -> None:
+    def _forget(self) -> RunSession | None:
+        """Return the session, if there is one, and hold nothing of it any more."""
+        session = self._session
+        if session is not None:
+            self._finalizer.detach()
         self._session = self._iterator = self._latest = None
+        return session
 
 
 def _split_env(env: EnvSource | None) -> tuple[EnvBuilder | Env | None, str | list[str] | None]:

@@ -1,4 +1,6 @@
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ import pytest
 from policy_parts import sample
 from r2r2.config.agents import AGENTS
 from r2r2.policy.document import PolicyDocument, program_from_json, program_to_json
-from r2r2.policy.policy import Policy
+from r2r2.policy.policy import ObservationPart, Policy
 
 RNG = np.random.default_rng(0)
 OBS = RNG.normal(size=(20, 11))
@@ -46,6 +48,32 @@ def test_observations_may_be_nested():
         policy({"arm": one["arm"]})
     with pytest.raises(ValueError, match="shape"):
         policy(np.zeros(5))
+
+
+def test_policies_may_be_shared_by_threads():
+    policy, expected = Policy(sample("td7+r2r2").parts), Policy(sample("td7+r2r2").parts)(OBS)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            actions = list(pool.map(policy, np.repeat(OBS, 20, axis=0)))
+    finally:
+        sys.setswitchinterval(before)
+    np.testing.assert_allclose(actions, np.repeat(expected, 20, axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 11), (11, 1), (11,)])
+def test_a_plain_box_of_any_shape(shape):
+    parts = sample("td7+r2r2").parts
+    box = parts.spaces._replace(observation=(ObservationPart((), shape),))
+    policy = Policy(parts._replace(spaces=box))
+    one = OBS[0].reshape(shape)
+    assert policy(one).shape == (3,)
+    assert policy(one[None]).shape == (1, 3)
+    assert policy(OBS[:5].reshape(5, *shape)).shape == (5, 3)
+    assert policy(OBS[0]).shape == (3,)  # flat
+    with pytest.raises(ValueError, match="observation: expected shape"):
+        policy(np.zeros((2, 3, 4)))
 
 
 def test_there_is_no_noise():

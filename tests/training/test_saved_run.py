@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 
@@ -107,3 +108,32 @@ def test_errors_name_what_is_wrong(tmp_path, trained):
         load(tmp_path / "nothing")
     with pytest.raises(KeyError, match="no column 'reward'"):
         saved.evaluations()["reward"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spaces", "toys:Story-v0"), None),
+        (("spaces", "toys:Story-v0", "action", "low"), [-1.0, -1.0]),
+        (("dtype",), "O"),
+        (("program", "operations", -1, 1), [0.5]),
+        (("program", "operations", -1, 3), {"colour": 3}),
+        (("program", "output"), 0),
+    ],
+)
+def test_a_damaged_description_is_an_error(tmp_path, trained, path, value):
+    run = tmp_path / "run"
+    shutil.copytree(trained.path, run)
+    manifest = json.loads((run / "manifest.json").read_text())
+    document = inner = json.loads(manifest["copies"]["policy.json"])
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    old = {k: manifest[k] for k in ("kind", "format", "status", "members")}
+    (run / "manifest.json").write_text(json.dumps(old))
+    (run / "policy.json").write_text(json.dumps(document))
+    with pytest.raises(UserError, match=r"policy.json: damaged: "):
+        load(run).policy(seed=1)

@@ -1,14 +1,19 @@
+import gc
+import itertools
 import os
+import re
 import signal
 import threading
+import weakref
 
 import numpy as np
 import pytest
 from runs import SMALL, assert_same_weights, run
 from toys import Story
 
-from r2r2 import Trainer, UserError, load
+from r2r2 import Callback, StopTraining, Trainer, UserError, load
 from r2r2.api import RunFailed
+from r2r2.training.collector import Collector
 
 # Pendulum saves its state in the middle of an episode.
 EXACT = SMALL | {"env": "Pendulum-v1", "max_episode_steps": 10}
@@ -166,9 +171,138 @@ def test_a_failing_run_raises(tmp_path):
     trainer = Trainer(config=fields, env=Broken(), out=tmp_path / "run", **OPTIONS)
     with pytest.raises(RunFailed, match="every member was stopped"):
         trainer.train()
+    again = Trainer(config=fields, env=Broken(), out=tmp_path / "again", **OPTIONS)
+    with pytest.raises(RunFailed, match="every member was stopped"), again:
+        list(again)
 
 
 def test_the_progress_bar_ends_at_the_steps_asked_for(tmp_path, capsys):
     trainer = Trainer(config=SMALL, out=tmp_path / "run", workers=0)
     trainer.train(steps=30)
     assert "done 30/30 100%" in capsys.readouterr().out
+
+
+class Recorder(Callback):
+    """Records the ends of a run, and calls `action` at its checkpoints and evaluations."""
+
+    def __init__(self, on_checkpoint=None, on_evaluation=None):
+        self.ends, self.starts = [], []
+        self._on_checkpoint, self._on_evaluation = on_checkpoint, on_evaluation
+
+    def on_start(self, info):
+        self.starts.append(info.step)
+
+    def on_checkpoint(self, info):
+        if self._on_checkpoint:
+            raise self._on_checkpoint
+
+    def on_evaluation(self, info):
+        if self._on_evaluation and info.step == 40:
+            raise self._on_evaluation
+
+    def on_end(self, info):
+        self.ends.append(info)
+
+
+def test_an_error_in_a_step_is_not_an_end(tmp_path, monkeypatch, whole):
+    trainer = small(tmp_path / "run", seeds=2, checkpoint_every="10")
+    step, calls = Collector.step, itertools.count()
+
+    def broken(self, members):
+        if next(calls) == 30:
+            raise OSError("lost")
+        step(self, members)
+
+    monkeypatch.setattr(Collector, "step", broken)
+    with pytest.raises(OSError, match="lost"):
+        list(trainer)
+    assert trainer.saved_run().status == "interrupted"
+    assert trainer.step_count == 20  # of the last whole checkpoint
+    assert_same_weights(trainer.train(), whole)
+
+
+def test_overwrite_deletes_a_run_once(tmp_path):
+    small(tmp_path / "run").train()
+    record = Recorder(on_evaluation=StopTraining("now"))
+    trainer = small(tmp_path / "run", overwrite=True, callbacks=[record])
+    assert trainer.step_count == 0
+    assert trainer.train().interrupted
+    trainer.train()
+    assert record.starts[0] == 0
+    assert 40 <= record.starts[1] < 60
+
+
+def test_a_callback_can_interrupt(tmp_path):
+    record = Recorder(on_evaluation=StopTraining("now"))
+    result = small(tmp_path / "run", callbacks=[record]).train()
+    assert (result.interrupted, result.stop_reason) == (True, "Recorder: now")
+    assert record.ends[-1].reason == "Recorder: now"
+
+
+def test_a_planned_piece_is_no_interruption(tmp_path):
+    record = Recorder()
+    result = small(tmp_path / "run", callbacks=[record]).train(20)
+    assert (result.interrupted, result.stop_reason) == (False, "")
+    assert [(x.finished, x.reason) for x in record.ends] == [(False, "interrupted")]
+
+
+def test_pieces_need_checkpoints(tmp_path):
+    trainer = small(tmp_path / "run", checkpoint_every="never")
+    for call in (trainer.train, trainer.iterate):
+        with pytest.raises(UserError, match=r"^steps: expected .* got steps to 20"):
+            call(20)
+    assert trainer.train().stop_reason == ""
+
+
+def test_errors_of_checkpoint_hooks_are_raised(tmp_path):
+    trainer = small(tmp_path / "run", callbacks=[Recorder(on_checkpoint=OSError("full"))])
+    with pytest.raises(OSError, match="full"):
+        trainer.train(20)
+
+
+def test_nothing_holds_a_closed_session(tmp_path):
+    trainer = small(tmp_path / "run")
+    trainer.step()
+    session = weakref.ref(trainer._session)
+    trainer.close()
+    gc.collect()
+    assert session() is None
+
+
+def test_a_script_that_extends_its_run_can_be_repeated(tmp_path):
+    for _ in range(2):
+        trainer = small(tmp_path / "run")
+        trainer.train()
+        if trainer.step_count == 60:
+            trainer.train(10)
+        assert trainer.step_count == 70
+
+
+def test_a_run_of_an_environment_from_python_needs_it(tmp_path):
+    fields = {name: x for name, x in SMALL.items() if name != "env"}
+    Trainer(config=fields, env=Story, out=tmp_path / "run", **OPTIONS).train(20)
+    with pytest.raises(UserError, match="environment given from Python"):
+        load(tmp_path / "run").resume()
+
+
+def test_a_run_that_has_ended_has_no_steps(tmp_path):
+    trainer = small(tmp_path / "run")
+    trainer.train()
+    assert list(trainer) == []
+    assert trainer.step() is None
+
+
+def test_the_display_says_that_a_run_was_stopped(tmp_path, capsys):
+    callbacks = [Recorder(on_evaluation=StopTraining("now"))]
+    Trainer(config=SMALL, out=tmp_path / "run", workers=0, callbacks=callbacks).train()
+    output = capsys.readouterr().out
+    assert re.search(r"stopped 4\d/60", output)
+    assert "60/60" not in output
+
+
+def test_the_step_of_a_run_that_ended_early(tmp_path):
+    trainer = small(tmp_path / "run", stop_at_return=-1e9, checkpoint_every="never")
+    trainer.train()
+    step = trainer.policy().info["step"]
+    assert 20 <= step < 60
+    assert trainer.evaluate(episodes=1).policies.steps == (step,)

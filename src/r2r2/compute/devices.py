@@ -15,7 +15,8 @@ _untyped_jax = cast("Any", jax)
 
 def training_device() -> Any:
     """Return the device of programs whose arguments are on no device yet."""
-    return _untyped_jax.config.jax_default_device or _untyped_jax.devices()[0]
+    device = _untyped_jax.config.jax_default_device or _untyped_jax.devices()[0]
+    return _untyped_jax.devices(device)[0] if isinstance(device, str) else device
 
 
 def platform() -> str:

@@ -28,6 +28,7 @@ from r2r2.policy.spaces import (
     Path,
     TaskSpaces,
     flatten_observation,
+    is_part_key,
     part_name,
     scale_action,
 )
@@ -376,8 +377,9 @@ def _check_spaces(task: str, env: Env) -> TaskSpaces:
             f"env {task!r}: unsupported action space; expected a bounded Box of floats, got "
             f"{_describe(action)}"
         )
-    largest = np.maximum(np.abs(action.low), np.abs(action.high))
-    usable = (action.low < action.high) & (largest <= LARGEST_BOUND)
+    lowest, highest = (bound.astype(np.float64) for bound in (action.low, action.high))
+    largest = np.maximum(np.abs(lowest), np.abs(highest))
+    usable = (lowest < highest) & (largest <= LARGEST_BOUND)
     for index in np.argwhere(~usable).tolist():
         low, high = (bound[tuple(index)] for bound in (action.low, action.high))
         place = index[0] if len(index) == 1 else index
@@ -392,8 +394,9 @@ def _check_spaces(task: str, env: Env) -> TaskSpaces:
 
 def _check_part(where: str, path: Path, space: Space[Any]) -> None:
     """Raise an error for a part of an observation that cannot be flattened."""
-    if bad := [key for key in path if type(key) not in (str, int)]:
-        raise UserError(f"{where}: expected keys that are strings or integers, got {bad[0]!r}")
+    if bad := [key for key in path if not is_part_key(key)]:
+        expected = "keys that are strings or integers >= 0"
+        raise UserError(f"{where}: expected {expected}, got {bad[0]!r}")
     if not _is_box(space, "fiub"):
         raise UserError(
             f"{where}: unsupported space; expected a Box of floats or integers, or a Dict or Tuple "
@@ -412,10 +415,10 @@ def _leaves(path: tuple[Any, ...], space: Space[Any]) -> Iterator[tuple[Path, Sp
     if isinstance(space, Dict):
         members = space.spaces.items()
     elif isinstance(space, Tuple):
-        members = enumerate(cast(Any, space).spaces)
+        members = list(enumerate(cast(Any, space).spaces))
     for key, member in members:
         yield from _leaves((*path, key), member)
-    if not members:  # also an empty Dict, which is then refused
+    if not members:  # also an empty Dict or Tuple, which is then refused
         yield path, space
 
 

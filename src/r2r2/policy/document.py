@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from r2r2.policy.program import FUNCTIONS, Operation, Program, Value
+from r2r2.policy.spaces import TaskSpaces, spaces_from_json, spaces_to_json
 
 FORMAT = 1
+DTYPES = ("float32", "float64")  # of inputs
 
 
 class Parameter(NamedTuple):
@@ -26,7 +28,7 @@ class PolicyDocument(NamedTuple):
     parameters: tuple[Parameter | None, ...]  # None: no operation uses it
     dtype: str  # of the program's input
     normalizes: bool  # whether observations are normalized by scales in the files
-    spaces: Mapping[str, Mapping[str, Any]]  # by task, as `spaces_to_json` returns them
+    spaces: Mapping[str, TaskSpaces]  # by task
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as JSON values."""
@@ -34,7 +36,7 @@ class PolicyDocument(NamedTuple):
             "format": FORMAT,
             "dtype": self.dtype,
             "normalizes": self.normalizes,
-            "spaces": dict(self.spaces),
+            "spaces": {task: spaces_to_json(own) for task, own in self.spaces.items()},
             "parameters": [x and {**x._asdict(), "shape": list(x.shape)} for x in self.parameters],
             "program": program_to_json(self.program),
         }
@@ -52,9 +54,12 @@ class PolicyDocument(NamedTuple):
             )
             if len(parameters) != program.parameters:
                 raise ValueError("parameters: not those of the program")
-            normalizes, spaces = bool(fields["normalizes"]), dict(fields["spaces"])
-            return cls(program, parameters, str(fields["dtype"]), normalizes, spaces)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            dtype, normalizes = fields["dtype"], bool(fields["normalizes"])
+            if dtype not in DTYPES:
+                raise ValueError(f"dtype: expected {' or '.join(DTYPES)}, got {dtype!r}")
+            spaces = {task: spaces_from_json(x) for task, x in fields["spaces"].items()}
+            return cls(program, parameters, dtype, normalizes, spaces)
+        except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
             raise ValueError(f"not a policy: {type(error).__name__}: {error}") from None
 
 
@@ -81,17 +86,18 @@ def program_from_json(fields: Mapping[str, Any]) -> Program:
     counts = fields["parameters"], fields["inputs"], fields["output"]
     if not all(isinstance(x, int) and x >= 0 for x in counts):
         raise ValueError("program: expected counts >= 0")
-    known = set(range(counts[0] + counts[1] + len(constants)))
+    known = counts[0] + counts[1] + len(constants)  # values so far
     operations: list[Operation] = []
     for name, inputs, output, settings in fields["operations"]:
         if name not in FUNCTIONS:
             raise ValueError(f"program: unknown operation {name!r}")
-        if not known.issuperset(inputs) or output in known:
+        valid = inputs and all(type(x) is int and 0 <= x < known for x in inputs)
+        if not valid or output != known:
             raise ValueError(f"program: operation {len(operations)} has invalid operands")
-        known.add(output)
+        known += 1
         tuples = {str(key): _to_tuples(value) for key, value in settings.items()}
         operations.append(Operation(name, tuple(inputs), output, tuples))
-    if counts[2] not in known:
+    if counts[2] >= known:
         raise ValueError("program: its output is no value of it")
     return Program(counts[0], counts[1], constants, tuple(operations), counts[2])
 

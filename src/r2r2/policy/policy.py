@@ -106,17 +106,23 @@ class Policy:
     def _rows(self, observation: Any) -> tuple[NDArray[np.float64], bool]:
         """Return observations flat, [B, obs], and whether they are a batch."""
         spaces = self.parts.spaces
-        first, is_plain = spaces.observation[0], not isinstance(observation, (Mapping, tuple))
-        if is_plain:
-            flat = np.asarray(observation, np.float64)
-            if flat.ndim in (1, 2) and flat.shape[-1] == spaces.obs_dim:
-                return flat.reshape(-1, spaces.obs_dim), flat.ndim == 2
-        value = observation
-        for key in () if is_plain else first.path:
-            value = value[key] if _has(value, key) else None
-        is_batch = value is not None and np.ndim(value) == len(first.shape) + 1
-        rows = flatten_observation(spaces.observation, observation, is_batch)
-        return rows.reshape(-1, spaces.obs_dim), is_batch
+        first, size = spaces.observation[0], spaces.obs_dim
+        if isinstance(observation, (Mapping, tuple)):
+            value: Any = observation
+            for key in first.path:
+                value = value[key] if _has(value, key) else None
+            is_batch = value is not None and np.ndim(value) == len(first.shape) + 1
+            rows = flatten_observation(spaces.observation, observation, is_batch)
+            return rows.reshape(-1, size), is_batch
+        array = np.asarray(observation, np.float64)
+        shapes = [(size,)] if first.path else [first.shape, (size,)]  # the last one is flat
+        for shape in shapes:
+            if shape in (array.shape, array.shape[1:]):
+                return array.reshape(-1, size), shape != array.shape
+        forms = " or ".join(f"{shape}" for shape in dict.fromkeys(shapes))
+        raise ValueError(
+            f"observation: expected shape {forms}, or a batch of them, got {array.shape}"
+        )
 
     def _act(self, rows: NDArray[np.float64]) -> NDArray[Any]:
         """Return actions [B, ...] in the environment's range."""

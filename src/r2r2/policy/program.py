@@ -186,24 +186,21 @@ class BoundProgram:
         depends = set(range(program.parameters, first))
         self._steps: list[_Step] = []
         for operation in operations:
-            step = _function(operation), _reader(operation.inputs), operation.output
+            function, read = _function(operation), _reader(operation.inputs)
             if depends.isdisjoint(operation.inputs):
-                self._run([step])
+                self._values[operation.output] = function(*read(self._values))
             else:
                 depends.add(operation.output)
-                self._steps.append(step)
+                self._steps.append((function, read, operation.output))
 
     def __call__(self, *inputs: Value) -> Value:
         """Return the output for the inputs, which must have the traced shapes and types."""
-        self._values[self._inputs] = inputs
-        self._run(self._steps)
-        result: Value = self._values[self._output]
-        return result
-
-    def _run(self, steps: "list[_Step]") -> None:
-        values = self._values
-        for function, read, output in steps:
+        values = self._values.copy()  # a call of its own in every thread
+        values[self._inputs] = inputs
+        for function, read, output in self._steps:
             values[output] = function(*read(values))
+        result: Value = values[self._output]
+        return result
 
 
 _Step = tuple[Callable[..., Value], Callable[[list[Any]], tuple[Any, ...]], int]

@@ -235,7 +235,7 @@ def _layout_from_json(records: Any) -> Layout:
         name = f"observation {number}"
         entries = _entries(name, record, ("path", "shape"))
         path = entries["path"]
-        if not isinstance(path, list) or not all(map(_is_key, path)):
+        if not isinstance(path, list) or not all(map(is_part_key, path)):
             raise ValueError(f"{name}: path: expected a list of keys and indices, got {path!r}")
         shape = _shape_from_json(f"{name}: shape", entries["shape"])
         layout.append(ObservationPart(tuple(path), shape))
@@ -252,7 +252,8 @@ def _entries(name: str, record: Any, keys: tuple[str, ...]) -> dict[str, Any]:
     return cast(dict[str, Any], record)
 
 
-def _is_key(key: object) -> bool:
+def is_part_key(key: object) -> bool:
+    """Return whether a part of an observation can have this key or index."""
     return isinstance(key, str) or (type(key) is int and key >= 0)
 
 

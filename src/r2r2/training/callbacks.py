@@ -48,6 +48,7 @@ class StartInfo(NamedTuple):
     steps: int  # decision steps of the whole run
     resumed: bool
     config: dict[str, Any]  # all fields of the config by dotted name
+    stopped: tuple[str, ...] = ()  # members that were stopped before
 
 
 class StepInfo(NamedTuple):
@@ -231,9 +232,9 @@ class CallbackList:
         self.call("on_log", lambda: copy.deepcopy(dict(event)))
 
     def end(self, make_info: Callable[[], EndInfo]) -> None:
-        """Call `on_end` of every callback, once after `start`; raise what one of them raises."""
+        """Call `on_end` of every callback, once after `start`; raise the first error of a hook."""
         if self._started:
-            self._started, self._failed, self._error = False, [], None
+            self._started, self._failed = False, []
             self.call("on_end", make_info)
             self.raise_error()
 

@@ -29,6 +29,7 @@ from r2r2.storage.files import is_count, read_json_object
 from r2r2.storage.run_folder import RunFolder, run_status
 from r2r2.training.acting import parameters
 from r2r2.training.rollout import LONG_EPISODE, warn_endless
+from r2r2.training.saved_config import last_step
 
 # Evaluation environments per core, at most: more would not be faster, and a dog takes 85 MB.
 SLOTS_PER_CORE = 32
@@ -345,7 +346,8 @@ def load_policies(
         text = "weights of the best evaluation of each member"
         saved = {name: _read_best(folder, agent, form, name) for name in names}
     elif status == "finished":
-        saved = {name: _read_final(folder, agent, form, name, config.steps) for name in names}
+        end = last_step(folder, config)
+        saved = {name: _read_final(folder, agent, form, name, end) for name in names}
     else:
         step, weights_of = _read_checkpoint(folder, config, agent, form)
         saved = {
@@ -381,7 +383,7 @@ def load_last_weights(
     agent = build_agent(config.agent, spec, config.utd)
     form, path = _weights_form(agent, spec), last_weights_file(folder, name)
     if path == folder.weights(name):
-        return load_weights(path, form), config.steps
+        return load_weights(path, form), last_step(folder, config)
     return _read_checkpoint(folder, config, agent, form)[1][name]
 
 

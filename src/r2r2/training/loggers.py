@@ -108,7 +108,8 @@ class WandbCallback(Callback):
 
     def on_end(self, info: EndInfo) -> None:
         """Finish the W&B run."""
-        self._try(lambda: self._run.finish(exit_code=0 if info.finished else 1))
+        succeeded = info.finished and len(info.stopped) < len(info.returns)
+        self._try(lambda: self._run.finish(exit_code=0 if succeeded else 1))
         self._run = None
 
     def _try(self, action: Callable[[], None], begun: bool = True) -> None:
@@ -125,7 +126,7 @@ class WandbCallback(Callback):
 
     def _begin(self, info: StartInfo) -> None:
         wandb: Any = importlib.import_module("wandb")
-        self._active, self._means = {*info.members}, {}
+        self._active, self._means = {*info.members} - {*info.stopped}, {}
         offline = "WANDB_MODE" not in os.environ and not wandb.login(prompt=False)
         settings = wandb.Settings(console="off", silent=True)
         self._run = wandb.init(

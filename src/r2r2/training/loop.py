@@ -83,6 +83,7 @@ class Training:
         self.diagnoser = make_diagnoser(self.state)
         self._next_report = 0.0
         self._finished, self._reason = False, ""  # of the run, for its callbacks
+        self._broken = False  # an error ended an iteration
         if writer is not None:
             writer.on_written = self._report_checkpoint
         self._switch_interval = sys.getswitchinterval()
@@ -121,8 +122,10 @@ class Training:
         """
         try:
             yield from self._iterate()
+        except GeneratorExit:  # between two iterations
+            raise
         except BaseException as error:
-            self._reason = _describe_error(error)
+            self._broken, self._reason = True, _describe_error(error)
             raise
         self._finished = True
 
@@ -143,8 +146,8 @@ class Training:
                 self._start_evaluations()
             with state.times.part(LOGGING):
                 self._log_losses()
-                if self._report_due():
-                    yield self._progress()
+            if self._report_due():
+                yield self._progress()
             with state.times.part(CHECKPOINTS):
                 self._checkpoint_if_due()
         if len(state.stopped) == len(state.members):  # perhaps before the first iteration
@@ -159,9 +162,13 @@ class Training:
         state.log.callbacks.raise_error()
 
     def pause(self) -> None:
-        """Finish the updates in flight and write a checkpoint, from which the run can resume."""
-        self._finish_updates(wait=True)
-        self._checkpoint_and_wait()
+        """Finish the updates in flight and write a checkpoint, from which the run can resume.
+
+        Nothing is written after an error within an iteration: its step is made in part only.
+        """
+        if not self._broken:
+            self._finish_updates(wait=True)
+            self._checkpoint_and_wait()
 
     def close(self) -> None:
         """End the threads of the run, without waiting for programs that are being compiled."""

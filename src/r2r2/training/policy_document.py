@@ -14,15 +14,15 @@ from r2r2.envs.spec import Member, Spec
 from r2r2.envs.vector.pool import try_task
 from r2r2.policy.document import Parameter, PolicyDocument
 from r2r2.policy.policy import PolicyParts
-from r2r2.policy.spaces import TaskSpaces, spaces_from_json
+from r2r2.policy.spaces import TaskSpaces
 from r2r2.storage.arrays import flatten_tree
 from r2r2.storage.run_folder import RunFolder
 from r2r2.training.evaluation import MemberWeights, SavedPolicy, load_policies, member_of
-from r2r2.training.saved_config import check_env_given
+from r2r2.training.saved_config import check_env_given, read_document
 
 
 def describe_policies(
-    config: RunConfig, spec: Spec, spaces: Mapping[str, Mapping[str, Any]]
+    config: RunConfig, spec: Spec, spaces: Mapping[str, TaskSpaces]
 ) -> PolicyDocument:
     """Return the program of a run's policies, and where its files hold their parameters."""
     agent = build_agent(config.agent, spec, config.utd)
@@ -63,7 +63,7 @@ def _spaces(folder: RunFolder, config: RunConfig, member: Member) -> TaskSpaces:
     """Return a task's spaces, as recorded or, in runs of earlier versions, from its environment."""
     document = folder.policy_document()
     if document is not None:
-        return spaces_from_json(PolicyDocument.from_json(document).spaces[member.task])
+        return read_document(folder.path, document).spaces[member.task]
     check_env_given(folder.path, None)
     return try_task(member.task, None, config.env_timeout).spaces
 

@@ -82,7 +82,8 @@ class RunLog:
 
         def info() -> StartInfo:
             values = {path: field.value for path, field in flatten_config(config).items()}
-            return StartInfo(run, agent, names, step, config.steps, resumed, values)
+            stopped = tuple(names[member] for member in sorted(self._stopped))
+            return StartInfo(run, agent, names, step, config.steps, resumed, values, stopped)
 
         self.callbacks.start(info)
 

@@ -1,16 +1,21 @@
 """The config and members of a run folder; imports neither JAX nor Gymnasium."""
 
 import dataclasses
+import math
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from r2r2.config.errors import StoppedMembersWarning, UserError, did_you_mean, invalid_value
 from r2r2.config.resolve import resolve_toml
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import parse_toml, unstated_precision
 from r2r2.envs.spec import Member
+from r2r2.policy.document import PolicyDocument
+from r2r2.storage.events import early_end, read_events
 from r2r2.storage.files import read_json_object
-from r2r2.storage.run_folder import RunFolder, open_run
+from r2r2.storage.run_folder import POLICY_FILE, RunFolder, open_run
 
 ENV_FROM_PYTHON = "env_from_python"  # in versions.json
 
@@ -78,3 +83,24 @@ def find_config(path: Path) -> RunConfig | None:
         return load_config(open_run(path))
     except UserError:
         return None
+
+
+def read_document(run: Path, fields: Mapping[str, Any]) -> PolicyDocument:
+    """Return the description of a run's policies, from the content of its file."""
+    path = run / POLICY_FILE
+    try:
+        document = PolicyDocument.from_json(fields)
+    except ValueError as error:
+        raise UserError(f"{path}: damaged: {error}") from None
+    config = load_config(open_run(run))
+    if missing := [task for task in config.env if task not in document.spaces]:
+        raise UserError(f"{path}: damaged: the spaces of {missing[0]!r} are missing")
+    return document
+
+
+def last_step(folder: RunFolder, config: RunConfig) -> int:
+    """Return the decision step at which a finished run ended, perhaps early."""
+    if math.isinf(config.stop_at_return) or not folder.events.exists():
+        return config.steps
+    end = early_end(read_events(folder.events))
+    return config.steps if end is None else end.step

@@ -49,6 +49,9 @@ class StartData(NamedTuple):
 
 
 NO_DATA = StartData()
+# Samples that the statistics of a trained member count for at least: it may also have learned
+# them from recorded data, whose number its weights do not tell.
+LEAST_SAMPLES = 10_000
 
 
 def load_start_data(
@@ -134,8 +137,8 @@ def apply_start_data(state: TrainState, start: StartData) -> None:
         state.fleet.set_states(take_over(state.fleet.states, start.trained.weights.state))
         scales, normalizer = start.trained.weights.scales, state.normalizer
         if isinstance(normalizer, Normalizer) and scales is not None:
-            members = len(state.members)
-            normalizer.statistics = statistics_of(scales, start.trained.steps, members)
+            samples = max(start.trained.steps, LEAST_SAMPLES)
+            normalizer.statistics = statistics_of(scales, samples, len(state.members))
     if start.recorded is None:
         return
     if not state.config.mix:
