@@ -92,9 +92,9 @@ PARSER = ArgumentParser(
     "[--option VALUE]...",
     """\
 Measure how fast this device trains: time the updates of agents in the programs
-that training uses, without building an environment, in long calls and in calls as
-short as training makes them. Fleets of the same size are timed in turns, so that
-other load on the machine slows all of them alike.
+that training uses, without building an environment, in long calls and in calls
+as short as training makes them. Fleets of the same size are timed in turns, so
+that other load on the machine slows all of them alike.
 docs/performance.md explains the results.
 """,
     """\
