@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from policy_parts import sample
-from r2r2.cli.main import main
 from r2r2.export.export import FORMATS, export_policy
 
 TEXT = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
@@ -34,14 +33,14 @@ def test_python_examples_run(folder, number):
 
 @pytest.mark.slow
 def test_a_run_is_trained_and_exported(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    train = re.search(r"^r2r2 (train .*) --out hopper$", TEXT, re.MULTILINE)[1]
-    assert main([*train.split(), "--seeds=3", "--workers=0", "--out=runs/hopper"]) == 0
-    exec(FROM_PYTHON, {})
-    assert {path.name for path in Path("policy").iterdir()} == {
-        *("policy.onnx", "README.md", "export.json")
-    }
+    train = re.search(r"^r2r2 (train .*) --out hopper$", TEXT, re.MULTILINE)[1].split()
+    options = "--seeds=0,3", "--eval-episodes=1", "--workers=0", "--out=runs/hopper"
+    for command in (["-m", "r2r2", *train, *options], ["-c", FROM_PYTHON]):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True)
+        assert done.returncode == 0, done.stderr
+    names = {path.name for path in (tmp_path / "policy").iterdir()}
+    assert names == {"policy.onnx", "README.md", "export.json"}
 
 
 def test_every_code_block_has_a_language():
