@@ -7,6 +7,7 @@ import pytest
 
 import r2r2
 from r2r2.cli import export as export_module
+from r2r2.export import measure
 
 
 @pytest.fixture
@@ -49,8 +50,33 @@ def test_without_a_compiler_the_time_is_not_measured(cli, run, monkeypatch):
     assert "not measured: no C compiler" in " ".join(out.split())
 
 
+def test_a_format_that_does_not_run_is_reported_after_writing(cli, run, workdir, monkeypatch):
+    monkeypatch.setattr(measure, "C_PROGRAM", "%s syntax error")
+    code, out, err = cli("export", run, "--format", "c", "--out", "p")
+    assert code == 1
+    assert " failed " in out
+    assert err.startswith("r2r2: error: p: format 'c' was written but does not run here: cc: ")
+    assert "error:" in err
+    assert err.count("\n") == 1
+    assert (workdir / "p" / "policy.h").exists()
+    monkeypatch.setattr(measure.shutil, "which", lambda name: None)
+    assert cli("export", run, "--format", "c", "--out", "p", "--overwrite").code == 0
+
+
+def test_only_a_video_of_the_member_is_published(cli, run, workdir):
+    for name in ("film", "Pendulum-v1_s0", "Pendulum-v1_s33"):
+        (run / f"{name}.mp4").write_bytes(b"another member")
+    assert cli("push", run, "hub", "--member", "Pendulum-v1:3").code == 0
+    assert not (workdir / "hub" / "replay.mp4").exists()
+    (run / "Pendulum-v1_s3.mp4").symlink_to("nowhere.mp4")
+    code, _, err = cli("push", run, "hub2", "--member", "Pendulum-v1:3")
+    assert code == 2
+    assert "Pendulum-v1_s3.mp4: cannot read" in err
+    assert not (workdir / "hub2").exists()
+
+
 def test_a_policy_is_published_and_fetched(cli, run, workdir):
-    (run / "film.mp4").write_bytes(b"video")
+    (run / "best Pendulum-v1_s3.mp4").write_bytes(b"video")
     code, out, err = cli("push", run, "hub", "--member", "Pendulum-v1:3")
     assert (code, err) == (0, "")
     assert out == "published td7+r2r2, Pendulum-v1:3, last weights at step 20: hub\n"
@@ -74,6 +100,9 @@ def test_a_policy_is_published_and_fetched(cli, run, workdir):
         ("export RUN --format c --out p --weights first", "--weights: expected one of last, best"),
         ("export nowhere --format c --out p", "nowhere"),
         ("export RUN --format c --out RUN", "not empty and not an export"),
+        ("export RUN --format c --out .", ".: is the working folder or contains it, and cannot"),
+        ("push RUN ..", "..: is the working folder or contains it"),
+        ("pull RUN .", ".: is the working folder or contains it"),
         ("push RUN", "expected a run folder and a destination: r2r2 push RUN DEST"),
         ("push RUN a b", "unexpected argument 'b'"),
         ("push RUN hf:me", "expected a folder or hf:owner/name, got 'hf:me'"),

@@ -12,7 +12,7 @@ from policy_parts import sample
 from r2r2.export.export import FORMATS, export_policy
 
 TEXT = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
-PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+FROM_PYTHON, *EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 C = re.findall(r"```c\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -21,13 +21,30 @@ def folder(tmp_path_factory):
     return export_policy(sample("td7").parts, "all", tmp_path_factory.mktemp("docs") / "policy")
 
 
-@pytest.mark.parametrize("number", range(3))
+# The last example imports JAX.
+@pytest.mark.parametrize("number", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_python_examples_run(folder, number):
-    assert len(PYTHON) == 3
+    assert len(EXAMPLES) == 3
     check = "\nassert actions.shape == (32, 3), actions.shape"
-    command = [sys.executable, "-c", PYTHON[number] + check]
+    command = [sys.executable, "-c", EXAMPLES[number] + check]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_is_trained_and_exported(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    train = re.search(r"^r2r2 (train .*) --out hopper$", TEXT, re.MULTILINE)[1].split()
+    options = "--seeds=0,3", "--eval-episodes=1", "--workers=0", "--out=runs/hopper"
+    for command in (["-m", "r2r2", *train, *options], ["-c", FROM_PYTHON]):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True)
+        assert done.returncode == 0, done.stderr
+    names = {path.name for path in (tmp_path / "policy").iterdir()}
+    assert names == {"policy.onnx", "README.md", "export.json"}
+
+
+def test_every_code_block_has_a_language():
+    assert TEXT.count("```") == 2 * len(re.findall(r"^```(?:bash|c|python)$", TEXT, re.MULTILINE))
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -38,11 +55,11 @@ def test_the_example_in_c_runs(folder, tmp_path):
     subprocess.run([*command, "-I", folder], cwd=tmp_path, check=True)
     done = subprocess.run([tmp_path / "a.out"], capture_output=True, text=True, check=True)
     assert len([float(line) for line in done.stdout.split()]) == 3
-    refused = subprocess.run(
+    rejected = subprocess.run(
         [*command, "-ffast-math", "-I", folder], cwd=tmp_path, capture_output=True, text=True
     )
-    assert refused.returncode != 0
-    assert "compile it without -ffast-math" in refused.stderr
+    assert rejected.returncode != 0
+    assert "compile it without -ffast-math" in rejected.stderr
 
 
 def test_every_format_is_documented():

@@ -1,6 +1,7 @@
 """Any operation that policies may contain, the files of exports, and bad input."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from policy_parts import NESTED, real_observations, sample
 from r2r2.compute.policy_tracing import trace
 from r2r2.config.errors import UserError
 from r2r2.export import onnx_format
+from r2r2.export.card import model_card
 from r2r2.export.export import FORMATS, export_policy
+from r2r2.export.measure import MeasurementError, action_seconds
 from r2r2.export.simplify import simplify
 from r2r2.policy.batching import program_values
 from r2r2.policy.policy import Policy, PolicyParts
@@ -41,6 +44,7 @@ FUNCTIONS = {
     "integers": lambda p, x: (jnp.maximum(x.astype(jnp.int32), 1) // 2 != 0).astype(x.dtype)[:3],
     "constant": lambda p, x: p[1] / 2,
 }
+SLOW, OTHERS = pytest.mark.slow, ("td7-ln", "minphi", "simbav2-spl")
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
 
@@ -58,7 +62,10 @@ def expected_actions(function, obs):
         return np.asarray(jax.vmap(function, (None, 0))(W, obs.astype(np.float32)))
 
 
-@pytest.mark.parametrize("name", ["numpy", "onnx", "c"])
+@pytest.mark.parametrize(
+    "name",
+    ["numpy", "onnx", *(pytest.param(x, marks=pytest.mark.slow) for x in ("c", "stablehlo"))],
+)
 def test_formats_compute_every_operation(name, tmp_path):
     if name == "c" and shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
@@ -84,25 +91,152 @@ def test_bad_input_gives_nan_even_if_the_network_would_hide_it(name, tmp_path):
     assert np.isnan(actions[1:]).all()
 
 
-@pytest.mark.slow
-def test_stablehlo_computes_every_operation(tmp_path):
-    obs = np.random.default_rng(0).normal(size=(6, 4)) * 1.5
-    for number, (label, function) in enumerate(FUNCTIONS.items()):
-        parts = parts_of(function)
-        out = export_policy(parts, "stablehlo", tmp_path / str(number))
-        actual = RUNNERS["stablehlo"](out, parts)(obs)
-        expected = expected_actions(function, obs)
-        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5, err_msg=label)
+@pytest.mark.parametrize("agent", ["td7", *(pytest.param(x, marks=SLOW) for x in OTHERS)])
+def test_simplified_programs_compute_the_same_bits(agent):
+    parts, obs = sample(agent).parts, real_observations()[0].astype(np.float32)
+    simple = simplify(parts)
+    assert len(simple.operations) < len(parts.program.operations)
+    ours = program_values(simple, (), [obs])[simple.output]
+    theirs = program_values(parts.program, parts.parameters, [obs])[parts.program.output]
+    np.testing.assert_array_equal(ours, theirs)
 
 
-def test_simplified_programs_compute_the_same_bits():
-    for agent in ("td7-ln", "minphi", "simbav2-spl"):
-        parts, obs = sample(agent).parts, real_observations()[0].astype(np.float32)
-        simple = simplify(parts)
-        assert len(simple.operations) < len(parts.program.operations)
-        ours = program_values(simple, (), [obs])[simple.output]
-        theirs = program_values(parts.program, parts.parameters, [obs])[parts.program.output]
-        np.testing.assert_array_equal(ours, theirs)
+@pytest.mark.parametrize("name", ["and", "or", "not"])
+def test_logical_operations_of_integers_are_rejected(name):
+    functions = {"and": lambda x: x & 6, "or": lambda x: x | 6, "not": lambda x: ~x}
+
+    def function(p, x):
+        return functions[name](x.astype(jnp.int32)).astype(x.dtype)[:3]
+
+    with pytest.raises(NotImplementedError, match=f"'{name}' of integers is not supported"):
+        parts_of(function)
+
+
+def test_a_model_that_the_checker_rejects_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(onnx_format.SAME, "tanh", "Tangent")
+    with pytest.raises(UserError, match=r"format 'onnx': .* not a valid model: .*Tangent"):
+        export_policy(parts_of(FUNCTIONS["right product"]), "onnx", tmp_path / "policy")
+    assert list(tmp_path.iterdir()) == []
+
+
+def one_part(path, shape, size=4):
+    """Return a policy with one part in its observation."""
+    parts = parts_of(lambda p, x: x[:1] * p[1], size)
+    return parts._replace(spaces=parts.spaces._replace(observation=(ObservationPart(path, shape),)))
+
+
+@pytest.mark.parametrize("path", [("goal",), pytest.param((0,), marks=SLOW)])
+def test_a_dict_or_tuple_with_one_box_runs_in_every_format(path, tmp_path):
+    parts, obs = one_part(path, (4,)), np.arange(4.0)[None] + 1
+    out = export_policy(parts, "all", tmp_path / "policy")
+    expected = Policy(parts)(obs)
+    for name in FORMATS:
+        if name != "c" or shutil.which("cc"):
+            np.testing.assert_allclose(RUNNERS[name](out, parts)(obs), expected, rtol=1e-5)
+            assert action_seconds(out, parts, name) > 0
+    code = re.search(
+        r"```python\n(import numpy.*?)```", (out / "README.md").read_text(), re.DOTALL
+    )[1]
+    command = [sys.executable, "-c", code.replace("[...]", "[[1.0, 2.0, 3.0, 4.0]]")]
+    subprocess.run(command, cwd=out, check=True)
+
+
+def test_keys_with_quotes_and_fences_do_not_break_the_card():
+    key = "a\"b'c\n```\nd`"
+    card = model_card(one_part((key,), (4,)), list(FORMATS))
+    assert len(re.findall(r"^```", card, re.MULTILINE)) == 8
+    snippet = re.search(r"^inputs = (\{.*?^\})", card, re.MULTILINE | re.DOTALL)[1]
+    assert list(eval(snippet.replace("[...]", "[0.0]"), {"np": np})) == [f"observation/{key}"]
+    assert "```" not in re.search(r"Its argument is\n(.*)", card)[1]
+
+
+def numpy_policy(parts, folder):
+    return load_module(export_policy(parts, "numpy", folder / "policy") / "policy.py").Policy()
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "batch"),
+    [
+        ((1, 4), (1, 4), None),
+        ((1, 4), (1, 1, 4), 1),
+        ((1, 4), (4,), None),
+        ((1, 4), (3, 4), 3),
+        ((2, 2), (2, 2), None),
+        ((2, 2), (0, 2, 2), 0),
+        ((4,), (1, 4), 1),
+        ((4,), (0, 4), 0),
+        ((), (), None),
+        ((), (1,), 1),
+        ((), (5,), 5),
+        ((), (5, 1), 5),
+    ],
+)
+def test_the_declared_shape_decides_what_a_batch_is(shape, given, batch, tmp_path):
+    size = int(np.prod(shape))
+    policy = numpy_policy(one_part((), shape, size), tmp_path)
+    assert policy(np.ones(given)).shape == ((3,) if batch is None else (batch, 3))
+    with pytest.raises(ValueError, match=r"observation: expected shape .* got \(7, 7\)"):
+        policy(np.ones((7, 7)))
+
+
+def test_nested_observations_may_be_empty_batches_lists_and_incomplete(tmp_path):
+    parts = parts_of(lambda p, x: x[:1] * p[1] + x[3], 4)
+    layout = ObservationPart(("arm", 0), (2,)), ObservationPart(("arm", 1), ())
+    layout += (ObservationPart(("goal",), ()),)
+    policy = numpy_policy(
+        parts._replace(spaces=parts.spaces._replace(observation=layout)), tmp_path
+    )
+    assert policy({"arm": (np.ones((0, 2)), np.ones(0)), "goal": np.ones(0)}).shape == (0, 3)
+    one = policy({"arm": (np.array([1.0, 2.0]), 3.0), "goal": 4.0})
+    np.testing.assert_array_equal(policy({"arm": [[1.0, 2.0], 3.0], "goal": 4.0}), one)
+    for bad, sentence in (
+        ({"arm": [[1.0, 2.0], 3.0]}, r"observation: expected a key 'goal', got the keys \['arm'\]"),
+        ({"arm": [[1.0, 2.0]], "goal": 4.0}, r"observation\['arm'\]: expected at least 2 entries"),
+        ({"arm": 3.0, "goal": 4.0}, r"observation\['arm'\]: expected a tuple, got a float"),
+        ({"arm": ([1.0, 2.0], None), "goal": 4.0}, r"\['arm'\]\[1\]: expected an array of numbers"),
+        (([1.0, 2.0], 3.0), "observation: expected a dict, got a tuple"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            policy(bad)
+
+
+def test_a_list_is_accepted_where_the_environment_has_a_tuple(tmp_path):
+    parts = parts_of(lambda p, x: x[:1] * p[1] + x[3], 4)
+    layout = ObservationPart((0,), (3,)), ObservationPart((1,), ())
+    policy = numpy_policy(
+        parts._replace(spaces=parts.spaces._replace(observation=layout)), tmp_path
+    )
+    one = policy((np.array([1.0, 2.0, 3.0]), 4.0))
+    np.testing.assert_array_equal(policy([np.array([1.0, 2.0, 3.0]), 4.0]), one)
+
+
+@needs_compiler
+def test_a_header_that_is_wrong_here_is_an_error_of_the_compiler(tmp_path):
+    first = export_policy(one_part((), (4,)), "c", tmp_path / "first")
+    second = export_policy(one_part((), (5,), 5), "c", tmp_path / "second")
+    both = f'#include "{first}/policy.h"\n#include "{second}/policy.h"\nint main(void) {{}}\n'
+    for source, flags, sentence in (
+        (both, (), "a C file can include one policy only"),
+        (f'#include "{first}/policy.h"', ("-ffinite-math-only",), "without -ffast-math"),
+        (both.replace("second", "first"), (), None),
+    ):
+        (tmp_path / "main.c").write_text(source)
+        command = ["cc", "-std=c99", "-fsyntax-only", "-pedantic", *flags, tmp_path / "main.c"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode == 0) == (sentence is None), done.stderr
+        assert (sentence or "") in done.stderr
+    (first / "policy.h").write_text("int broken\nsyntax;\n")
+    with pytest.raises(MeasurementError, match=r"^cc: .*error"):
+        action_seconds(first, one_part((), (4,)), "c")
+
+
+@pytest.mark.parametrize("name", [".", "..", "../here/.", "/"])
+def test_the_working_folder_is_never_replaced(name, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UserError, match="is the working folder or contains it"):
+        export_policy(one_part((), (4,)), "c", name, overwrite=True)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "here"]
 
 
 @pytest.fixture(scope="module")

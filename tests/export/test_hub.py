@@ -1,7 +1,8 @@
-"""Publishing and fetching policies, with a folder and with a client that stands for the Hub."""
+"""Publishing and fetching policies, with a folder and with a fake Hub client."""
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,13 +41,21 @@ class Hub:
 
     def upload_folder(self, *, repo_id, folder_path, **options):
         self.calls.append(("upload_folder", options))
+        for path in (self.folder / repo_id).glob("*"):
+            if path.name in options["delete_patterns"]:
+                path.unlink()
         shutil.copytree(folder_path, self.folder / repo_id, dirs_exist_ok=True)
         return f"https://hub.example/{repo_id}"
 
-    def snapshot_download(self, *, repo_id, local_dir, **options):
+    def repo_info(self, *, repo_id, repo_type):
         if not (self.folder / repo_id).exists():
             raise RuntimeError("404\n repository not found")
-        shutil.copytree(self.folder / repo_id, local_dir, dirs_exist_ok=True)
+        return SimpleNamespace(sha="0123")
+
+    def hf_hub_download(self, *, repo_id, filename, local_dir, revision, repo_type):
+        assert revision == "0123"
+        self.calls.append(("hf_hub_download", filename))
+        shutil.copy(self.folder / repo_id / filename, local_dir)
 
 
 def test_a_folder_is_published_and_fetched(published, tmp_path):
@@ -69,8 +78,9 @@ def test_the_card_has_the_header_of_the_hub(published):
     assert {"reinforcement-learning", "td7", "Hopper-v5"} < set(fields["tags"])
     (result,) = fields["model-index"][0]["results"]
     assert result["dataset"]["name"] == "Hopper-v5"
-    assert result["metrics"][0]["value"] == "3105.25 +/- 148.85"
+    assert result["metrics"][0]["value"] == "3210.50"
     assert card.startswith("\n# td7 on Hopper-v5, seed 3\n")
+    assert "| All 2 seeds | return 3105.2 ± 148.8 (mean" in card
     assert "](curve.png)" in card
     assert "](replay.mp4)" in card
 
@@ -87,9 +97,30 @@ def test_the_hub_gets_and_gives_the_same_files(source, tmp_path, monkeypatch):
     fetched = pull_policy("hf:me/hopper", tmp_path / "fetched")
     assert (fetched / "replay.mp4").read_bytes() == b"video"
     assert not (fetched / ".gitattributes").exists()
+    downloaded = [name for call, name in client.calls if call == "hf_hub_download"]
+    assert downloaded[0] == "export.json"  # first, and then what it lists
+    assert sorted(downloaded) == sorted(path.name for path in fetched.iterdir())
     with pytest.raises(UserError, match="hf:me/other: the Hugging Face Hub answered: 404 repo"):
         pull_policy("hf:me/other", tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_second_push_to_the_hub_deletes_the_files_of_the_first(source, tmp_path, monkeypatch):
+    client = Hub(tmp_path / "hub")
+    monkeypatch.setattr(hub, "hub_client", lambda: client)
+    push_policy(sample("td7").parts, source, "hf:me/hopper")
+    (client.folder / "me/hopper/notes.txt").write_text("mine")
+    before = {path.name for path in (client.folder / "me/hopper").iterdir()}
+    assert before == {*hub.PUBLISHED_FILES, "notes.txt"}
+    push_policy(sample("td7").parts, source._replace(video=None), "hf:me/hopper")
+    after = {path.name for path in (client.folder / "me/hopper").iterdir()}
+    assert after == before - {"replay.mp4"}
+
+
+def list_no_policy(folder):
+    record = json.loads((folder / "export.json").read_text())
+    record["files"] = {"README.md": record["files"]["README.md"]}
+    (folder / "export.json").write_text(json.dumps(record))
 
 
 def replace_file(folder):
@@ -133,6 +164,7 @@ def change_format(folder):
         (link_file, "policy.py: cannot read: is a symbolic link"),
         (remove_file, "policy.npz: cannot read: No such file"),
         (escape_folder, "export.json is damaged"),
+        (list_no_policy, "export.json lists no policy; expected policy.npz"),
         (forget_record, "not a published policy"),
         (change_format, "format: expected 1, got 2"),
     ],
@@ -148,7 +180,7 @@ def test_damaged_publications_are_rejected_and_nothing_is_written(
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_bad_names_and_a_missing_client_are_said(source, tmp_path, monkeypatch):
+def test_bad_names_and_a_missing_client_are_reported(source, tmp_path, monkeypatch):
     parts = sample("td7").parts
     with pytest.raises(UserError, match="expected a folder or hf:owner/name, got 'hf:hopper'"):
         push_policy(parts, source, "hf:hopper")

@@ -70,9 +70,16 @@ def exported(chosen, name, folder):
 
 
 @every_format
-@pytest.mark.parametrize("agent", ["td7+r2r2", "simbav2-spl+r2r2"])
-def test_two_agents_act_as_in_jax(agent, name, tmp_path):
-    chosen = sample(agent, nested=agent.startswith("simba"))
+def test_every_format_acts_as_in_jax(name, tmp_path):
+    chosen = sample("td7+r2r2")
+    run, dtype = exported(chosen, name, tmp_path)
+    check_format(run, chosen, dtype)
+
+
+@pytest.mark.slow
+@every_format
+def test_every_format_acts_as_in_jax_on_nested_observations(name, tmp_path):
+    chosen = sample("simbav2-spl+r2r2", nested=True)
     run, dtype = exported(chosen, name, tmp_path)
     check_format(run, chosen, dtype)
 
@@ -95,7 +102,9 @@ def test_networks_of_default_size_act_as_in_jax(agent, name, tmp_path):
     check_format(run, chosen, dtype)
 
 
-@pytest.mark.parametrize("agent", ["td7+r2r2", "simbav2-spl+r2r2"])
+@pytest.mark.parametrize(
+    "agent", ["td7+r2r2", pytest.param("simbav2-spl+r2r2", marks=pytest.mark.slow)]
+)
 def test_a_loaded_policy_acts_as_in_jax(agent):
     chosen = sample(agent)
     check_format(Policy(chosen.parts), chosen, np.float32)
@@ -104,7 +113,7 @@ def test_a_loaded_policy_acts_as_in_jax(agent):
 @needs_compiler
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_the_header_compiles_without_warnings_and_runs(language, tmp_path):
-    chosen = sample("td7-ln")
+    chosen = sample("td7+r2r2")
     out = export_policy(chosen.parts, "c", tmp_path / "policy")
     run, obs = run_c(out, chosen.parts, language), real_observations()
     assert difference(run(obs), chosen.expected(obs)) < TOLERANCE

@@ -1,5 +1,6 @@
 """`r2r2 export`: a trained policy as files that run without r2r2."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from r2r2.cli.main import add_working_folder_to_path
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, one_of
 from r2r2.export.export import FORMAT, FORMATS, check_export_dir, export_policy
-from r2r2.export.measure import action_seconds
+from r2r2.export.measure import MeasurementError, action_seconds
 from r2r2.policy.policy import Policy
 from r2r2.saved_run import WEIGHTS, SavedRun, load
 from r2r2.training.saved_config import select_members
@@ -31,7 +32,7 @@ normalization of observations, and actions in the environment's own range.
 numpy: policy.npz and policy.py, which need NumPy only. onnx: policy.onnx.
 stablehlo: policy.stablehlo, for jax.export. c: policy.h, without allocation.
 README.md in the folder describes the policy and its use. The command prints
-the size of each format and its time per action on this machine.
+the size of each format and its median time per action on this machine.
 """,
     """\
   r2r2 export RUN --format numpy --out policy
@@ -60,8 +61,11 @@ def run(argv: list[str]) -> int:
     export_policy(policy.parts, given["format"], out, overwrite)
     print(f"{out}: {describe_policy(policy)}")
     names = list(FORMATS) if given["format"] == "all" else [given["format"]]
-    Console().print(_table(out, policy, names))
-    return 0
+    table, failures = _table(out, policy, names)
+    Console().print(table)
+    for failure in failures:
+        print(f"r2r2: error: {out}: {failure}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def load_policy(path: Path, given: dict[str, Any]) -> Policy:
@@ -84,13 +88,21 @@ def describe_policy(policy: Policy) -> str:
     return f"{info['agent']}, {policy.task}:{policy.seed}, {info['weights']} weights{at}"
 
 
-def _table(out: Path, policy: Policy, names: list[str]) -> Table:
-    table = Table("format", "files", "size", "time per action")
+def _table(out: Path, policy: Policy, names: list[str]) -> tuple[Table, list[str]]:
+    """Return the sizes and times, and a line for every format that does not run here."""
+    table, failures = Table("format", "files", "size", "time per action"), list[str]()
     for name in names:
         size = sum((out / file).stat().st_size for file in FORMATS[name])
-        seconds = action_seconds(out, policy.parts, name)
-        measured = "not measured: " + {"onnx": "no onnxruntime"}.get(name, "no C compiler")
-        if seconds is not None:
-            measured = f"{1e6 * seconds:.1f} us"
+        try:
+            measured = _time_text(name, action_seconds(out, policy.parts, name))
+        except MeasurementError as error:
+            measured = "failed"
+            failures.append(f"format {name!r} was written but does not run here: {error}")
         table.add_row(name, ", ".join(FORMATS[name]), format_bytes(size), measured)
-    return table
+    return table, failures
+
+
+def _time_text(name: str, seconds: float | None) -> str:
+    if seconds is not None:
+        return f"{1e6 * seconds:.1f} us"
+    return "not measured: " + {"onnx": "no onnxruntime"}.get(name, "no C compiler")

@@ -33,6 +33,8 @@ ELEMENTWISE = {
     *("eq", "ge", "gt", "le", "lt", "ne", "and", "or"),
 }
 
+LOGICAL = {"and", "not", "or"}  # of booleans; JAX's are bitwise on integers
+
 
 def trace_exploration(agent: Agent, policy: Any, obs_dim: int, noise: Any) -> Program:
     """Return `agent.explore` for one observation; `policy` and `noise` give shapes."""
@@ -105,6 +107,10 @@ class _Tracer:
             return operands[: len(equation.outvars)]
         if name not in FUNCTIONS:
             raise NotImplementedError(f"policy: the operation {name!r} has no NumPy program")
+        if name in LOGICAL and any(atom.aval.dtype != bool for atom in equation.invars):
+            raise NotImplementedError(
+                f"policy: the operation {name!r} of integers is not supported"
+            )
         (out,) = equation.outvars
         settings = {new: params[old] for old, new in SETTINGS.get(name, {}).items()}
         if name == "squeeze":

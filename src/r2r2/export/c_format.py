@@ -1,5 +1,6 @@
 """Export to C: one header, `policy.h`, in C99 that is also C++11, without allocation."""
 
+import hashlib
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -29,13 +30,13 @@ HEADER = """\
  * call the function. It uses about {stack} bytes of stack.
  */
 #ifndef R2R2_POLICY_H
-#define R2R2_POLICY_H
+#define R2R2_POLICY_H {digest}
 
 #include <float.h>
 #include <math.h>
 
-#ifdef __FAST_MATH__
-#error "policy.h needs NaN and infinity; compile it without -ffast-math"
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "policy.h needs NaN and infinity; compile it without -ffast-math and -ffinite-math-only"
 #endif
 
 #define R2R2_OBSERVATION_SIZE {obs}
@@ -81,8 +82,11 @@ static inline void r2r2_policy(
     }}
 }}
 
+#elif R2R2_POLICY_H != {digest}
+#error "a C file can include one policy only; include each policy.h in a C file of its own"
 #endif
 """
+DIGEST = "@digest@"  # its place in the text that it is the digest of
 
 INFIX = {
     **{"add": "+", "add_any": "+", "sub": "-", "mul": "*", "div": "/"},
@@ -134,6 +138,7 @@ def c_files(parts: PolicyParts) -> dict[str, bytes]:
         stack=size * dtype.itemsize + sum(n * BYTES[kind] for kind, n in writer.buffers),
         obs=size,
         action=len(low),
+        digest=DIGEST,
     )
     text += "".join(_table(name, value) for name, value in (tables | writer.tables).items())
     text += _helpers(body + output)
@@ -146,8 +151,10 @@ def c_files(parts: PolicyParts) -> dict[str, bytes]:
         largest="FLT_MAX" if is_float else "DBL_MAX",
         body=body,
         output=output,
+        digest=DIGEST,
     )
-    return {"policy.h": text.encode()}
+    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return {"policy.h": text.replace(DIGEST, f"0x{digest}ULL").encode()}
 
 
 def _helpers(body: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from r2r2.export.layout import action_shape, observation_layout
+from r2r2.export.layout import action_shape, is_nested, observation_layout
 from r2r2.export.numpy_format import policy_title
 from r2r2.policy.policy import PolicyParts
 
@@ -92,13 +92,16 @@ def model_card(parts: PolicyParts, formats: Sequence[str]) -> str:
         '# td7 on Pendulum-v1, seed 0'
     """
     layout = observation_layout(parts)
-    if len(layout) == 1:
+    if not is_nested(parts):
         inputs = 'inputs = {"observation": np.asarray([observation], np.float64)}'
         stablehlo, call = "a batch of observations, float64", "observations"
     else:
-        lines = (f'    "{x.name}": np.asarray([...], np.float64),  # {x.part.name}' for x in layout)
+        lines = (
+            f"    {_literal(x.name)}: np.asarray([...], np.float64),  # {_code(x.part.name)}"
+            for x in layout
+        )
         inputs = "\n".join(["inputs = {", *lines, "}"])
-        names = ", ".join(f"`{x.name}`" for x in layout)
+        names = ", ".join(f"`{_literal(x.name)}`" for x in layout)
         stablehlo, call = f"a dict of float64 arrays with a batch axis, by name: {names}", "inputs"
     shape = ", ".join(map(str, action_shape(parts)))
     usage = "\n".join(
@@ -148,12 +151,12 @@ def return_facts(record: Any) -> dict[str, str]:
 
     Example:
         >>> facts = return_facts({"mean": 3.0, "seeds": [3.0, 1.0], "step": 50})
-        >>> facts["Last evaluation"], facts["All 2 seeds"][:16]
+        >>> facts["Evaluation"], facts["All 2 seeds"][:16]
         ('return 3.0 at step 50', 'return 2.0 ± 1.4')
     """
     if not isinstance(record, dict):
-        return {"Last evaluation": "none"}
-    rows = {"Last evaluation": f"return {record['mean']:.1f} at step {record['step']:,}"}
+        return {"Evaluation": "none"}
+    rows = {"Evaluation": f"return {record['mean']:.1f} at step {record['step']:,}"}
     seeds = np.array([x for x in record["seeds"] if math.isfinite(x)])
     if len(seeds) > 1:
         spread = f"return {seeds.mean():.1f} ± {seeds.std(ddof=1):.1f} (mean and standard deviation"
@@ -180,6 +183,16 @@ def _layout_text(parts: PolicyParts) -> str:
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [names, ["---"] * len(names), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _literal(text: str) -> str:
+    """Return a text as Python source that is safe inside code of Markdown."""
+    return _code(repr(text))
+
+
+def _code(source: str) -> str:
+    """Return Python source without backticks, which may occur only inside its texts."""
+    return source.replace("`", "\\x60")
 
 
 def _plain(value: object) -> str:

@@ -125,6 +125,11 @@ def _finite(value: Any) -> Any:
 
 def check_export_dir(path: Path, overwrite: bool) -> None:
     """Check that a folder is missing or empty or, with `overwrite`, an earlier export alone."""
+    if Path.cwd().is_relative_to(path.resolve()):
+        raise UserError(
+            f"{path}: is the working folder or contains it, and cannot be replaced; "
+            "choose another folder"
+        )
     entries = output_entries(path)
     record = read_json_object(path / EXPORT_FILE) or {}
     if entries and record.get("kind") != EXPORT_KIND:

@@ -15,14 +15,13 @@ A published policy is a folder, or a model repository of the Hub with the same f
 import importlib
 import importlib.util
 import json
+import math
 import re
 import tempfile
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.export.card import model_card
@@ -31,6 +30,7 @@ from r2r2.export.export import (
     EXPORT_FILE,
     EXPORT_FORMAT,
     EXPORT_KIND,
+    FORMATS,
     check_export_dir,
     policy_files,
     write_record,
@@ -52,6 +52,11 @@ from r2r2.storage.run_folder import CONFIG_FILE, CURVE_FILE, EVALUATIONS_FILE
 VIDEO_FILE = "replay.mp4"  # the name that the Hub shows
 HUB_PREFIX = "hf:"
 MAX_BYTES = 2**31  # of one file
+# All files that a push writes; those of an earlier push that the new one lacks are deleted.
+PUBLISHED_FILES = (
+    *(CARD_FILE, EXPORT_FILE, CONFIG_FILE, EVALUATIONS_FILE, CURVE_FILE, VIDEO_FILE),
+    *FORMATS["numpy"],
+)
 
 
 class Publication(NamedTuple):
@@ -80,7 +85,8 @@ def push_policy(
 ) -> str:
     """Publish a policy to a folder or to `hf:owner/name`, and return where it is.
 
-    A folder is written completely or not at all. On the Hub, a new commit is made.
+    A folder is written completely or not at all. On the Hub, one commit replaces the files of an
+    earlier push, and other files of the repository stay.
     """
     repo = _repo_of(dest)
     if repo is None:
@@ -97,7 +103,11 @@ def push_policy(
         with _HubErrors(dest):
             client.create_repo(repo_id=repo, repo_type="model", private=private, exist_ok=True)
             answer = client.upload_folder(
-                repo_id=repo, repo_type="model", folder_path=folder, commit_message=message
+                repo_id=repo,
+                repo_type="model",
+                folder_path=folder,
+                commit_message=message,
+                delete_patterns=list(PUBLISHED_FILES),
             )
     return str(answer)
 
@@ -105,7 +115,7 @@ def push_policy(
 def pull_policy(source: str, out: Path, overwrite: bool = False) -> Path:
     """Fetch a published policy into a folder, completely or not at all.
 
-    Only the files that `export.json` lists are taken, and their checksums must agree. Nothing
+    Only the files that `export.json` lists are fetched, and their checksums must agree. Nothing
     that was fetched is executed.
     """
     check = partial(check_export_dir, out, overwrite)
@@ -116,8 +126,14 @@ def pull_policy(source: str, out: Path, overwrite: bool = False) -> Path:
         return out
     client = hub_client()
     with tempfile.TemporaryDirectory() as folder:
+        with _HubErrors(source):  # all files of one commit
+            commit = client.repo_info(repo_id=repo, repo_type="model").sha
+        place = {"repo_id": repo, "repo_type": "model", "revision": commit, "local_dir": folder}
         with _HubErrors(source):
-            client.snapshot_download(repo_id=repo, repo_type="model", local_dir=folder)
+            client.hf_hub_download(filename=EXPORT_FILE, **place)
+        for file in _listed_files(Path(folder), source):
+            with _HubErrors(source):
+                client.hf_hub_download(filename=file, **place)
         _copy_verified(Path(folder), out, check, source)
     return out
 
@@ -191,13 +207,10 @@ def hub_card(parts: PolicyParts, files: Iterable[str]) -> str:
 
 
 def _mean_reward(record: Any) -> str:
-    """Return the return over all seeds, or of the one seed, as the Hub writes it."""
-    if not isinstance(record, dict):
+    """Return this policy's own return; the card has the spread over seeds."""
+    if not isinstance(record, dict) or not math.isfinite(record["mean"]):
         return ""
-    seeds = np.array(record["seeds"])
-    if len(seeds) > 1 and np.isfinite(seeds).all():
-        return f"{seeds.mean():.2f} +/- {seeds.std(ddof=1):.2f}"
-    return f"{record['mean']:.2f}" if np.isfinite(record["mean"]) else ""
+    return f"{record['mean']:.2f}"
 
 
 def _copy_verified(
@@ -231,4 +244,6 @@ def _listed_files(folder: Path, name: str) -> dict[str, FileEntry]:
     entries = parse_entries(record.get("files"))
     if not entries or any("/" in file or file.startswith(".") for file in entries):
         raise UserError(f"{name}: {EXPORT_FILE} is damaged: 'files' is not a list of files")
+    if not any(entries.keys() >= set(files) for files in FORMATS.values()):
+        raise UserError(f"{name}: {EXPORT_FILE} lists no policy; expected policy.npz and policy.py")
     return entries

@@ -35,6 +35,11 @@ def observation_layout(parts: PolicyParts) -> list[PartLayout]:
     return layout
 
 
+def is_nested(parts: PolicyParts) -> bool:
+    """Return whether an observation is a Dict or a Tuple, even one with a single part."""
+    return any(part.path for part in parts.spaces.observation)
+
+
 def action_shape(parts: PolicyParts) -> tuple[int, ...]:
     """Return the shape of one action, as the environment expects it."""
     spaces = parts.spaces

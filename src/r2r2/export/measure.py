@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from r2r2.export.layout import observation_layout
+from r2r2.export.layout import is_nested, observation_layout
 from r2r2.export.numpy_format import check_observations
 from r2r2.policy.policy import PolicyParts
 
@@ -52,11 +52,28 @@ int main(void)
 """
 
 
+class MeasurementError(Exception):
+    """An exported policy does not run on this machine; the text is one line."""
+
+
 def action_seconds(folder: Path, parts: PolicyParts, name: str) -> float | None:
-    """Return the seconds of one action, batch size 1, of a format in an exported folder.
+    """Return the median seconds of one action, batch size 1, of a format in an exported folder.
 
     None means that what the format needs to run is not installed here: onnxruntime or a C compiler.
+
+    Raises:
+        MeasurementError: The policy does not run here for another reason.
     """
+    try:
+        return _action_seconds(folder, parts, name)
+    except MeasurementError:
+        raise
+    except Exception as error:  # of any runtime
+        lines = str(error).strip().splitlines()
+        raise MeasurementError(lines[0] if lines else type(error).__name__) from error
+
+
+def _action_seconds(folder: Path, parts: PolicyParts, name: str) -> float | None:
     obs = check_observations(parts, 1)
     if name == "c":
         return _time_c(folder, obs[0])
@@ -107,7 +124,7 @@ def _stablehlo_call(folder: Path, parts: PolicyParts, obs: Any) -> Callable[[], 
     export: Any = importlib.import_module("jax.export")
     exported = export.deserialize(bytearray((folder / "policy.stablehlo").read_bytes()))
     inputs = _inputs(parts, obs)
-    argument = inputs if len(inputs) > 1 else inputs["observation"]
+    argument = inputs if is_nested(parts) else inputs["observation"]
     function = jax.jit(exported.call)
 
     def call() -> Any:
@@ -125,10 +142,16 @@ def _time_c(folder: Path, obs: Any) -> float | None:
         source, program = Path(scratch) / "time.c", Path(scratch) / "time"
         source.write_text(C_PROGRAM % ", ".join(map(repr, obs.tolist())))
         flags = ("-std=c99", "-O2", "-I", str(folder.absolute()), "-o", str(program))
-        try:
-            command = [compiler, *flags, str(source), "-lm"]
-            subprocess.run(command, check=True, capture_output=True, timeout=300)
-            done = subprocess.run([program], check=True, capture_output=True, timeout=60)
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return float(np.median([float(line) for line in done.stdout.split()]))
+        _run([compiler, *flags, str(source), "-lm"], 300)
+        output = _run([str(program)], 60)
+    return float(np.median([float(line) for line in output.split()]))
+
+
+def _run(command: list[str], seconds: float) -> str:
+    """Run a program and return its output."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        errors = [line for line in lines if "error" in line]
+        raise MeasurementError(f"{Path(command[0]).name}: {(errors or lines)[0]}")
+    return done.stdout

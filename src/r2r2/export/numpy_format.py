@@ -27,6 +27,7 @@ Run `python policy.py` to check that it computes the same here as where it was e
 README.md describes observations and actions.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -71,28 +72,86 @@ class Policy:
 
 def flatten(observation):
     """Return observations as [batch, {size}], and whether they were a batch."""
-    if not isinstance(observation, (dict, tuple)):
-        array = np.asarray(observation, np.float64)
-        if array.ndim in (1, 2) and array.shape[-1] == OBSERVATION_SIZE:
-            return array.reshape(-1, OBSERVATION_SIZE), array.ndim == 2
-    parts, batches = [], set()
+    if OBSERVATION[0][0] == ():  # one array
+        array = as_array(observation, "observation")
+        is_batch = batch_axis(array, OBSERVATION[0][1])
+        is_batch = flat_batch_axis(array) if is_batch is None else is_batch
+        if is_batch is None:
+            raise wrong_shape(array, OBSERVATION[0][1], "observation")
+        return as_rows(array, is_batch, OBSERVATION_SIZE), is_batch
+    if not isinstance(observation, (Mapping, tuple)):
+        array = as_array(observation, None)
+        if array is not None and (is_batch := flat_batch_axis(array)) is not None:
+            return as_rows(array, is_batch, OBSERVATION_SIZE), is_batch
+    return join(observation)
+
+
+def join(observation):
+    """Return the parts of a dict or tuple as [batch, {size}], and whether they were a batch."""
+    rows, batches = [], set()
     for path, shape in OBSERVATION:
-        part = observation
+        part, name = observation, "observation"
         for key in path:
-            part = part[key]
-        array = np.asarray(part, np.float64)
-        if array.shape[array.ndim - len(shape) :] != shape or array.ndim > len(shape) + 1:
-            name = "".join(f"[{{key!r}}]" for key in path)
-            raise ValueError(
-                f"observation{{name}}: expected shape {{shape}} or {{('batch', *shape)}}, "
-                f"got {{array.shape}}"
-            )
-        is_batch = array.ndim > len(shape)
+            part, name = get_item(part, key, name), f"{{name}}[{{key!r}}]"
+        array = as_array(part, name)
+        is_batch = batch_axis(array, shape)
+        if is_batch is None:
+            raise wrong_shape(array, shape, name)
+        rows.append(as_rows(array, is_batch, int(np.prod(shape))))
         batches.add(len(array) if is_batch else None)
-        parts.append(array.reshape(len(array) if is_batch else 1, -1))
     if len(batches) > 1:
         raise ValueError("observation: its parts have different batch sizes")
-    return np.concatenate(parts, axis=1), batches != {{None}}
+    return np.concatenate(rows, axis=1), batches != {{None}}
+
+
+def get_item(value, key, name):
+    """Return an item of a dict or a tuple."""
+    if isinstance(value, Mapping):
+        if key in value:
+            return value[key]
+        raise ValueError(f"{{name}}: expected a key {{key!r}}, got the keys {{[*value]}}")
+    if isinstance(key, str) or not isinstance(value, (tuple, list)):
+        expected = "a dict" if isinstance(key, str) else "a tuple"
+        raise ValueError(f"{{name}}: expected {{expected}}, got a {{type(value).__name__}}")
+    if key >= len(value):
+        raise ValueError(f"{{name}}: expected at least {{key + 1}} entries, got {{len(value)}}")
+    return value[key]
+
+
+def as_array(value, name):
+    """Return numbers as an array; for others, raise an error or, without a name, return None."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        array = np.asarray(None)
+    if array.dtype.kind in "biuf":
+        return array.astype(np.float64)
+    if name is None:
+        return None
+    raise ValueError(f"{{name}}: expected an array of numbers, got a {{type(value).__name__}}")
+
+
+def batch_axis(array, shape):
+    """Return whether an array of a shape has a batch axis; None if it has another shape."""
+    if array.shape == shape:
+        return False
+    return True if array.ndim and array.shape[1:] == shape else None
+
+
+def flat_batch_axis(array):
+    """Return whether a flat observation has a batch axis; None if it is not one."""
+    return batch_axis(array, (OBSERVATION_SIZE,))
+
+
+def as_rows(array, is_batch, size):
+    """Return an array as [batch, size]."""
+    return array.reshape(len(array) if is_batch else 1, size)
+
+
+def wrong_shape(array, shape, name):
+    """Return the error of an array with a wrong shape."""
+    batch = ("batch", *shape)
+    return ValueError(f"{{name}}: expected shape {{shape}} or {{batch}}, got {{array.shape}}")
 
 
 def self_check():
@@ -158,8 +217,8 @@ def _structure(parts: PolicyParts) -> str:
         shape = tuple(boxes[0].shape)
         return f"An observation is an array of shape {shape}; a batch has one more axis."
     return (
-        "An observation is flat, or nested as the environment's own; in a batch each part has one\n"
-        "    more axis."
+        "An observation is flat, or nested like the environment's observations; in a batch each\n"
+        "    part has one more axis."
     )
 
 

@@ -41,8 +41,16 @@ def onnx_files(parts: PolicyParts) -> dict[str, bytes]:
     output = _Translator(graph, program, np.zeros((2, size), parts.dtype)).translate(x)
     _add_action(graph, parts, x, output)
     model = graph.model(parts)
-    graph.onnx.checker.check_model(model, full_check=True)
+    _check(graph.onnx, model)
     return {"policy.onnx": model.SerializeToString(deterministic=True)}
+
+
+def _check(onnx: Any, model: Any) -> None:
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"format 'onnx': the policy is not a valid model: {reason}") from error
 
 
 def require_onnx() -> None:

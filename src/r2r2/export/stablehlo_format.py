@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from r2r2.export.layout import action_shape, observation_layout
+from r2r2.export.layout import action_shape, is_nested, observation_layout
 from r2r2.export.python_source import function_source
 from r2r2.export.simplify import simplify
 from r2r2.policy.batching import batch_program
@@ -17,8 +17,8 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 def stablehlo_files(parts: PolicyParts) -> dict[str, bytes]:
     """Return the content of `policy.stablehlo`.
 
-    Its argument is a batch of observations, float64 [batch, ...]; for an observation of several
-    parts, a dict of them by the names of `observation_layout`.
+    Its argument is a batch of observations, float64 [batch, ...]; for a Dict or a Tuple, a
+    dict of their parts by the names of `observation_layout`.
     """
     jax: Any = importlib.import_module("jax")
     jax_export: Any = importlib.import_module("jax.export")
@@ -31,7 +31,7 @@ def stablehlo_files(parts: PolicyParts) -> dict[str, bytes]:
     ):
         shapes = {x.name: jax.ShapeDtypeStruct((batch, *x.part.shape), np.float64) for x in layout}
         function = jax.jit(_policy_function(parts, jax.numpy))
-        argument = shapes if len(layout) > 1 else shapes[layout[0].name]
+        argument = shapes if is_nested(parts) else shapes[layout[0].name]
         exported = jax_export.export(function, platforms=PLATFORMS)(argument)
     return {"policy.stablehlo": bytes(exported.serialize())}
 
@@ -50,7 +50,7 @@ def _policy_function(parts: PolicyParts, jnp: Any) -> Any:
 
     def policy(observation: Any) -> Any:
         flat = observation
-        if len(layout) > 1:
+        if is_nested(parts):
             rows = [observation[x.name].reshape(-1, x.stop - x.start) for x in layout]
             flat = jnp.concatenate(rows, axis=1)
         x = flat.reshape(-1, size)
