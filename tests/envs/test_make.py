@@ -72,7 +72,7 @@ BOUNDS = "expected low < high, both within +-1e+06, got"
         ("DiscretePartObs", f"observation['arm'][1]: {SPACE} a Discrete space"),
         ("BinaryPartObs", f"observation['touch']: {SPACE} a MultiBinary space"),
         ("ImagePartObs", f"observation['arm']['camera']: {PIXELS}"),
-        ("OddKeyObs", "observation[2.5]: expected keys that are strings or integers, got 2.5"),
+        ("OddKeyObs", "observation[2.5]: expected keys that are strings or integers >= 0, got 2.5"),
         ("MultiAction", f"{ACTION} a MultiDiscrete space"),
         ("DictAction", f"{ACTION} a Dict space"),
         ("LongDoubleAction", f"{ACTION} a Box of shape (2,) and type {np.dtype(np.longdouble)}"),

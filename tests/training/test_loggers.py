@@ -85,7 +85,7 @@ def test_numbers_are_logged_by_member(pretended, tmp_path):
     callback.on_log(event("episode", MEMBERS[0], 10, **fields))
     callback.on_log(event("policy_checkpoint", MEMBERS[0], 10))
     callback.on_log(event("time", None, 12, updates=0.5))
-    callback.on_end(EndInfo(tmp_path, 12, True, "", {}, {}))
+    callback.on_end(EndInfo(tmp_path, 12, True, "", dict.fromkeys(MEMBERS, 1.0), {}))
     name = MEMBERS[0]
     assert wandb.rows == [
         {
@@ -158,6 +158,15 @@ def test_offline_without_an_account(
     WandbCallback("tests", messages.append).on_start(start(tmp_path))
     assert wandb.inits[0]["mode"] == expected
     assert messages == [loggers.NO_ACCOUNT.format("offline")] * says
+
+
+@pytest.mark.parametrize(("stopped", "code"), [(MEMBERS[:1], 0), (MEMBERS, 1)])
+def test_a_run_without_any_member_left_is_a_failure(pretended, tmp_path, stopped, code):
+    wandb, callback = pretended(), WandbCallback("tests")
+    callback.on_start(start(tmp_path))
+    returns, reasons = dict.fromkeys(MEMBERS, 1.0), dict.fromkeys(stopped, "failed")
+    callback.on_end(EndInfo(tmp_path, 12, True, "", returns, reasons))
+    assert wandb.codes == [code]
 
 
 @pytest.mark.parametrize("name", ["login", "init", "log", "finish"])

@@ -30,7 +30,7 @@ from r2r2.training.fleet import Fleet
 from r2r2.training.loop import Training
 from r2r2.training.run_config import finalize_config, fleet_members, load_config
 from r2r2.training.run_log import RunLog
-from r2r2.training.start_data import load_start_data, take_over
+from r2r2.training.start_data import LEAST_SAMPLES, load_start_data, take_over
 from small_fleets import SPEC, small
 
 BASE = {
@@ -440,7 +440,7 @@ def test_members_start_from_the_networks_of_a_trained_one(tmp_path, source):
         for name, scale in state.normalizer.scales()._asdict().items():
             for member in range(2):
                 np.testing.assert_allclose(scale[member], saved[f"scales/{name}"], rtol=1e-7)
-        assert state.normalizer.statistics.obs.samples.tolist() == [60, 60]
+        assert state.normalizer.statistics.obs.samples.tolist() == [LEAST_SAMPLES] * 2
 
 
 @pytest.mark.slow
