@@ -6,10 +6,10 @@ import gymnasium
 import numpy as np
 import pytest
 import scripted
-import user_spaces
 from gymnasium.spaces import Box, Dict
 from test_pool import env_slot
 
+import user_spaces
 from r2r2.config.errors import UserError
 from r2r2.envs.make import adapt_env, make_env, spaces_of, spec_of
 from r2r2.envs.spec import InvalidEnvOutput, Member, Spec
