@@ -204,17 +204,18 @@ class Recorder(Callback):
         self.ends.append(info)
 
 
-def test_an_error_in_a_step_is_not_an_end(tmp_path, monkeypatch, whole):
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])  # the latter: Ctrl-C twice
+def test_an_error_in_a_step_is_not_an_end(tmp_path, monkeypatch, whole, error):
     trainer = small(tmp_path / "run", seeds=2, checkpoint_every="10")
     step, calls = Collector.step, itertools.count()
 
     def broken(self, members):
         if next(calls) == 30:
-            raise OSError("lost")
+            raise error
         step(self, members)
 
     monkeypatch.setattr(Collector, "step", broken)
-    with pytest.raises(OSError, match="lost"):
+    with pytest.raises(error):
         list(trainer)
     assert trainer.saved_run().status == "interrupted"
     assert trainer.step_count == 20  # of the last whole checkpoint
