@@ -55,10 +55,12 @@ def experience(seeds, step: int) -> HostTransition:
     return HostTransition(*(np.array(field) for field in zip(*map(one, seeds), strict=True)))
 
 
-def fleet_of(config, seeds, steps: int = 40, options=DEFAULT_OPTIONS, mixed=None) -> Fleet:
+def fleet_of(
+    config, seeds, steps: int = 40, options=DEFAULT_OPTIONS, mixed=None, act_on_cpu=False
+) -> Fleet:
     agent = build_agent(config, SPEC, 1)
     obs = np.stack([np.random.default_rng(seed).normal(size=4) for seed in seeds])
-    fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False, options=options, mixed=mixed)
+    fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu, options=options, mixed=mixed)
     fleet.set_first_obs(obs)
     for step in range(steps):
         fleet.add(range(len(seeds)), experience(seeds, step))

@@ -102,6 +102,24 @@ def test_members_act_with_the_old_policy_until_it_is_refreshed():
     assert not np.allclose(fleet.act(obs, steps)[0], before[0])
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_members_that_act_on_the_host_refresh_to_the_same_actions(packed):
+    """Leaf by leaf, as on a CPU, and packed, as from an accelerator."""
+    config = small("td7")
+    fleet, host = fleet_of(config, [0, 1, 2]), fleet_of(config, [0, 1, 2], act_on_cpu=True)
+    host._copy_to_host._packed = packed
+    obs, steps, made = np.ones((3, 4)), np.zeros(3, int), np.zeros(3, int)
+    for one in (fleet, host):
+        one.train(UpdateCall((0, 1, 2), 20), made)
+    for members in ([1], [0, 2], [0, 1, 2]):
+        before = host.act(obs, steps)
+        for one in (fleet, host):
+            one.refresh(members)
+        np.testing.assert_array_equal(host.act(obs, steps), fleet.act(obs, steps))
+        changed = members if len(members) < 3 else []
+        assert (host.act(obs, steps) != before).any(axis=1).nonzero()[0].tolist() == changed
+
+
 def test_policy_checkpoints_are_evaluated_if_enabled():
     state = member(trio("td7").states, 0)
     obs = jnp.ones(4)

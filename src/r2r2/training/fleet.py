@@ -28,6 +28,7 @@ from r2r2.compute.compiled import (
     x64_enabled,
 )
 from r2r2.compute.devices import host_device, training_device
+from r2r2.compute.policy_copy import PolicyCopy, acting_leaves
 from r2r2.compute.precision import DEFAULT_OPTIONS, ComputeOptions, apply_precision, uses_fp16
 from r2r2.compute.update import Data, LearnerState, RunLengths, UpdateGroup, member_key
 from r2r2.compute.update_loop import (
@@ -160,7 +161,8 @@ class Fleet:
         update_period: calls make a multiple of this many updates, where they can.
         opened: rows ever opened in every member's replay, after its first, [S].
         update_seconds: how long updates took so far.
-        policies: the behavior policies, [S, ...]; on the host with `act_on_cpu`.
+        policies: the behavior policies, [S, ...]; with `act_on_cpu` on the host, where leaves that
+            no action depends on keep their first values.
     """
 
     def __init__(
@@ -213,6 +215,8 @@ class Fleet:
             self.compile_ahead()
         self._acts_on_host = act_on_cpu
         self.policies = self._copy(agent.behavior_policy(self._learners.state))
+        used = acting_leaves(agent, self.policies, spec.obs_dim)
+        self._copy_to_host = PolicyCopy(used, packed=accelerated)
 
     def _initial_learners(self, replay: Replay, lengths: RunLengths, device: Any) -> LearnerState:
         # On the act device: a GPU takes long to compile orthogonal initialization.
@@ -400,17 +404,14 @@ class Fleet:
         """Copy the trained policies of `members` to their behavior policies."""
         self.wait()
         trained = self.agent.behavior_policy(self._learners.state)
-        if len(members) == self.size or self._stale_policies:
-            self.policies, self._stale_policies = self._copy(trained), False
-            return
         who = pad_members(tuple(members), group_size(len(members), self.size, self._growth))
-        part, rows = self._gather(trained, who), list(members)
-        if not self._acts_on_host:
+        if self._acts_on_host:
+            self._copy_to_host(self.policies, trained, who, len(members))
+        elif len(members) == self.size or self._stale_policies:
+            self.policies, self._stale_policies = self._copy(trained), False
+        else:
+            part = self._gather(trained, who)
             self.policies = self._scatter(self.policies, who, part)
-            return
-        pairs = zip(*map(jax.tree.leaves, (self.policies, jax.device_get(part))), strict=True)
-        for policy, new in pairs:
-            policy[rows] = new[: len(rows)]
 
     def read_metrics(self) -> dict[str, NDArray[np.floating]]:
         """Return means per member since the last call, NaN if nothing was computed."""
