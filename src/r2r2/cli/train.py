@@ -98,8 +98,8 @@ CHANGEABLE = ("steps", *NON_RESULT_FIELDS)
 WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x != "overwrite"))
 
 GROUPS = {  # of options in the help
-    "run": "agent config quick resume seeds steps utd warmup random_only replay_size "
-    "stop_at_return precision device",
+    "run": "agent config quick resume seeds steps utd warmup overlap_acting random_only "
+    "replay_size stop_at_return precision device",
     "data to start from": (
         "prefill prefill_sha256 prefill_only_updates mix init_from init_from_sha256"
     ),

@@ -182,6 +182,10 @@ def _check_fields(config: RunConfig) -> RunConfig:
         raise invalid_value("utd", limit, config.utd)
     _check_sources(config)
     config.agent.check()
+    if config.overlap_acting and config.agent.policy_checkpoints:
+        name = config.agent.name
+        expected = f"false, as {name!r} has policy checkpoints and updates between episodes"
+        raise invalid_value("overlap_acting", expected, True)
     probe = config.diagnostics
     if probe.probe_rows < probe.probe_batch:
         least = f"at least diagnostics.probe_batch ({probe.probe_batch})"

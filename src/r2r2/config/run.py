@@ -86,6 +86,11 @@ class RunConfig:
         "decision steps of random actions before training; TD7 then also finishes the episode",
         at_least(0),
     )
+    overlap_acting: bool = option(
+        False,
+        "act with the policy of the previous step, so that environments step during updates; for "
+        "agents without policy checkpoints",
+    )
     random_only: bool = option(False, "take random actions to the end and make no updates")
     replay_size: int = option(
         0,

@@ -31,6 +31,7 @@ ADDED_FIELDS = {
     "precision": "tf32",
     "compute.fast": True,
     "random_only": False,
+    "overlap_acting": False,
     "diagnostics.probe_batch": 4096,
     "diagnostics.probe_rows": 40_960,
     "max_episode_steps": 0,

@@ -57,14 +57,19 @@ class Collector:
     """Steps training and evaluation environments and records the results.
 
     Workers act by themselves during warm-up, and where the behavior policy is fixed for
-    whole episodes. Other agents act here, in lockstep with their updates.
+    whole episodes. Other agents act here, in lockstep with their updates. With `overlap_acting`
+    they call `start_updates` between their actions and the step of their environments.
     """
 
     def __init__(
-        self, state: TrainState, recovery: Recovery, start_evaluations: Callable[[], None]
+        self,
+        state: TrainState,
+        recovery: Recovery,
+        start_evaluations: Callable[[], None],
+        start_updates: Callable[[Scales | None], None],
     ):
         self._state, self._recovery = state, recovery
-        self._start_evaluations = start_evaluations
+        self._start_evaluations, self._start_updates = start_evaluations, start_updates
         self._explores_ahead = explores_ahead(state.config.agent)
         seeds = [member.seed for member in state.members]
         self._noise = ExplorationNoise(state.agent, seeds)
@@ -83,6 +88,19 @@ class Collector:
         with self._state.times.part(TRANSFER):
             self._state.fleet.refresh(members)
         self._published -= {*members}
+
+    def refresh_before_updates(self) -> None:
+        """Let members whose updates of a step begin next act on the policy before them.
+
+        It is that of the previous step for the actions that are taken during these updates, or
+        after them. It is set here, and not when updates end, so that it does not depend on
+        evaluations or on the updates of other members.
+        """
+        state, schedule, config = self._state, self._state.schedule, self._state.config
+        done = schedule.done - config.prefill_only_updates
+        begins = (schedule.pending > 0) & (state.rollout.steps > 0) & (done % config.utd == 0)
+        if begins.any():
+            self.refresh(np.flatnonzero(begins).tolist())
 
     def step(self, members: list[int]) -> None:
         """Make one step of `members` and of every running evaluation.
@@ -154,10 +172,16 @@ class Collector:
         scales = state.normalizer.scales()
         self._observe(members)
         obs = state.normalizer.normalize(rollout.obs)
-        if not state.fuses_step():
-            with state.times.part(ACTING):
-                return state.fleet.act(obs, rollout.steps)[members]
-        return self.update_and_act(scales, obs)
+        if state.fuses_step():
+            return self.update_and_act(scales, obs)
+        overlaps = state.config.overlap_acting and state.schedule.pending.any()
+        if overlaps:
+            self.refresh_before_updates()
+        with state.times.part(ACTING):
+            actions = state.fleet.act(obs, rollout.steps)[members]
+        if overlaps:
+            self._start_updates(scales)
+        return actions
 
     def update_and_act(self, scales: Scales | None, obs: NDArray[np.floating]) -> Any:
         """Make the pending updates in one call, and start the evaluations that waited for them."""

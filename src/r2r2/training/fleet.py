@@ -152,7 +152,8 @@ class Fleet:
     """Members that train in one program, each on its own data.
 
     With `act_on_cpu` members act on the CPU beside an accelerator, so that those that collect do
-    not wait for those that train. A share of every batch is drawn from `mixed`, if given.
+    not wait for those that train. A share of every batch is drawn from `mixed`, if given. Without
+    `fuse_steps`, updates are never one call with the next actions, and can run beside them.
 
     Attributes:
         agent: the algorithm, in the precision of `options`.
@@ -175,6 +176,7 @@ class Fleet:
         options: ComputeOptions = DEFAULT_OPTIONS,
         utd: int = 1,
         mixed: MixedData | None = None,
+        fuse_steps: bool = True,
     ):
         agent = self.agent = apply_precision(agent, options.precision)
         self.size, self._options, self._utd = len(seeds), options, utd
@@ -209,9 +211,10 @@ class Fleet:
         self._in_flight: Future[LearnerState] | None = None
         self._packed: LoopState | None = None  # instead of `_learners`, between lockstep calls
         self._stale_policies = False  # `_policies` are older than the learners
-        self.fuses_steps = accelerated and options.fast and not self.async_updates
+        fuses = fuse_steps and not self.async_updates
+        self.fuses_steps = accelerated and options.fast and fuses
         self._compile()
-        if self.async_updates or self.fuses_steps:
+        if self.async_updates or self.fuses_steps or (accelerated and not fuse_steps):
             self.compile_ahead()
         self._acts_on_host = act_on_cpu
         self.policies = self._copy(agent.behavior_policy(self._learners.state))

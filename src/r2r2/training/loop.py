@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.compute.update_loop import next_update_call
+from r2r2.compute.update_loop import UpdateCall, next_update_call
 from r2r2.config.run import RunConfig
 from r2r2.envs.vector.pool import EnvPool
+from r2r2.replay.normalizer import Scales
 from r2r2.storage.checkpoints import Checkpoint
 from r2r2.training.callbacks import CheckpointInfo, EndInfo
 from r2r2.training.checkpointing import CheckpointWriter, resume, save_checkpoint
@@ -79,7 +80,8 @@ class Training:
         self._start_data = start
         self._writer = writer
         self._recovery = Recovery(self.state, writer)
-        self._collector = Collector(self.state, self._recovery, self._start_evaluations)
+        callbacks = self._start_evaluations, self._start_call
+        self._collector = Collector(self.state, self._recovery, *callbacks)
         self.diagnoser = make_diagnoser(self.state)
         self._next_report = 0.0
         self._finished, self._reason = False, ""  # of the run, for its callbacks
@@ -131,7 +133,8 @@ class Training:
 
     def _iterate(self) -> Iterator[Progress]:
         state = self.state
-        if state.fleet.async_updates:  # two threads take turns at short pieces of work
+        # Two threads take turns at short pieces of work.
+        if state.fleet.async_updates or state.config.overlap_acting:
             sys.setswitchinterval(SWITCH_INTERVAL)
         while (collecting := self.collecting()) or self._work_pending():
             self._stop_if_asked()
@@ -225,22 +228,42 @@ class Training:
         state, schedule = self.state, self.state.schedule
         if state.fuses_step() and not state.training_done(0):
             return list(range(len(state.members)))
+        if self._overlaps():
+            return state.free_members()
         if not state.config.agent.policy_checkpoints and (
             state.in_flight or state.evals.due or schedule.pending.any()
         ):
             return []  # in lockstep, a step waits for all updates of the last one
-        free = (schedule.pending == 0) & (state.rollout.steps < state.config.steps)
-        busy = {*state.in_flight, *state.evals.due, *state.stopped}
-        return [int(m) for m in np.flatnonzero(free) if m not in busy]
+        busy = {*np.flatnonzero(schedule.pending), *state.in_flight, *state.evals.due}
+        return [member for member in state.free_members() if member not in busy]
+
+    def _overlaps(self) -> bool:
+        """Return whether members step while the updates of their previous step are made.
+
+        These must be one call. An evaluation needs the policy after them, so that nobody steps
+        meanwhile, and neither during updates before the first step.
+        """
+        state, pending = self.state, self.state.schedule.pending
+        if not state.config.overlap_acting or not pending.any():
+            return False
+        if state.in_flight or state.evals.due or (state.rollout.steps[pending > 0] == 0).any():
+            return False
+        rest = pending.copy()
+        call = self._next_call(alone=False)
+        rest[list(call.members)] -= call.updates
+        return not rest.any() and bool(state.schedule.warm[state.free_members()].any())
 
     def _work_pending(self) -> bool:
         state = self.state
         return bool(state.in_flight or state.schedule.pending.any() or state.evals.pending)
 
     def _start_updates(self, alone: bool) -> None:
-        """Start pending updates of some members, unless others are in flight."""
-        state, schedule, fleet = self.state, self.state.schedule, self.state.fleet
-        if state.in_flight or not schedule.pending.any():
+        """Start pending updates of some members, unless others are in flight.
+
+        Updates that overlap with a step are started by the collector, after the members act.
+        """
+        state = self.state
+        if state.in_flight or not state.schedule.pending.any() or self._overlaps():
             return
         if state.fuses_step():
             if state.training_done(0):  # the last updates, without an action
@@ -248,11 +271,21 @@ class Training:
                 obs = state.normalizer.normalize(state.rollout.obs)
                 self._collector.update_and_act(scales, obs)
             return
+        if state.config.overlap_acting:
+            self._collector.refresh_before_updates()
+        self._start_call(state.normalizer.scales(), alone)
+
+    def _next_call(self, alone: bool) -> UpdateCall:
+        """Return the next call; it is shorter if other members collect on the same cores."""
+        state, schedule, fleet = self.state, self.state.schedule, self.state.fleet
         shared = max(UPDATES_PER_SHARED_CALL, state.config.utd)
         limit = UPDATES_PER_CALL if alone or fleet.async_updates else min(shared, UPDATES_PER_CALL)
-        call = next_update_call(schedule.done, schedule.pending, fleet.update_period, limit)
+        return next_update_call(schedule.done, schedule.pending, fleet.update_period, limit)
+
+    def _start_call(self, scales: Scales | None, alone: bool = False) -> None:
+        state, schedule, call = self.state, self.state.schedule, self._next_call(alone)
         with state.times.part(TRANSFER):
-            fleet.train(call, schedule.done, state.normalizer.scales())
+            state.fleet.train(call, schedule.done, scales)
         schedule.record_updates(call.members, call.updates)
         state.in_flight = list(call.members)
 
@@ -273,7 +306,9 @@ class Training:
             self._recovery.stop_nonfinite(member)
         updated = [m for m in state.in_flight if m not in state.stopped]
         if done := [m for m in updated if state.schedule.pending[m] == 0]:
-            self._collector.refresh(done)
+            # Otherwise the policy is kept for the next step, see `refresh_before_updates`.
+            if not state.config.overlap_acting or not state.rollout.steps[done].any():
+                self._collector.refresh(done)
             self._finish_offline_updates(done)
         state.in_flight = []
 

@@ -79,6 +79,11 @@ class TrainState:
             and bool(pending[0] > 0 and (pending == pending[0]).all())
         )
 
+    def free_members(self) -> list[int]:
+        """Return the members that have steps left and are not stopped."""
+        members = np.flatnonzero(self.rollout.steps < self.config.steps)
+        return [int(member) for member in members if member not in self.stopped]
+
     def counts(self, member: int) -> Counts:
         """Return a member's decision steps and updates."""
         return int(self.rollout.steps[member]), int(self.schedule.done[member])
@@ -129,6 +134,7 @@ def make_state(
         options=ComputeOptions(config.compute.fast, config.precision),
         utd=config.utd,
         mixed=MixedData(data, config.mix) if data is not None and config.mix else None,
+        fuse_steps=not config.overlap_acting,
     )
     statistics = initial_statistics(len(members), pool.spec.obs_dim)
     return TrainState(
