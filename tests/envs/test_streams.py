@@ -13,6 +13,7 @@ import scripted
 from gymnasium.spaces import Box
 from test_pool import children, env_slot
 
+from r2r2.config.errors import UserError
 from r2r2.envs.spec import Member
 from r2r2.envs.vector import ipc
 from r2r2.envs.vector.pool import EnvPool
@@ -626,12 +627,48 @@ def test_stream_that_is_saved_while_it_plays_continues_with_the_same_rows(walks)
         assert_rows_equal(concatenate(rows), rest)
 
 
-def test_state_of_a_stream_that_has_failed_is_not_saved(pool):
-    """Its rows are still delivered, but it cannot continue after them."""
+@pytest.mark.parametrize(
+    ("kind", "taken"), [("local", 3), ("local", 8), ("one worker", 3), ("by pipe", 8)]
+)
+def test_saved_stream_that_has_failed_fails_again_after_the_same_rows(pool, kind, taken):
+    """Also if it is saved again before that, and with other workers."""
     pool.play({BREAKING: random_plan()})
     wait_for_failure(pool, BREAKING)
-    take_rows(pool, 3, [BREAKING])
-    assert pool.save_states([BREAKING]) == [None]
-    rewards, (fault,) = take_until_fault(pool, [BREAKING])
-    assert len(rewards[BREAKING]) == 5
-    assert fault.detail.endswith("RuntimeError: the arm fell off")
+    take_rows(pool, taken, [BREAKING])
+    (state,) = pool.save_states([BREAKING])
+    assert len(state["stream/reward"]) == 8 - taken
+    assert all(array.dtype.kind in "biuf" for array in state.values())
+    rewards, (fault,) = take_until_fault(pool, [BREAKING])  # the worker is not disturbed
+    expected = expected_random_rows(BREAKING, 8)["reward"][taken:]
+    np.testing.assert_array_equal(rewards[BREAKING], expected)
+    with playing(pool.slots[: BREAKING + 1], **KINDS[kind]) as other:
+        for _ in range(2):
+            assert other.load_states([BREAKING], [5], [state])[1] == ()
+            assert other.streams.has_plan(BREAKING)  # nothing new is played before
+            (again,) = other.save_states([BREAKING])
+            np.testing.assert_equal(
+                *({k: v for k, v in x.items() if k != "stream/made"} for x in (again, state))
+            )
+        rewards, (repeated,) = take_until_fault(other, [BREAKING])
+        np.testing.assert_array_equal(rewards[BREAKING], expected)
+        assert (repeated, repeated.own_failure) == (fault, True)
+        assert not other.streams.has_plan(BREAKING)
+        assert other.take([], wait=True).faults == ()  # it is reported once
+        check_failure(reset(other), BREAKING, wait=True)
+        # A reset in place of the report forgets the failure.
+        other.load_states([BREAKING], [5], [state])
+        other.reset([BREAKING], [BREAKING])
+        other.play({BREAKING: random_plan()})
+        rows = take_rows(other, 8, [BREAKING])[BREAKING]
+        assert_rows_equal(rows, expected_random_rows(BREAKING, 8))
+
+
+@pytest.mark.parametrize(
+    "fault", [np.zeros(0, np.uint32), np.zeros(3), np.array([2**31], np.uint32)]
+)
+def test_saved_failure_without_a_text_is_refused(pool, fault):
+    pool.play({BREAKING: random_plan()})
+    wait_for_failure(pool, BREAKING)
+    (state,) = pool.save_states([BREAKING])
+    with pytest.raises(UserError, match=f"array '{BREAKING}/stream/fault': "):
+        pool.load_states([BREAKING], [5], [state | {"stream/fault": fault}])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from interrupted import (
     NEVER,
     OFTEN,
+    TINY,
     assert_same,
     checkpoint,
     interrupt,
@@ -20,11 +22,12 @@ from interrupted import (
 )
 from runs import select
 
-from r2r2 import UserError, evaluate_run, train
+from r2r2 import UserError, evaluate_run, resolve, train
 from r2r2.config.toml_io import to_toml
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import EnvFactory
 from r2r2.storage.arrays import read_arrays
+from r2r2.storage.checkpoints import ENV_STATES
 from r2r2.storage.run_folder import create_run
 from r2r2.training.acting import make_actors
 from r2r2.training.evaluation import EvalEpisodes, Evaluator, eval_slots, load_policies, play_to_end
@@ -211,6 +214,37 @@ def test_run_without_checkpoints_starts_again(whole, tmp_path):
     events = logged(path, without=())
     assert {(event["event"], event["decision_step"]) for event in events} <= {("episode", 1)}
     assert not (path / "evaluations.csv").exists()
+
+
+@pytest.mark.slow
+def test_resume_is_bit_exact_if_an_environment_failed_ahead_of_its_rows(tmp_path, monkeypatch):
+    """The rows before the failure are delivered first, and then the failure."""
+    fields = {"agent": "small_agent:SLOPE", "agent.policy_checkpoints": True, "seeds": "6,7"}
+    config = resolve(TINY, fields, {"env": "walks:Breaks", "steps": 50, "env_faults": 100})
+    save_states = EnvPool.save_states
+
+    def save_later(pool, slots):
+        """Let the worker of the first member play until its environment fails, if it does."""
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline and not pool.streams.has_failed(0):
+            time.sleep(0.01)
+        return save_states(pool, slots)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EnvPool, "save_states", save_later)
+        two = OFTEN._replace(workers=2)
+        whole = train_saving(config, tmp_path / "whole", lambda number: number % 9 == 4, two)
+    assert len(select(logged(whole.folder.path), "episode_dropped")) > 3
+    waiting = {}  # rows before a failure, by checkpoint
+    for path in sorted(whole.folder.checkpoints.glob(f"*{ENV_STATES}")):
+        arrays = read_arrays(path)
+        if "0/stream/fault" in arrays:
+            waiting[int(path.name[:8])] = len(arrays["0/stream/reward"])
+    assert len(waiting) > 1
+    assert max(waiting.values()) > 1
+    for number, workers in zip(list(waiting)[-2:], (2, 0), strict=True):
+        path = killed_after(whole, tmp_path / str(number), number)
+        assert_same(train(config, path, options=NEVER._replace(workers=workers)), whole)
 
 
 @pytest.mark.slow

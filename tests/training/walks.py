@@ -7,6 +7,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
+from r2r2.envs.make import episode_seed
+
 
 class Lost(gymnasium.Env):
     """Draws its length in the reset and noise in every step; cannot save its state."""
@@ -37,6 +39,22 @@ class Walk(Lost):
 
     def load_state(self, saved):
         self.left, self.place = int(saved["left"]), saved["place"]
+
+
+class Breaks(Walk):
+    """The same, but step 8 of every training episode of seed 6 fails."""
+
+    fatal = tuple(episode_seed(6, "train", number) for number in range(60))
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        self.seed, self.length = seed, self.left
+        return obs, info
+
+    def step(self, action):
+        if self.seed in self.fatal and self.length - self.left == 7:
+            raise RuntimeError("a leg broke")
+        return super().step(action)
 
 
 class Wide(Walk):

@@ -22,6 +22,7 @@ from r2r2.envs.make import EnvBuilder, spaces_of
 from r2r2.envs.spec import EnvFailure, Fault, Spec
 from r2r2.envs.vector import ipc
 from r2r2.envs.vector.step_types import (
+    FAULT,
     NO_EPISODE,
     STREAM,
     EnvFactory,
@@ -29,6 +30,7 @@ from r2r2.envs.vector.step_types import (
     SavedState,
     StepRequest,
     StepResult,
+    array_to_text,
 )
 from r2r2.envs.vector.streams import (
     ROWS,
@@ -362,6 +364,7 @@ class SavedStream(NamedTuple):
     seed: int  # of the episode that the environment is in
     obs: NDArray[np.float64]  # [obs], to act on
     rows: dict[str, NDArray[Any]]  # that were not taken yet
+    failed: bool  # the environment failed after these rows, which was not reported yet
 
 
 class EnvPool:
@@ -476,23 +479,35 @@ class EnvPool:
         for slot in streamed.keys() - {fault.slot for fault in faults}:
             self._arrays.obs[slot] = streamed[slot].obs
             self.streams.put_rows(slot, streamed[slot].rows)
+            if streamed[slot].failed:
+                self.streams.set_failed(slot)
         for slot in saved.keys() - streamed.keys() - {fault.slot for fault in faults}:
             self._arrays.obs[slot] = (obs_of or {}).get(slot, self._arrays.obs[slot])
         return obs, faults
 
     def _pop_stream(self, slot: int, state: SavedState) -> "SavedStream | None":
-        """Remove and return what a saved state holds of a slot that plays."""
+        """Remove and return what a saved state holds of a slot that plays.
+
+        The reason of a failure stays: the process of the slot reports it after the rows.
+        """
         names = [name for name in state if name.startswith(STREAM)]
         rows = {name.removeprefix(STREAM): state.pop(name) for name in names}
         if not rows or self.streams is None:  # of an earlier version
             return None
         missing = np.zeros((0, 0))
         seed, obs, _ = (rows.pop(name, missing) for name in ("seed", "current_obs", "made"))
+        fault = rows.pop("fault", None)
         is_seed = seed.shape == () and seed.dtype.kind == "i" and 0 <= int(seed) < 2**62
         if not is_seed or obs.shape != (self.spec.obs_dim,) or obs.dtype != np.float64:
             raise UserError(f"the arrays of '{slot}/stream/' are not those of a slot of this run")
         self.streams.check_rows(slot, rows)
-        return SavedStream(int(seed), obs, rows)
+        if fault is not None:
+            state[FAULT] = fault
+            try:
+                array_to_text(fault)
+            except (ValueError, OverflowError) as error:
+                raise UserError(f"array '{slot}/{FAULT}': {error}") from None
+        return SavedStream(int(seed), obs, rows, fault is not None)
 
     def _start_episodes(
         self, commands: dict[int, int], seeds: Sequence[int], states: Mapping[int, SavedState]
@@ -538,7 +553,11 @@ class EnvPool:
         lost = {fault.slot for fault in self._pending_faults}
         missing = [slot for slot in slots if slot not in lost and not streams.has_row(slot)]
         ahead = [slot for slot in missing if runner.plays_ahead(slot)]
-        now = {slot: ipc.PLAY for slot in missing if not runner.plays_ahead(slot)}
+        now = {  # a failure is from a checkpoint: otherwise it is reported at once
+            slot: ipc.REPORT if streams.has_failed(slot) else ipc.PLAY
+            for slot in missing
+            if not runner.plays_ahead(slot)
+        }
         outcome = runner.run(now, {}) if now else Outcome({}, {}, [])
 
         def is_done(slot: int) -> bool:

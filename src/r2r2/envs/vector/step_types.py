@@ -14,8 +14,21 @@ from r2r2.envs.suites import is_builtin
 NO_EPISODE = -1  # instead of a seed: start no new episode
 
 STREAM = "stream/"  # prefix of what a saved state holds of a slot that plays
+FAULT = f"{STREAM}fault"  # why a slot that plays has failed, after the rows that it made
 
 SavedState = dict[str, NDArray[Any]]  # arrays of kinds b, i, u and f, by name
+
+
+def text_to_array(text: str) -> NDArray[np.uint32]:
+    """Return a text as its code points, which any text has."""
+    return np.array([ord(character) for character in text], np.uint32)
+
+
+def array_to_text(array: NDArray[Any]) -> str:
+    """Return the text of an array, or raise ValueError if it is not that of one."""
+    if array.dtype != np.uint32 or array.ndim != 1 or not array.size:
+        raise ValueError(f"expected uint32[characters], got {array.dtype}{list(array.shape)}")
+    return "".join(map(chr, array.tolist()))
 
 
 class EnvFactory(NamedTuple):

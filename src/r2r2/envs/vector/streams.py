@@ -267,8 +267,8 @@ class StreamTable:
         self._streams.version[kind - 1, member] += 1
 
     def has_plan(self, slot: int) -> bool:
-        """Return whether a slot plays, or has rows to be taken."""
-        return slot in self._plans or self.has_row(slot)
+        """Return whether a slot plays, or has rows to be taken or a failure to be reported."""
+        return slot in self._plans or self.has_row(slot) or self.has_failed(slot)
 
     def has_row(self, slot: int) -> bool:
         """Return whether a row of a slot can be taken."""
@@ -366,3 +366,7 @@ class StreamTable:
         for name, values in saved.items():
             getattr(self._streams, name)[slot, rows] = values
         self._streams.made[slot] = self._taken[slot] + count
+
+    def set_failed(self, slot: int) -> None:
+        """Restore a slot whose environment failed after the rows that it made."""
+        self._streams.state[slot] = FAILED

@@ -28,7 +28,15 @@ from r2r2.envs.output import lossy_output
 from r2r2.envs.spec import InvalidEnvOutput, Spec
 from r2r2.envs.vector import ipc
 from r2r2.envs.vector.saved_states import restore_env_state, save_env_state
-from r2r2.envs.vector.step_types import NO_EPISODE, STREAM, EnvFactory, SavedState
+from r2r2.envs.vector.step_types import (
+    FAULT,
+    NO_EPISODE,
+    STREAM,
+    EnvFactory,
+    SavedState,
+    array_to_text,
+    text_to_array,
+)
 from r2r2.envs.vector.streams import FAILED, Player, StreamArrays, StreamLayout, map_streams
 from r2r2.envs.vector.trial import check_obs, check_reward, encode_trial, try_env
 
@@ -125,19 +133,31 @@ class LocalEnvs:
             self._player.play(slot)
         else:
             self._cancel(slot)
-            self._reset(slot, arrays)
-            if command == ipc.LOAD:
-                restore_env_state(self.env(slot), states[slot])
+            self._begin(slot, arrays, states[slot] if command == ipc.LOAD else None)
         return None
+
+    def _begin(self, slot: int, arrays: ipc.SharedArrays, state: SavedState | None) -> None:
+        """Begin an episode, or continue the saved one if a state is given."""
+        if state is not None and FAULT in state:  # it has no environment until its next reset
+            self._seeds[slot] = int(arrays.seed[slot])
+            self._failures[slot] = array_to_text(state[FAULT])
+            self._close_env(slot)
+            return
+        self._reset(slot, arrays)
+        if state is not None:
+            restore_env_state(self.env(slot), state)
 
     def _close_env(self, slot: int) -> None:
         with contextlib.suppress(Exception, SystemExit):  # it may not be built
             self._envs.pop(slot).close()
 
     def _save(self, slot: int, arrays: ipc.SharedArrays) -> SavedState | None:
-        if slot in self._failures:
-            return None
-        state = save_env_state(self.env(slot))
+        failure = self._failures.get(slot)
+        state: SavedState | None
+        if failure is None:
+            state = save_env_state(self.env(slot))
+        else:
+            state = {FAULT: text_to_array(failure)}
         if state is not None and self._player is not None:
             state |= {
                 STREAM + "made": self._streams.made[slot].copy(),
