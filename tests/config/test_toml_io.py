@@ -83,6 +83,7 @@ def configs(draw):
     assume(config.diagnostics.probe_batch <= config.diagnostics.probe_rows)
     assume(config.steps > config.warmup or config.random_only)
     assume(not (config.prefill_only_updates and config.random_only))
+    assume(not (config.overlap_acting and config.agent.policy_checkpoints))
     batch = config.agent.batch_size
     assume(not config.mix or 0 < offline_rows(config.mix, batch) < batch)
     try:
@@ -138,6 +139,8 @@ def test_toml_and_command_line_restore_any_config(config):
 def test_every_field_has_the_same_names_in_files_and_on_the_command_line(agent):
     default = dataclasses.replace(default_config(agent), env=("Hopper-v5",), **STARTS)
     for path, field in fields_of(agent).items():
+        if path == "overlap_acting" and default.agent.policy_checkpoints:
+            continue  # refused
         config = replace_fields(default, {path: changed(field)})
         assert config != default
         value = parse_toml(to_toml(config))[path]

@@ -217,7 +217,9 @@ def test_every_family_resumes_bit_exact(tmp_path, agent, changes):
 def test_resume_is_bit_exact_after_a_real_kill(tmp_path):
     config = config_of(seeds=2, steps=300)
     command = Command(tmp_path, config)
-    command.run_until(lambda before: command.newest() > before + 60)
+    command.run_until(lambda before: command.newest() > before + 12)
     assert command.start().wait() == 0
+    (resumed,) = select(read_events(command.path / "events.jsonl"), "resumed")
+    assert WARMUP < resumed["decision_step"] < 300
     expected = train(config, tmp_path / "whole", options=NEVER)
     assert_same(expected._replace(folder=open_run(command.path)), expected)
