@@ -70,7 +70,9 @@ def _train(folder: SweepFolder, name: str, attempt: int, device: str) -> int:
     if plan.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: plan.cores])
     enable_compilation_cache(replace=False)
-    options = RunOptions(device=device, retry_failed=attempt > 1)
+    options = RunOptions(
+        device=device, retry_failed=attempt > 1, experiment=plan.experiment, scale=plan.scale
+    )
     with interruptible(saves=True) as check, warnings.catch_warnings():
         warnings.simplefilter("ignore", StoppedMembersWarning)
 
