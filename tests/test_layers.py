@@ -33,13 +33,16 @@ ALLOWED = {
     "saved_run": {"config", "policy", "envs", "storage", "training"},  # without JAX, for robots
     "progress": {"training", "compute"},
     "torch": {"config"},  # without JAX
+    "experiments": {
+        *("config", "envs", "compute", "storage", "stats", "report", "training", "bench", "api")
+    },
     "cli": {
         *("config", "policy", "envs", "compute", "storage", "export", "stats", "report"),
-        *("training", "bench", "api", "saved_run", "progress"),
+        *("training", "bench", "api", "saved_run", "progress", "experiments"),
     },
     "__init__": {
-        *("agents", "api", "config", "diagnostics", "export", "policy", "saved_run", "stats"),
-        *("storage", "trainer", "training"),
+        *("agents", "api", "config", "diagnostics", "experiments", "export", "policy", "saved_run"),
+        *("stats", "storage", "trainer", "training"),
     },
     "__main__": {"cli"},
 }

@@ -18,6 +18,7 @@ The packages, from settings to the command line:
     saved_run    load a run: evaluations, diagnostics, policies; without JAX
     trainer      train from scripts and notebooks
     bench        measurements of `r2r2 bench`
+    experiments  grids of runs, planned as fleets, on one machine or many
     cli          the command line
     torch        the losses for PyTorch
 """
