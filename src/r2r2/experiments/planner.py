@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
 from r2r2.experiments.experiment import RunKey, run_keys
 from r2r2.experiments.machine import Machine
@@ -38,3 +39,15 @@ def make_plan(
     names = name_fleets([*(fleet.config for fleet in kept), *configs])[len(kept) :]
     new = [PlannedFleet(*pair) for pair in zip(names, configs, strict=True)]
     return Plan(name, scale, machine.cores, (*kept, *new))
+
+
+def within_budget(plan: Plan, machine: Machine, seconds: float) -> Plan:
+    """Return the plan with the fleets that are expected to finish one after another in time."""
+    fleets: list[PlannedFleet] = []
+    for fleet in plan.fleets:
+        if sum(x.seconds for x in fleets) + fleet.seconds <= seconds:
+            fleets.append(fleet)
+    if not fleets and plan.fleets:
+        least = min(fleet.seconds for fleet in plan.fleets)
+        raise UserError(f"expected at least {least:.0f} s for the smallest fleet", "budget")
+    return plan._replace(fleets=tuple(fleets))
