@@ -42,6 +42,11 @@ def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **field
     steps = layers.pop("steps", 500_000)  # may be less than the warm-up
     config = finalize_config(resolve({"eval_every": 500_000 // points}, layers))
     config = dataclasses.replace(config, steps=steps)
+    return write_run(path, config, returns, finished, points, stopped)
+
+
+def write_run(path, config, returns=CURVE, finished=True, points=5, stopped=None):
+    """Write the folder of a finalized config's run, as `make_run` does."""
     members = fleet_members(config)
     folder = create_run(Path(path), to_toml(config), [m.name for m in members], False)
     lasts = {m: points // 2 if m.seed == stopped else points for m in members}

@@ -93,6 +93,9 @@ def run(argv: list[str]) -> int:
     started = time.monotonic()
     result = _carry_out(console, planned, engine, address, retries)
     _print_result(planned, result, time.monotonic() - started)
+    if result.missing:
+        command = shlex.join([*program_name().split(), "sweep", *argv])
+        print(f"to train what is missing: {one_line(command)}")
     unexpected = len(result.missing) > _run_count(planned.postponed)
     return 1 if result.set_aside or unexpected else 0
 
@@ -276,9 +279,6 @@ def _print_result(planned: SweepPlan, result: SweepResult, seconds: float) -> No
     print(text)
     if result.report is not None:
         print(f"report: open {shlex.quote(str(result.report / 'index.html'))}")
-    if result.missing:
-        command = shlex.join([*program_name().split(), *sys.argv[1:]])
-        print(f"to train what is missing: {command}")
 
 
 def one_line_each(text: str) -> str:

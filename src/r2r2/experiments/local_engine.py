@@ -17,6 +17,7 @@ from r2r2.experiments.plan import Plan, PlannedFleet
 from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.storage.files import cannot_write
 
+JOB = "r2r2.experiments.fleet_job"
 POLL_SECONDS = 0.05  # between two looks at the processes
 GPU_MEMORY_SHARE = 0.9  # of a GPU, for all fleets on it
 MAX_FLEETS_PER_GPU = 4
@@ -66,7 +67,7 @@ class LocalEngine:
         """Start or resume a fleet in the first free slot."""
         slot, log = self._free.pop(0), self._folder.log(fleet.name)
         folder = self._folder
-        command = [sys.executable, "-m", "r2r2.experiments.fleet_job"]
+        command = [sys.executable, "-m", JOB]
         command += [str(folder.path), folder.name, fleet.name, f"--attempt={attempt}"]
         command += [f"--device={slot.device.name.partition(':')[0]}", "--end-with-stdin"]
         command += [f"--cores={','.join(map(str, slot.cores))}"] if slot.cores else []

@@ -69,9 +69,9 @@ def run_plan(
     try:
         on_status(statuses)
         while _is_active(statuses):
-            on_status(statuses)
             for status in _startable(folder, statuses, engine.free_slots()):
                 _start(folder, engine, status, retries)
+            on_status(statuses)
             for end in engine.wait(WAIT_SECONDS):
                 status = statuses[end.fleet]
                 _record(folder, status, end, retries)
@@ -132,9 +132,10 @@ def _is_available(folder: SweepFolder, status: FleetStatus) -> bool:
 def _start(folder: SweepFolder, engine: Engine, status: FleetStatus, retries: int) -> None:
     attempt = status.attempts + 1
     folder.append("started", status.fleet.name, attempt=attempt)
-    status.state, status.started = "running", time.monotonic()
+    status.started = time.monotonic()
     try:
         engine.start(status.fleet, attempt)
+        status.state = "running"
     except (OSError, UserError) as error:
         _record(folder, status, FleetEnd(status.fleet.name, FAILED, str(error)), retries)
 
