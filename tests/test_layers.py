@@ -32,15 +32,13 @@ ALLOWED = {
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
     "saved_run": {"config", "policy", "envs", "storage", "training"},  # without JAX, for robots
     "progress": {"training", "compute"},
-    "run_report": {"config", "envs", "storage", "stats", "report", "training"},  # without JAX
     "torch": {"config"},  # without JAX
     "experiments": {
-        *("config", "envs", "compute", "storage", "stats", "report", "training", "bench", "api"),
-        "run_report",
+        *("config", "envs", "compute", "storage", "stats", "report", "training", "bench", "api")
     },
     "cli": {
         *("config", "policy", "envs", "compute", "storage", "export", "stats", "report"),
-        *("training", "bench", "api", "saved_run", "progress", "run_report", "experiments"),
+        *("training", "bench", "api", "saved_run", "progress", "experiments"),
     },
     "__init__": {
         *("agents", "api", "config", "diagnostics", "experiments", "export", "policy", "saved_run"),

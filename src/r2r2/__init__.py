@@ -17,7 +17,6 @@ The packages, from settings to the command line:
     api          train and evaluate a run
     saved_run    load a run: evaluations, diagnostics, policies; without JAX
     trainer      train from scripts and notebooks
-    run_report   read runs as a study, and write its report
     bench        measurements of `r2r2 bench`
     experiments  grids of runs, planned as fleets, on one machine or many
     cli          the command line

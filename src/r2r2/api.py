@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from r2r2.agents.registry import check_extra_loss
 from r2r2.compute.devices import is_accelerated, training_device, use_device
 from r2r2.config.errors import StoppedMembersWarning, UserError, invalid_value
-from r2r2.config.fields import ANY_DEVICE, EPISODES, Interval, parse_interval
+from r2r2.config.fields import ANY_DEVICE, EPISODES, SCALE, Interval, parse_interval
 from r2r2.config.resolve import default_config
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields, experiment_name, run_name, to_toml
@@ -88,6 +88,9 @@ class RunOptions(NamedTuple):
     device: str = ANY_DEVICE  # to train on: 'cpu', 'gpu', 'gpu:1', or 'auto'
     wandb: bool = False  # log to Weights & Biases as well
     wandb_project: str = WANDB_PROJECT
+    # Where the config is from, recorded in `versions.json`; set by sweeps.
+    experiment: str = ""  # of which the run is a part
+    scale: float = 1.0  # by which steps, schedules and evaluation were shortened
 
 
 DEFAULT_OPTIONS = RunOptions()
@@ -103,9 +106,11 @@ def check_options(options: RunOptions) -> None:
         is_count = isinstance(value, int) and not isinstance(value, bool) and value >= least
         if not is_count and not (value is None and name == "workers"):
             raise invalid_value(name, f"an integer >= {least}", value)
-    for name in ("checkpoint_every", "device", "wandb_project"):
+    for name in ("checkpoint_every", "device", "wandb_project", "experiment"):
         if not isinstance(value := getattr(options, name), str):
             raise invalid_value(name, "a text", value)
+    if not SCALE.is_valid(options.scale):
+        raise invalid_value("scale", SCALE.description, options.scale)
     parse_interval(options.checkpoint_every)
 
 
@@ -361,7 +366,8 @@ class RunSession:
     ) -> RunFolder:
         """Create or reopen the run folder, and record versions and the form of the policies."""
         config, plan = self._config, self._plan
-        text, used = to_toml(config), versions(training_device()) | {"precision": config.precision}
+        text, used = to_toml(config), dict[str, object](versions(training_device()))
+        used |= {"precision": config.precision, **_provenance(options)}
         if env is not None:
             used[ENV_FROM_PYTHON] = getattr(env, "__qualname__", type(env).__qualname__)
         policy = describe_policies(config, self._pool.spec, self._pool.spaces).to_json()
@@ -429,6 +435,12 @@ class RunSession:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def _provenance(options: RunOptions) -> dict[str, object]:
+    """Return the experiment and the scale that a run is from, as far as it is from one."""
+    stated = {name: getattr(options, name) for name in ("experiment", "scale")}
+    return {x: value for x, value in stated.items() if value != getattr(DEFAULT_OPTIONS, x)}
 
 
 def _check_spaces(path: Path, spaces: Mapping[str, Mapping[str, Any]]) -> None:

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from r2r2.cli.report import progress_bar
 from r2r2.config.resolve import resolve
+from r2r2.experiments.run_report import find_sources, load_study, usual_config
 from r2r2.report import figures
 from r2r2.report.study import describe
-from r2r2.run_report import find_sources, load_study, usual_config
 from r2r2.stats.scores import run_results
 from r2r2.storage.run_folder import lock_run, open_run
 from r2r2.training.run_config import finalize_config

@@ -18,5 +18,5 @@ def fake_engines(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(sweeps, "LocalEngine", make)
-    monkeypatch.setattr("r2r2.run_report.write_figures", lambda *_: ChartSet((), ()))
+    monkeypatch.setattr("r2r2.experiments.run_report.write_figures", lambda *_: ChartSet((), ()))
     return made, script

@@ -119,8 +119,8 @@ def test_the_report_shows_the_cells_of_the_paper_as_missing(fake_engines, tmp_pa
 
 
 def test_a_report_of_runs_alone_has_no_table_of_the_papers_cells(tmp_path):
+    from r2r2.experiments.run_report import find_sources, load_study
     from r2r2.report.comparison_tables import all_tables
-    from r2r2.run_report import find_sources, load_study
 
     make_run(tmp_path / "run")
     names = {table.name for table in all_tables(load_study(find_sources([tmp_path])))}

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from r2r2.cli.argparser import FOLDER, ArgumentParser, field_table
 from r2r2.cli.main import one_line
 from r2r2.config.errors import UserError
-from r2r2.run_report import (
+from r2r2.experiments.run_report import (
     CONTENTS,
     SLOW_STAGE,
     STAGES_AFTER_READING,

@@ -20,21 +20,20 @@ from r2r2.cli.report import progress_bar
 from r2r2.cli.sweep_view import FleetRow, SweepView, rows_of
 from r2r2.cli.watch_view import Size
 from r2r2.config.errors import UserError
-from r2r2.config.fields import ANY, Range, at_least, one_of
+from r2r2.config.fields import ANY, SCALE, Range, at_least, one_of
 from r2r2.experiments.experiment import run_keys
 from r2r2.experiments.plan import PlannedFleet, write_plan
+from r2r2.experiments.run_report import STAGES_AFTER_READING
 from r2r2.experiments.runner import RETRIES, FleetStatus
 from r2r2.experiments.sweep import ENGINES, OUT, SweepPlan, SweepResult, plan_sweep, run_sweep
 from r2r2.experiments.sweep_folder import lock_sweep
 from r2r2.progress import format_duration
-from r2r2.run_report import STAGES_AFTER_READING
 from r2r2.training.signals import interruptible
 
 REDRAW_SECONDS = 1.0
 REFRESH_SECONDS = 2.0  # between two looks at the run folders
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 SLURM = "slurm"
-SCALE = Range("a number > 0 and <= 1", lambda x: 0 < x <= 1)
 BUDGET = Range("a time such as 90s, 25m or 2h", lambda text: not text or bool(parse_time(text)))
 
 PARSER = ArgumentParser(

@@ -95,7 +95,7 @@ NON_CONFIG = ("out", *RunOptions._fields)
 
 # Options that can be given with --resume.
 CHANGEABLE = ("steps", *NON_RESULT_FIELDS)
-WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x != "overwrite"))
+WITH_RESUME = (*CHANGEABLE, *(x for x in RunOptions._fields if x in CLI_ONLY and x != "overwrite"))
 
 GROUPS = {  # of options in the help
     "run": "agent config quick resume seeds steps utd warmup random_only replay_size "

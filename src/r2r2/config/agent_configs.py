@@ -13,6 +13,7 @@ from r2r2.config.common import (
     Normalization,
     Representation,
     TaskInfo,
+    scale_count,
 )
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.fields import (
@@ -69,6 +70,10 @@ class TD7Config(AgentConfig):
         """Finish the episode in progress before training starts, as released."""
         return True
 
+    def scaled(self, factor: float) -> Self:
+        """Start late assessments of policies earlier."""
+        return dataclasses.replace(self, assessment=self.assessment.scaled(factor))
+
 
 @dataclasses.dataclass(frozen=True)
 class MinPhiConfig(AgentConfig):
@@ -108,6 +113,10 @@ class MinPhiConfig(AgentConfig):
     def default_replay_size(self, task: str) -> int:
         """Return 100,000 except for the one task that the release names."""
         return super().default_replay_size(task) if task == "Humanoid-v2" else 100_000
+
+    def scaled(self, factor: float) -> Self:
+        """Decay the exploration noise in fewer steps."""
+        return dataclasses.replace(self, noise_steps=scale_count(self.noise_steps, factor))
 
 
 # Larger networks take impractically long to compile.

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable
+from fractions import Fraction
 from typing import NamedTuple, Self
 
 from r2r2.config.errors import UserError
@@ -83,6 +84,10 @@ class AssessmentConfig:
     )
     reset_weight: float = option(0.9, "factor on the best score then", between(0, 1))
 
+    def scaled(self, factor: float) -> "AssessmentConfig":
+        """Return the config for a run that is shorter by a factor."""
+        return dataclasses.replace(self, switch=scale_count(self.switch, factor))
+
 
 ASSESSMENT = AssessmentConfig()
 
@@ -95,6 +100,21 @@ class Normalization(NamedTuple):
 
 
 REPLAY_SIZE = 1_000_000
+
+
+def scale_count(count: int, factor: float) -> int:
+    """Return a number of steps or updates times a factor: 0 for 0, else at least 1.
+
+    Example:
+        >>> scale_count(750_000, 0.01), scale_count(3, 0.01), scale_count(0, 0.01)
+        (7500, 1, 0)
+    """
+    return max(1, round(count * exact_factor(factor))) if count else 0
+
+
+def exact_factor(factor: float) -> Fraction:
+    """Return the fraction that a factor was written as, so that 100 times 0.29 is 29."""
+    return Fraction(factor).limit_denominator(10**9)
 
 
 class TaskInfo(NamedTuple):
@@ -176,4 +196,13 @@ class AgentConfig(abc.ABC):
     def for_task(self, task: TaskInfo) -> Self:
         """Return the config with its automatic settings resolved for a task."""
         del task
+        return self
+
+    def scaled(self, factor: float) -> Self:
+        """Return the config for a run that is shorter by a factor in (0, 1].
+
+        Override it to shrink schedules that are counted in steps or updates, and end before
+        the run does. Schedules that end with the run need nothing.
+        """
+        del factor
         return self

@@ -96,6 +96,10 @@ FINITE_OR_NEVER = Range(
 NON_NEGATIVE = between(0, MAX_FLOAT)
 POSITIVE = Range(f"a number > 0 and <= {MAX_FLOAT:g}", lambda x: 0 < x <= MAX_FLOAT)
 EPISODES = integer_between(1, 100_000)  # an evaluation allocates all of them at once
+SCALE = Range(
+    "a number > 0 and <= 1",
+    lambda x: isinstance(x, int | float) and not isinstance(x, bool) and 0 < x <= 1,
+)
 ANY = Range("any value", lambda _: True)
 
 

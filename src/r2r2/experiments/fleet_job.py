@@ -29,6 +29,7 @@ from r2r2.api import (
 )
 from r2r2.config.errors import StoppedMembersWarning, UserError
 from r2r2.experiments.engine import FAILED, FINISHED, LOCKED, TERMINATED
+from r2r2.experiments.plan import Plan
 from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.storage.checkpoints import CHECKPOINT_DIR, latest_valid
 from r2r2.storage.run_folder import is_locked, read_manifest
@@ -94,7 +95,7 @@ def _train(folder: SweepFolder, given: argparse.Namespace) -> int:
     fleet, path = plan.find(given.fleet), folder.run(given.fleet)
     _use_cores(plan.cores, given.cores)
     enable_compilation_cache(replace=False)
-    options = _run_options(path, given.device)
+    options = _run_options(plan, path, given.device)
     with interruptible(saves=True) as check, warnings.catch_warnings():
         warnings.simplefilter("ignore", StoppedMembersWarning)
 
@@ -111,12 +112,13 @@ def _train(folder: SweepFolder, given: argparse.Namespace) -> int:
     return FAILED if result.stopped else FINISHED
 
 
-def _run_options(path: Path, device: str) -> RunOptions:
+def _run_options(plan: Plan, path: Path, device: str) -> RunOptions:
     """Return options that resume the run, also members that failed in an earlier attempt."""
     manifest = read_manifest(path)
     failed = manifest is not None and manifest.status == "failed"
     lost = failed and latest_valid(path / CHECKPOINT_DIR) == (None, [])
-    return RunOptions(device=device, retry_failed=not lost, overwrite=lost)
+    options = RunOptions(device=device, experiment=plan.experiment, scale=plan.scale)
+    return options._replace(retry_failed=not lost, overwrite=lost)
 
 
 def _use_cores(count: int, names: str) -> None:

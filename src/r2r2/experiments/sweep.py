@@ -1,6 +1,5 @@
 """Sweeps: plan an experiment on this machine, carry the plan out, and report its results."""
 
-import dataclasses
 import importlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,11 +10,25 @@ from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields
 from r2r2.experiments.engine import Engine
-from r2r2.experiments.experiment import Experiment, RunKey, find_experiment, run_keys
+from r2r2.experiments.experiment import (
+    Experiment,
+    RunKey,
+    finalize_cells,
+    find_experiment,
+    run_keys,
+)
 from r2r2.experiments.local_engine import LocalEngine
 from r2r2.experiments.machine import Machine, this_machine
 from r2r2.experiments.plan import Plan, PlannedFleet, name_fleets, read_plan, write_plan
 from r2r2.experiments.planner import make_plan
+from r2r2.experiments.run_report import (
+    CONTENTS,
+    OnStage,
+    Source,
+    load_study,
+    usual_config,
+    write_report,
+)
 from r2r2.experiments.runner import RETRIES, FleetStatus, OnStatus, is_finished, run_plan
 from r2r2.experiments.sweep_folder import (
     SweepFolder,
@@ -25,11 +38,9 @@ from r2r2.experiments.sweep_folder import (
     sweep_names,
 )
 from r2r2.report.study import PlannedCell, Study
-from r2r2.run_report import CONTENTS, OnStage, Source, load_study, usual_config, write_report
 from r2r2.stats.scores import NEUTRAL_FIELDS, MemberKey
 from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.files import check_report_dir
-from r2r2.training.run_config import finalize_config
 from r2r2.training.saved_config import find_config
 from r2r2.training.signals import Interrupted, interruptible
 
@@ -166,7 +177,7 @@ def plan_sweep(
     """
     if isinstance(experiment, str):
         experiment = find_experiment(experiment)
-    cells = experiment_cells(experiment, scale)
+    cells = finalize_cells(experiment, scale)
     folder = SweepFolder(Path(out), sweep_name(experiment.name, scale))
     if folder.path.exists() and not folder.path.is_dir():
         raise UserError(f"{folder.path}: is a file; expected a folder")
@@ -184,29 +195,6 @@ def plan_sweep(
         fleets = _within_budget(plan._replace(fleets=fleets), machine, budget)
     text = folder.plan_file.read_bytes() if folder.plan_file.exists() else None
     return SweepPlan(folder, tuple(cells), finished, plan, fleets, machine, text)
-
-
-def experiment_cells(experiment: Experiment, scale: float) -> list[RunConfig]:
-    """Return the finalized configs of an experiment's cells, scaled in length."""
-    if not 0 < scale <= 1:
-        raise invalid_value("scale", "a number > 0 and <= 1", scale)
-    cells = experiment.cells()
-    if scale != 1:
-        from r2r2.experiments.scaling import scale_config
-
-        cells = [scale_config(cell, scale) for cell in cells]
-    cells = [finalize_config(cell) for cell in cells]
-    seen: dict[RunKey, RunConfig] = {}
-    for cell in cells:
-        for key in run_keys(cell):
-            if key in seen:
-                raise UserError(
-                    f"{experiment.name}: two runs have the name {key.config}, seed {key.seed}, "
-                    f"{'after scaling' if scale != 1 else 'with automatic settings resolved'}; "
-                    "expected runs that differ in a field other than steps"
-                )
-            seen[key] = cell
-    return cells
 
 
 def _usable(stored: Plan | None, steps: Mapping[RunKey, int]) -> Plan | None:
@@ -353,7 +341,7 @@ def _load_results(
         study = load_study(sources, on_stage, folders) if sources else None
     except UserError:  # no run can be read
         return None
-    cells = tuple(planned_cells(planned.cells, finished))
+    cells = tuple(planned_cells(planned, finished))
     return study._replace(planned=cells) if study else None
 
 
@@ -370,13 +358,11 @@ def _run_folders(planned: SweepPlan, finished: Mapping[RunKey, Path]) -> dict[Pa
     return folders
 
 
-def planned_cells(
-    cells: Iterable[RunConfig], finished: Collection[RunKey]
-) -> Iterable[PlannedCell]:
+def planned_cells(planned: SweepPlan, finished: Collection[RunKey]) -> Iterable[PlannedCell]:
     """Yield the cells of an experiment for its report."""
-    for cell in cells:
+    for cell in planned.cells:
         keys = run_keys(cell)
-        changed = changed_fields(cell, usual_config(dataclasses.replace(cell, seeds=(0,))))
+        changed = changed_fields(cell, usual_config(cell, planned.plan.scale))
         settings = [f"{path}={x}" for path, x in changed.items() if path not in NEUTRAL_FIELDS]
         done = tuple(key.seed for key in keys if key in finished)
         names = cell.agent.name, cell.utd, cell.env[0], "; ".join(settings)

@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from r2r2.config.errors import UserError
+from r2r2.config.fields import SCALE
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import unstated_precision
 from r2r2.report.study import MemberData, RunData, RunTiming, Spectrum, make_series
@@ -20,6 +21,7 @@ from r2r2.storage.evaluations import HEADER, Row, parse_line
 from r2r2.storage.events import COMMON_FIELDS, parse_event
 from r2r2.storage.files import (
     damaged_line,
+    is_number,
     parse_count,
     parse_number,
     read_json_object,
@@ -97,6 +99,19 @@ def load_versions(path: Path, damage: list[str] | None = None) -> dict[str, str]
         name: " or ".join(dict.fromkeys(str(x[name]) for x in records if name in x))
         for name in versions
     }
+
+
+def load_scale(path: Path, damage: list[str]) -> float:
+    """Return the scale in a run's `versions.json`, by which a sweep shortened it; 1 without one.
+
+    A value that is not a scale is added to `damage`.
+    """
+    versions = (read_json_object(path) if path.exists() else None) or {}
+    scale = versions.get("scale", 1.0)
+    if not is_number(scale) or not SCALE.is_valid(scale):
+        damage.append(f"{path}: damaged; scale: expected {SCALE.description}, got {scale!r:.40}")
+        return 1.0
+    return float(scale)
 
 
 def effective_precision(stated: str | None, versions: Mapping[str, str]) -> str:

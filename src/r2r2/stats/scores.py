@@ -50,14 +50,15 @@ class Override(NamedTuple):
     field: str
     value: str
     default: str
+    text: str = ""  # in place of the field and its value
 
     def __str__(self) -> str:
-        return f"{self.brief} (default {self.default or 'none'})"
+        return self.text or f"{self.brief} (default {self.default or 'none'})"
 
     @property
     def brief(self) -> str:
         """The field and its value."""
-        return f"{self.field}={self.value}"
+        return self.text or f"{self.field}={self.value}"
 
 
 class Method(NamedTuple):
@@ -193,15 +194,24 @@ class Cell(NamedTuple):
 
 
 def run_results(
-    config: RunConfig, default: RunConfig, rows: Sequence[Row], precision: str = ""
+    config: RunConfig,
+    default: RunConfig,
+    rows: Sequence[Row],
+    precision: str = "",
+    scale: float = 1.0,
 ) -> Results:
-    """Return the results of a run; `default` is its agent's config on the task."""
+    """Return the results of a run; `default` is its agent's config on the task.
+
+    If the run was scaled, `default` is scaled alike, and the scale counts as one override.
+    """
     defaults = changed_fields(default, config)
     overrides = tuple(
         Override(path.removeprefix("agent."), brief_value(path, value), str(defaults[path]))
         for path, value in changed_fields(config, default).items()
         if path not in NEUTRAL_FIELDS
     )
+    if scale != 1:
+        overrides = (Override("scale", f"{scale:g}", "1", f"scaled by {scale:g}"), *overrides)
     method = Method(config.agent.name, config.utd, overrides, precision)
     members = tuple((task, seed) for task in config.env for seed in config.seeds)
     return Results(method, rows, members)

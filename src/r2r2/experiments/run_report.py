@@ -13,6 +13,7 @@ from r2r2.config.resolve import run_defaults
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import parse_toml
 from r2r2.envs.suites import default_action_repeat
+from r2r2.experiments.scaling import scale_config
 from r2r2.report.comparison_tables import all_tables
 from r2r2.report.figures import write_figures
 from r2r2.report.load import (
@@ -24,6 +25,7 @@ from r2r2.report.load import (
     load_evaluations,
     load_events,
     load_results_file,
+    load_scale,
     load_versions,
     member_marks,
     read_members,
@@ -108,14 +110,16 @@ def _select_members(run: RunData, keys: Collection[MemberKey]) -> RunData:
 def _load_run(source: Source) -> RunData:
     folder = open_run(source.path)
     config, damage = load_config(folder), list[str]()
-    versions = load_versions(source.path / "versions.json", damage)
+    versions_file = source.path / "versions.json"
+    versions, scale = load_versions(versions_file, damage), load_scale(versions_file, damage)
     rows = load_evaluations(folder.evaluations, damage)
     rows = consistent_rows(folder.evaluations, rows, {*fleet_members(config)}, damage)
     results = run_results(
         config,
-        usual_config(config),
+        usual_config(config, scale),
         rows,
         effective_precision(parse_toml(folder.config_text()).get("precision"), versions),
+        scale,
     )
     events = load_events(folder.events, damage)
     changed = {f"{file}: ": why for file, why in find_damage(source.path).items()}
@@ -158,10 +162,15 @@ def _with_action_repeats(run: RunData) -> RunData:
     return run._replace(repeats=known)
 
 
-def usual_config(config: RunConfig) -> RunConfig:
-    """Return an agent's defaults; fields that only a user's environment decides are the run's."""
+def usual_config(config: RunConfig, scale: float = 1.0) -> RunConfig:
+    """Return an agent's defaults; fields that only a user's environment decides are the run's.
+
+    Defaults are scaled as the run was, so that what differs are its own settings.
+    """
     is_user_env = ":" in config.env[0]
     default = run_defaults(config) if is_user_env else task_default_config(config)
+    with contextlib.suppress(UserError):  # the run was longer than usual, and scaled further
+        default = scale_config(default, scale)
     values, defaults = flatten_config(config), flatten_config(default)
     open_paths = [x for x in TASK_FIELDS if x in defaults and not defaults[x].value]
     return replace_fields(default, {path: values[path].value for path in open_paths})
