@@ -27,7 +27,7 @@ def rising(level):
 CURVE = rising(100.0)
 
 
-def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **fields):
+def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, versions=None, **fields):
     """Write a run folder as training would, and return its path.
 
     Args:
@@ -36,6 +36,7 @@ def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, **field
         finished: whether the manifest says so.
         points: number of evaluation points.
         stopped: seed that ends halfway; None for none.
+        versions: further entries of `versions.json`.
         fields: of the config, for example `lambda_rr=0`.
     """
     layers = {"agent": "td7+r2r2", "env": "Hopper-v5", "seeds": 2, **fields}
@@ -68,7 +69,8 @@ def write_run(path, config, returns=CURVE, finished=True, points=5, stopped=None
         if (value := returns(*member, number / points)) is not None
     ]
     append_evaluations(folder.evaluations, rows)
-    folder.write_versions({"r2r2": "0.1.0", "commit": "abc1234", "device": "cpu"})
+    stated = {"r2r2": "0.1.0", "commit": "abc1234", "device": "cpu", **(versions or {})}
+    folder.write_versions(stated)
     if finished:
         folder.finish()
     return folder.path

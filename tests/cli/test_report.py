@@ -12,8 +12,10 @@ from forgery import mutate
 from rich.console import Console
 
 from r2r2.cli.report import progress_bar
+from r2r2.config.fields import flatten_config
 from r2r2.config.resolve import resolve
 from r2r2.experiments.run_report import find_sources, load_study, usual_config
+from r2r2.experiments.scaling import scale_config
 from r2r2.report import figures
 from r2r2.report.study import describe
 from r2r2.stats.scores import run_results
@@ -97,6 +99,45 @@ def test_a_scaled_down_run_is_not_a_reproduction(cli, workdir, made):
         assert "steps=1000 (default 500000)" in row["lacks"]
         assert "2 of 5 seeds" in row["lacks"]
     assert all("steps" in row["lacks"] for row in table(workdir / "report", "lacks"))
+
+
+def make_scaled_run(path, agent, versions, **fields):
+    """Write a run as a sweep with --scale 0.01 makes it, and return its path."""
+    config = scale_config(resolve({"agent": agent, "env": "Hopper-v5", **fields}), 0.01)
+    values = {name: spec.value for name, spec in flatten_config(config).items()}
+    del values["agent.name"], values["env"], values["seeds"]
+    return make_run(path, flat(10.0), agent=agent, versions=versions, **values)
+
+
+def test_a_run_of_a_scaled_sweep_is_shown_as_such(cli, workdir):
+    stamp = {"experiment": "main-table", "scale": 0.01}
+    make_scaled_run(workdir / "runs" / "td7", "td7", stamp)
+    make_scaled_run(workdir / "runs" / "minphi", "minphi", stamp, lambda_rr=0.5)
+    assert cli("report", "runs").code == 0
+    study = load_study(find_sources([workdir / "runs"]))
+    overrides = {run.name: [*map(str, run.results.method.overrides)] for run in study.runs}
+    ablation = "representation.lambda_rr=0.5 (default 0.0)"
+    assert overrides == {"td7": ["scaled by 0.01"], "minphi": ["scaled by 0.01", ablation]}
+    assert not any(cell.complete for cell in study.cells)
+    for row in table(workdir / "report", "beside_paper"):
+        assert row["intervals overlap"] == "not a reproduction"
+        assert "scaled by 0.01" in row["lacks"]
+    page = (workdir / "report" / "index.html").read_text()
+    assert "All runs: scaled by 0.01. " in page
+    assert "td7, UTD 1" in page
+
+
+def test_a_scaled_run_is_no_reproduction_even_with_the_papers_steps(workdir):
+    make_run(workdir / "run", points=50, seeds=5, agent="td7", versions={"scale": 0.5})
+    (cell,) = load_study(find_sources([workdir / "run"])).cells
+    assert "scaled by 0.5" in describe(cell.shortfalls)
+
+
+@pytest.mark.parametrize("scale", ["0.01", -1, 2, None, [0.1]])
+def test_a_damaged_scale_is_marked(workdir, scale):
+    make_run(workdir / "run", versions={"scale": scale}, **SMALL)
+    (damage,) = load_study(find_sources([workdir / "run"])).damage
+    assert damage.endswith(f"damaged; scale: expected a number > 0 and <= 1, got {scale!r}")
 
 
 def test_a_results_file_is_compared(cli, workdir, made):

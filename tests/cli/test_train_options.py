@@ -15,7 +15,8 @@ def test_options_are_parsed():
     argv = "--quick --stop-at-return -5 --device gpu:1 --wandb --wandb-project hop --no-tensorboard"
     command = parse_train(argv.split())
     assert command.config.stop_at_return == -5
-    assert command.options[-3:] == ("gpu:1", True, "hop")
+    options = command.options
+    assert (options.device, options.wandb, options.wandb_project) == ("gpu:1", True, "hop")
     assert parse_train([]).options[-3:] == ("auto", False, "r2r2")
 
 
