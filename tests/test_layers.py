@@ -33,8 +33,20 @@ ALLOWED = {
     "saved_run": {"config", "policy", "envs", "storage", "training"},  # without JAX, for robots
     "progress": {"training", "compute"},
     "torch": {"config"},  # without JAX
+    # `agents` in a subprocess that computes their sizes.
     "experiments": {
-        *("config", "envs", "compute", "storage", "stats", "report", "training", "bench", "api")
+        *(
+            "agents",
+            "config",
+            "envs",
+            "compute",
+            "storage",
+            "stats",
+            "report",
+            "training",
+            "bench",
+            "api",
+        )
     },
     "cli": {
         *("config", "policy", "envs", "compute", "storage", "export", "stats", "report"),

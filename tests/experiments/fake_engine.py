@@ -2,8 +2,10 @@
 
 from r2r2.experiments.engine import FINISHED, FleetEnd
 from r2r2.experiments.experiment import Experiment
-from r2r2.experiments.plan import Plan, PlannedFleet, name_fleets
+from r2r2.experiments.plan import Plan, PlannedFleet, fleet_name
 from r2r2.training.run_config import finalize_config
+import shutil
+
 from synthetic_runs import write_run
 
 FIELDS = {"steps": 2000, "warmup": 500, "eval_every": 500, "env": "Pendulum-v1"}
@@ -17,7 +19,7 @@ def tiny_experiment(name="tiny", **grid):
 def tiny_plan(**grid):
     """Return the plan of an experiment with one fleet per cell, by agent."""
     cells = [finalize_config(cell) for cell in tiny_experiment(**grid).cells()]
-    fleets = [PlannedFleet(*pair) for pair in zip(name_fleets(cells), cells, strict=True)]
+    fleets = [PlannedFleet(fleet_name(cell), cell) for cell in cells]
     return Plan("tiny", 1.0, 2, tuple(fleets))
 
 
@@ -47,7 +49,9 @@ class FakeEngine:
         name = fleet.config.agent.name
         code, *counts = self.script[name].pop(0) if self.script.get(name) else (FINISHED,)
         if code == FINISHED:
-            write_run(self.folder.run(fleet.name), fleet.config)
+            path = self.folder.run(fleet.name)
+            shutil.rmtree(path, ignore_errors=True)  # of a run that gets more steps
+            write_run(path, fleet.config)
         return FleetEnd(fleet.name, code, f"code {code}" if code else "", *counts)
 
     def interrupt(self):

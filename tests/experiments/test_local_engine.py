@@ -29,13 +29,13 @@ from synthetic_runs import write_run
 
 HERE = Path(__file__).parent
 CPU = Device("cpu", "cpu", 2**34)
-GPUS = tuple(Device(f"gpu:{n}", "NVIDIA H200", 140 * 2**30) for n in range(2))
+GPUS = tuple(Device(f"gpu:{n}", "NVIDIA H200", 2**37, str(4 + n)) for n in range(2))
 
 
-def plan_of(*names, cores=1, memory=0):
-    fleet = tiny_plan().fleets[0]._replace(memory=memory)
+def plan_of(*names, cores=1, slots=1):
+    fleet = tiny_plan().fleets[0]
     fleets = tuple(fleet._replace(name=name) for name in names)
-    return tiny_plan()._replace(fleets=fleets, cores=cores)
+    return tiny_plan()._replace(fleets=fleets, cores=cores, slots=slots)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def engine(tmp_path, monkeypatch):
     with contextlib.ExitStack() as stack:
 
         def start(*names):
-            plan = plan_of(*names)
+            plan = plan_of(*names, slots=len(names))
             made = LocalEngine(SweepFolder(tmp_path, "tiny"), plan, Machine((CPU,), len(names)))
             stack.callback(made.close)
             for fleet in plan.fleets:
@@ -129,30 +129,24 @@ def test_close_kills_the_process_and_its_workers(engine):
 
 def test_fleets_at_the_same_time_have_different_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 5, 7, 11}, raising=False)
-    slots = local_slots(plan_of("a", cores=2), Machine((CPU,), 5))
+    slots = local_slots(plan_of("a", cores=2, slots=2), Machine((CPU,), 5))
     assert [slot.cores for slot in slots] == [(2, 3), (5, 7)]
-    # With fewer cores than the plan's there is one fleet at a time.
+    # A stored plan for a machine with more cores.
     (slot,) = local_slots(plan_of("a", cores=8), Machine((CPU,), 5))
     assert slot.cores == (2, 3, 5, 7, 11)
 
 
-def test_gpus_are_shared_by_fleets_that_fit():
-    machine = Machine(GPUS, 64)
-    one = local_slots(plan_of("a", cores=8, memory=100 * 2**30), machine)
-    assert [slot.device.name for slot in one] == ["gpu:0", "gpu:1"]
-    two = local_slots(plan_of("a", cores=8, memory=60 * 2**30), machine)
-    assert [slot.device.name for slot in two] == ["gpu:0", "gpu:1"] * 2
-    assert {slot.fleets for slot in two} == {2}
-    unknown = local_slots(plan_of("a", cores=8), machine)
-    assert len(unknown) == 2
+def test_all_gpus_have_a_fleet_before_one_is_shared():
+    slots = local_slots(plan_of("a", cores=1, slots=2), Machine(GPUS, 64))
+    assert [slot.device.name for slot in slots] == ["gpu:0", "gpu:1"] * 2
 
 
 def test_a_process_sees_its_own_gpu_only():
-    shared = slot_environment(Slot(GPUS[1], 2, ()), {"HOME": "x"})
-    assert shared["CUDA_VISIBLE_DEVICES"] == "1"
+    shared = slot_environment(Slot(GPUS[1], 2, ()), {"HOME": "x", "CUDA_VISIBLE_DEVICES": "4,5"})
+    assert shared["CUDA_VISIBLE_DEVICES"] == "5"
     assert shared["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.450"
-    alone = slot_environment(Slot(GPUS[1], 1, ()), {"CUDA_VISIBLE_DEVICES": "4,6"})
-    assert alone == {"CUDA_VISIBLE_DEVICES": "6"}
+    alone = slot_environment(Slot(GPUS[0], 1, ()), {})
+    assert alone == {"CUDA_VISIBLE_DEVICES": "4"}
     cpu = slot_environment(Slot(CPU, 1, ()), {})
     assert cpu == {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
 

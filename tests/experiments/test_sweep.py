@@ -50,7 +50,7 @@ def test_overlapping_sweeps_share_finished_runs_and_their_reports_have_only_thei
     assert started(fake_engines) == ["td7", "td7+r2r2", "td7", "td7"]
     # Three more seeds at UTD 1 have a folder of their own, named after them.
     names = sorted(path.name for path in (tmp_path / "runs").iterdir())
-    assert sum(name.endswith("_s2-4") for name in names) == 1
+    assert sorted(name.rpartition("_s")[2] for name in names) == ["0-1", "0-1", "0-4", "2-4"]
     assert len(names) == 4
     assert [(x.method, x.utd, x.seeds) for x in result.scores] == [("td7", 1, 5), ("td7", 2, 5)]
     fewer = sweep(tiny_experiment("fewer", agent="td7", seeds=[1]), tmp_path)
@@ -175,11 +175,10 @@ def test_a_plan_writes_nothing_and_knows_what_is_finished(fake_engines, tmp_path
 
 def test_a_stored_plan_keeps_its_cores(fake_engines, tmp_path, monkeypatch):
     sweep(tiny_experiment(), tmp_path)
-    cores = SweepFolder(tmp_path, "tiny").plan().cores
-    machine = sweeps.this_machine()._replace(cores=cores + 5)
+    machine = sweeps.this_machine()._replace(cores=6)
     monkeypatch.setattr(sweeps, "this_machine", lambda: machine)
-    assert plan_sweep(tiny_experiment(utd=[1, 2]), tmp_path).plan.cores == cores
-    assert plan_sweep(tiny_experiment("other", utd=2), tmp_path).plan.cores == cores + 5
+    assert plan_sweep(tiny_experiment(utd=[1, 2]), tmp_path).plan.cores == 1
+    assert plan_sweep(tiny_experiment("other", utd=2), tmp_path).plan.cores > 1
 
 
 @pytest.mark.parametrize(

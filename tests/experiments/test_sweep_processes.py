@@ -17,13 +17,13 @@ from r2r2.storage.run_folder import lock_pid
 
 pytestmark = pytest.mark.slow
 
-# Two fleets that make updates, of which each takes some seconds.
+# Fleets that make updates, of which each takes some seconds.
 GRID = """
 [base]
 env = "Pendulum-v1"
-steps = 3000
+steps = 2000
 warmup = 200
-eval_every = 300
+eval_every = 200
 eval_episodes = 1
 log_every = 100
 width = 8
@@ -37,6 +37,8 @@ agent = "td7+r2r2"
 seeds = 2
 utd = [1, 2]
 """
+# Fleets that need no compiler and take a minute or more.
+UNTRAINED = GRID.replace("steps = 2000", "steps = 1_000_000\nrandom_only = true")
 PROGRAM = """
 import signal
 
@@ -65,8 +67,8 @@ def evaluations(folder):
 class SweepProcess:
     """The program in its own process and folder."""
 
-    def __init__(self, folder):
-        (folder / "grid.toml").write_text(GRID)
+    def __init__(self, folder, grid=GRID):
+        (folder / "grid.toml").write_text(grid)
         self.out = folder / "sweeps"
         command = [sys.executable, "-c", PROGRAM, "sweep", "grid.toml"]
         self.log = (folder / "output.txt").open("a")
@@ -108,6 +110,9 @@ def sessions_of(pid):
 
 
 def test_killed_and_interrupted_sweeps_end_with_the_same_bits(undisturbed, tmp_path):
+    # The same fleets, whatever speeds were measured meanwhile.
+    (tmp_path / "sweeps" / "plans").mkdir(parents=True)
+    shutil.copy(undisturbed / "plans" / "grid.json", tmp_path / "sweeps" / "plans")
     sweep = SweepProcess(tmp_path)
     _, run = sweep.wait_for_points(4)
     sweep.process.send_signal(signal.SIGINT)
@@ -129,7 +134,7 @@ def test_killed_and_interrupted_sweeps_end_with_the_same_bits(undisturbed, tmp_p
 
 
 def test_nothing_is_left_of_a_sweep_that_is_killed(tmp_path):
-    sweep = SweepProcess(tmp_path)
+    sweep = SweepProcess(tmp_path, UNTRAINED)
     pid, run = sweep.wait_for_points(1)
     group = sessions_of(pid)
     assert pid in group
@@ -143,7 +148,7 @@ def test_nothing_is_left_of_a_sweep_that_is_killed(tmp_path):
 
 
 def test_a_second_ctrl_c_ends_everything_at_once(tmp_path):
-    sweep = SweepProcess(tmp_path)
+    sweep = SweepProcess(tmp_path, UNTRAINED)
     pid, _ = sweep.wait_for_points(1)
     group = sessions_of(pid)
     os.kill(pid, signal.SIGSTOP)  # it cannot react
@@ -170,4 +175,4 @@ def test_the_smoke_sweep_goes_from_nothing_to_a_report(tmp_path, capsys):
     assert cells.count("missing") == 297 + 1  # all of the paper's, and "Missing: not run"
     assert not (tables / "planned.md").exists()
     runs = (tables / "runs.md").read_text()
-    assert runs.count("finished") == len(list((tmp_path / "sweeps" / "runs").iterdir()))
+    assert runs.count("| finished |") == len(list((tmp_path / "sweeps" / "runs").iterdir()))

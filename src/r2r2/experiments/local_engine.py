@@ -20,7 +20,6 @@ from r2r2.storage.files import cannot_write
 JOB = "r2r2.experiments.fleet_job"
 POLL_SECONDS = 0.05  # between two looks at the processes
 GPU_MEMORY_SHARE = 0.9  # of a GPU, for all fleets on it
-MAX_FLEETS_PER_GPU = 4
 LOG_TAIL = 20_000  # bytes of a log in which the reason of a failure is looked for
 MAX_WHY = 300  # letters
 # Lines that follow the message of an exception without adding to it.
@@ -131,39 +130,23 @@ class LocalEngine:
 
 
 def local_slots(plan: Plan, machine: Machine) -> list[Slot]:
-    """Return the places for fleets on a machine; GPUs get a second one after all have one."""
-    shares = {device: _fleets_per_device(plan, machine, device) for device in machine.devices}
-    rounds = range(max(shares.values(), default=0))
-    places = [(device, n) for i in rounds for device, n in shares.items() if i < n]
+    """Return the places for fleets on a machine; devices get a second one after all have one."""
+    places = [device for _ in range(plan.slots) for device in machine.devices]
     available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    available = available[: machine.cores]
     slots: list[Slot] = []
-    for index, (device, fleets) in enumerate(places):
-        first = index * plan.cores
-        cores = {available[(first + n) % len(available)] for n in range(plan.cores) if available}
-        slots.append(Slot(device, fleets, tuple(sorted(cores))))
+    for index, device in enumerate(places):
+        wanted = range(index * plan.cores, (index + 1) * plan.cores)
+        cores = {available[n % len(available)] for n in wanted if available}
+        slots.append(Slot(device, plan.slots, tuple(sorted(cores))))
     return slots
-
-
-def _fleets_per_device(plan: Plan, machine: Machine, device: Device) -> int:
-    """Return how many fleets of a plan train on a device at the same time."""
-    if device.name.startswith("cpu"):
-        return max(machine.cores // max(plan.cores, 1), 1) if plan.cores else 1
-    largest = max((fleet.memory for fleet in plan.fleets), default=0)
-    fitting = int(GPU_MEMORY_SHARE * device.memory / largest) if largest else 1
-    cores = machine.cores // (max(plan.cores, 1) * len(machine.devices))
-    return max(min(fitting, cores, MAX_FLEETS_PER_GPU), 1)
 
 
 def slot_environment(slot: Slot, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a process in a slot, which sees only its own GPU."""
     variables = dict(environment)
-    kind, _, index = slot.device.name.partition(":")
-    if kind == "cpu":
+    if slot.device.is_cpu:
         return variables | {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-    visible = [x for x in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if x]
-    number = int(index or 0)
-    variables["CUDA_VISIBLE_DEVICES"] = visible[number] if number < len(visible) else str(number)
+    variables["CUDA_VISIBLE_DEVICES"] = slot.device.cuda
     if slot.fleets > 1:
         share = GPU_MEMORY_SHARE / slot.fleets
         variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{share:.3f}"

@@ -1,7 +1,20 @@
-"""The devices, cores and memory of this machine, as a plan needs them."""
+"""The devices, cores and memory of this machine, as a plan needs them; JAX is not imported."""
 
+import csv
+import importlib.util
 import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
+
+from r2r2.training.host_memory import host_bytes
+
+QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
+QUERY_SECONDS = 20.0
+DRIVER = Path("/proc/driver/nvidia/gpus")  # one folder per GPU, also without nvidia-smi
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of the container: microseconds per period
+GPU_PLATFORMS = ("", "cuda", "gpu")  # values of JAX_PLATFORMS that include NVIDIA's GPUs
 
 
 class Device(NamedTuple):
@@ -9,7 +22,13 @@ class Device(NamedTuple):
 
     name: str  # as `--device` takes it: 'cpu', 'gpu:0'
     kind: str  # such as 'NVIDIA H200'
-    memory: int  # bytes
+    memory: int  # bytes; 0: unknown
+    cuda: str = ""  # CUDA_VISIBLE_DEVICES of a process that trains on this GPU only
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether fleets train on the cores of the machine."""
+        return self.name == "cpu"
 
 
 class Machine(NamedTuple):
@@ -20,7 +39,89 @@ class Machine(NamedTuple):
 
 
 def this_machine() -> Machine:
-    """Return the devices and cores of this machine; JAX is not initialized."""
+    """Return the devices and cores of this machine.
+
+    All GPUs that CUDA_VISIBLE_DEVICES allows are used, or else the CPU, also if JAX has no
+    support of GPUs here. NVIDIA's tools and files are asked, since JAX would reserve memory.
+
+    Example:
+        >>> machine = this_machine()
+        >>> len(machine.devices) >= 1, machine.cores >= 1
+        (True, True)
+    """
+    gpus = _visible(_gpus()) if _jax_has_gpus() else []
+    return Machine(tuple(gpus) or (Device("cpu", "cpu", host_bytes()),), available_cores())
+
+
+def available_cores() -> int:
+    """Return the CPU cores that this process and its container may use.
+
+    Example:
+        >>> 1 <= available_cores() <= (os.cpu_count() or 1)
+        True
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Machine((Device("cpu", "cpu", memory),), cores or 1)
+    quota, _, period = (CPU_QUOTA.read_text() if CPU_QUOTA.exists() else "max").partition(" ")
+    if quota.isdigit() and period.strip().isdigit():
+        cores = min(cores or 1, int(quota) // max(int(period), 1))
+    return max(cores or 1, 1)
+
+
+class _Gpu(NamedTuple):
+    number: str  # as nvidia-smi counts
+    uuid: str
+    kind: str
+    memory: int
+
+
+def _gpus() -> list[_Gpu]:
+    """Return all GPUs of the machine, from nvidia-smi or from the driver's files."""
+    try:
+        output = subprocess.run(
+            QUERY, capture_output=True, text=True, timeout=QUERY_SECONDS, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return _driver_gpus()
+    rows = [[cell.strip() for cell in row] for row in csv.reader(output.splitlines())]
+    return [_Gpu(row[0], row[1], row[2], _mebibytes(row[3])) for row in rows if len(row) == 4]
+
+
+def _mebibytes(text: str) -> int:
+    return int(text) * 2**20 if text.isdigit() else 0
+
+
+def _driver_gpus() -> list[_Gpu]:
+    """Return the GPUs in the driver's files, which do not say how much memory they have."""
+    gpus: list[_Gpu] = []
+    for number, file in enumerate(sorted(DRIVER.glob("*/information"))):
+        lines = [line.partition(":") for line in file.read_text().splitlines()]
+        facts = {name.strip(): value.strip() for name, _, value in lines}
+        gpus.append(_Gpu(str(number), facts.get("GPU UUID", ""), facts.get("Model", "GPU"), 0))
+    return gpus
+
+
+def _visible(gpus: Sequence[_Gpu]) -> list[Device]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES allows, in its order, as CUDA reads it."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    chosen = list(gpus)
+    if allowed is not None:
+        chosen = []
+        for entry in map(str.strip, allowed.split(",")):
+            found = [x for x in gpus if entry and (entry == x.number or x.uuid.startswith(entry))]
+            if len(found) != 1 or found[0] in chosen:
+                break  # CUDA ignores an invalid entry and all after it
+            chosen += found
+    return [
+        Device(f"gpu:{number}", gpu.kind, gpu.memory, gpu.number)
+        for number, gpu in enumerate(chosen)
+    ]
+
+
+def _jax_has_gpus() -> bool:
+    """Return whether JAX in a new process would train on NVIDIA's GPUs."""
+    platforms = os.environ.get("JAX_PLATFORMS", "").split(",")
+    if not set(platforms) & set(GPU_PLATFORMS):
+        return False
+    spec = importlib.util.find_spec("jax_plugins")  # a namespace that holds the plugins of JAX
+    places = spec.submodule_search_locations if spec else None
+    return any(next(Path(place).glob("xla_cuda*"), None) is not None for place in places or [])

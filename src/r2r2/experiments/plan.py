@@ -1,6 +1,7 @@
 """The plan of a sweep, stored once: which runs are trained together as fleets, and where."""
 
 import dataclasses
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from r2r2.experiments.experiment import RunKey, run_keys
 from r2r2.storage.files import atomic_write, cannot_write, is_number, read_json_object
 
 PLAN_KIND, PLAN_FORMAT = "r2r2 sweep plan", 1
+MAX_NAME = 150  # characters of a fleet's name; file systems allow 255
+MAX_SEED_TEXT = 40
 
 
 class PlannedFleet(NamedTuple):
@@ -38,6 +41,7 @@ class Plan(NamedTuple):
     scale: float  # of steps, schedules and evaluation; 1: as the experiment says
     cores: int  # CPU cores of each fleet's process, on which results on a CPU depend
     fleets: tuple[PlannedFleet, ...]
+    slots: int = 1  # fleets that train on a device at a time
 
     def find(self, name: str) -> PlannedFleet:
         """Return the fleet with a run folder of this name."""
@@ -47,20 +51,32 @@ class Plan(NamedTuple):
         raise UserError(f"{name}: not a fleet of the sweep {self.experiment!r}")
 
 
-def name_fleets(configs: Sequence[RunConfig]) -> list[str]:
-    """Return the names of fleets: those of runs, with seeds and steps where they differ."""
-    names = [run_name(config) for config in configs]
-    return [
-        name if names.count(name) == 1 else f"{name}_s{_seed_text(config.seeds)}"
-        for name, config in zip(names, configs, strict=True)
-    ]
+def fleet_name(config: RunConfig) -> str:
+    """Return the name of a fleet's folder, which says what it trains.
+
+    It has the seeds, so that fleets with other seeds, also of other sweeps in the same folder,
+    have other names. It has the steps if the run could not be extended to more steps.
+
+    Example:
+        >>> fleet_name(RunConfig(env=("Hopper-v5",), seeds=(0, 1, 2)))
+        'td7+r2r2_Hopper-v5_utd1_6e66eb4c_s0-2'
+    """
+    name, _, digest = run_name(config).rpartition("_")
+    seeds = f"s{_seed_text(config.seeds)}"
+    if config.agent.depends_on_run_length:
+        seeds += f"_n{config.steps}"
+    rest = f"_{digest}_{seeds}"
+    return f"{name[: MAX_NAME - len(rest)]}{rest}"
 
 
 def _seed_text(seeds: Sequence[int]) -> str:
-    """Return seeds as in a file name: `0-4`, or `3.7.11`."""
+    """Return seeds as in a file name: `0-4`, `3.7.11`, or `40x1f0c6a2b` if that is too long."""
     if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
         return f"{seeds[0]}-{seeds[-1]}"
-    return ".".join(map(str, seeds))
+    text = ".".join(map(str, seeds))
+    if len(text) <= MAX_SEED_TEXT:
+        return text
+    return f"{len(seeds)}x{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def write_plan(path: Path, plan: Plan) -> None:
@@ -75,7 +91,7 @@ def write_plan(path: Path, plan: Plan) -> None:
         for fleet in plan.fleets
     ]
     facts = {"kind": PLAN_KIND, "format": PLAN_FORMAT, "experiment": plan.experiment}
-    facts |= {"scale": plan.scale, "cores": plan.cores, "fleets": fleets}
+    facts |= {"scale": plan.scale, "cores": plan.cores, "slots": plan.slots, "fleets": fleets}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, json.dumps(facts, indent=1) + "\n")
@@ -100,7 +116,8 @@ def read_plan(path: Path) -> Plan | None:
     try:
         fleets = tuple(map(_parse_fleet, cast("list[Mapping[str, Any]]", fields["fleets"])))
         scale, cores = float(cast(Any, fields["scale"])), int(cast(Any, fields["cores"]))
-        return Plan(str(fields["experiment"]), scale, cores, fleets)
+        slots = max(int(cast(Any, fields.get("slots", 1))), 1)
+        return Plan(str(fields["experiment"]), scale, cores, fleets, slots)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: damaged: {error}") from None
 

@@ -1,13 +1,30 @@
 """Plan a sweep: group runs that can share a program into fleets, in the order of their start."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
+from r2r2.envs.spec import Spec
+from r2r2.experiments.costs import CostModel, Estimate, load_costs, task_sizes
 from r2r2.experiments.experiment import RunKey, run_keys
 from r2r2.experiments.machine import Machine
-from r2r2.experiments.plan import Plan, PlannedFleet, name_fleets, with_members
+from r2r2.experiments.plan import Plan, PlannedFleet, fleet_name, with_members
+from r2r2.experiments.scheduling import Part, Work, divide, lower_bound, makespan
+
+__all__ = ["lower_bound", "make_plan", "makespan", "plan_seconds", "within_budget"]
+
+MEMORY_SHARE = 0.8  # of a device, which fleets may use: as the check before training
+# Two fleets share a GPU if updates occupy it for less than this share of their time.
+SHARED_BUSY = 0.45
+CORES_PER_SLOT = 4  # at least, for two fleets on a GPU: their environments run on cores
+MAX_CORES = 8  # of a fleet on a CPU; more do not help small networks
+GUESSED_START = 0.1  # of a run's work, where nothing was measured
+
+Finished = Mapping[RunKey, tuple[Path, int]]
 
 
 def make_plan(
@@ -15,39 +32,257 @@ def make_plan(
     scale: float,
     cells: Sequence[RunConfig],
     machine: Machine,
-    finished: Mapping[RunKey, tuple[Path, int]] | None = None,
+    finished: Finished | None = None,
     stored: Plan | None = None,
+    costs: CostModel | None = None,
+    *,
+    longest: float = math.inf,
 ) -> Plan:
     """Return the plan for the cells of an experiment.
+
+    Runs whose configs differ in task and seed only, on tasks of equal sizes, share fleets. Fleets
+    are as large as memory allows, but small enough to occupy all devices until the end, and
+    those that take longest start first. The fleets of a stored plan stay as they are,
+    since results depend on the fleet; those of which no run is wanted any more are dropped.
 
     Args:
         name: of the experiment.
         scale: by which its steps were scaled.
         cells: finalized configs with one task each.
-        machine: what the fleets run on.
+        machine: what the fleets run on; its devices are taken as equal.
         finished: runs that need not be trained again, with their folders and steps.
-        stored: the plan of an earlier sweep of the same name, whose fleets stay as they are.
+        stored: the plan of an earlier sweep of the same name.
+        costs: of fleets; by default `load_costs()`.
+        longest: seconds that a new fleet may take at most, unless it is a single run.
+
+    Example:
+        >>> from r2r2.experiments.costs import MeasuredCosts
+        >>> from r2r2.experiments.machine import Device
+        >>> cells = [RunConfig(env=(x,), seeds=(0, 1)) for x in ("dog-run", "dog-walk", "Ant-v5")]
+        >>> machine = Machine((Device("cpu", "cpu", 2**36),), cores=1)
+        >>> plan = make_plan("demo", 1.0, cells, machine, costs=MeasuredCosts([], "cpu"))
+        >>> [(fleet.config.env, fleet.config.seeds) for fleet in plan.fleets]
+        [(('dog-run', 'dog-walk'), (0, 1)), (('Ant-v5',), (0, 1))]
     """
-    finished = finished or {}
-    kept = [] if stored is None else list(stored.fleets)
-    done = {key for fleet in kept for key in fleet.keys} | {*finished}
-    configs: list[RunConfig] = []
+    costs = load_costs(machine=machine) if costs is None else costs
+    costs.prepare(cells)
+    kept = [_with_estimate(fleet, costs) for fleet in _kept_fleets(stored, cells)]
+    done = {key: fleet.config.steps for fleet in kept for key in fleet.keys}
+    done |= {key: max(steps, done.get(key, 0)) for key, (_, steps) in (finished or {}).items()}
+    groups = _groups(cells, done)
+    runs = sum(len(group.tasks) * len(group.seeds) for group in groups)
+    cores, slots = _cores_and_slots(machine, groups, costs)
+    if stored is not None:
+        cores = stored.cores if kept else cores
+        slots = _slots(machine, cores) if machine.devices[0].is_cpu else slots
+    memory = MEMORY_SHARE * (min(x.memory for x in machine.devices) or math.inf) / slots
+    works = [_work(group, costs, memory, longest) for group in groups]
+    parts = divide(works, slots * len(machine.devices)) if runs else []
+    new = [_fleet(groups[part.work], part, costs) for part in parts]
+    return Plan(name, scale, cores, (*kept, *new), slots)
+
+
+def _kept_fleets(stored: Plan | None, cells: Sequence[RunConfig]) -> list[PlannedFleet]:
+    """Return the stored fleets that train a wanted run, extended to its steps where possible."""
+    wanted = {key: cell.steps for cell in cells for key in run_keys(cell)}
+    kept: list[PlannedFleet] = []
+    for fleet in stored.fleets if stored else ():
+        steps = [wanted[key] for key in fleet.keys if key in wanted]
+        if not steps:
+            continue
+        most, config = max(steps), fleet.config
+        if most <= config.steps:
+            kept.append(fleet)
+        elif not config.agent.depends_on_run_length:
+            kept.append(fleet._replace(config=dataclasses.replace(config, steps=most)))
+    return kept
+
+
+def _with_estimate(fleet: PlannedFleet, costs: CostModel) -> PlannedFleet:
+    """Return a fleet with what is now known about its cost."""
+    estimate = costs.estimate(fleet.config)
+    if math.isnan(estimate.seconds):
+        return fleet
+    return fleet._replace(seconds=estimate.seconds, memory=estimate.memory)
+
+
+# Groups of runs that may share fleets
+
+
+class _Group(NamedTuple):
+    config: RunConfig  # of its first run
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+    def fleet(self, tasks: Iterable[str], seeds: Iterable[int]) -> RunConfig:
+        return with_members(self.config, tuple(tasks), tuple(seeds))
+
+
+def _groups(cells: Sequence[RunConfig], done: Mapping[RunKey, int]) -> list[_Group]:
+    """Return the runs that are not done in groups: all tasks of a group with all its seeds."""
+    tasks: dict[tuple[RunConfig, Spec, tuple[int, ...]], list[str]] = {}
     for cell in cells:
-        seeds = [key.seed for key in run_keys(cell) if key not in done]
+        keys = run_keys(cell)
+        seeds = tuple(key.seed for key in keys if done.get(key, -1) < cell.steps)
         if seeds:
-            configs.append(with_members(cell, cell.env, seeds))
-    names = name_fleets([*(fleet.config for fleet in kept), *configs])[len(kept) :]
-    new = [PlannedFleet(*pair) for pair in zip(names, configs, strict=True)]
-    return Plan(name, scale, machine.cores, (*kept, *new))
+            shared = with_members(cell, (), seeds), task_sizes(cell), seeds
+            tasks.setdefault(shared, []).append(cell.env[0])
+    return [
+        _Group(with_members(config, names[:1], seeds[:1]), tuple(names), seeds)
+        for (config, _, seeds), names in tasks.items()
+    ]
 
 
-def within_budget(plan: Plan, machine: Machine, seconds: float) -> Plan:
-    """Return the plan with the fleets that are expected to finish one after another in time."""
-    fleets: list[PlannedFleet] = []
-    for fleet in plan.fleets:
-        if sum(x.seconds for x in fleets) + fleet.seconds <= seconds:
-            fleets.append(fleet)
-    if not fleets and plan.fleets:
-        least = min(fleet.seconds for fleet in plan.fleets)
-        raise UserError(f"expected at least {least:.0f} s for the smallest fleet", "budget")
-    return plan._replace(fleets=tuple(fleets))
+def _work(group: _Group, costs: CostModel, memory: float, longest: float) -> Work:
+    """Return what fleets of a group take, by their members, as far as they are allowed."""
+    count = len(group.tasks) * len(group.seeds)
+    seconds: list[float] = []
+    for members in range(1, count + 1):
+        estimate = costs.estimate(_sized(group, members))
+        duration = _duration(group.config, members, estimate)
+        if seconds and (estimate.memory > memory or duration > longest):
+            break
+        seconds.append(max(duration, *seconds[-1:], 1e-6))
+    return Work(len(group.tasks), len(group.seeds), tuple(seconds))
+
+
+def _sized(group: _Group, members: int) -> RunConfig:
+    """Return a config of the group with so many members, for an estimate only."""
+    tasks = group.tasks[: math.gcd(members, len(group.tasks))]
+    return group.fleet(tasks, range(members // len(tasks)))
+
+
+def _duration(config: RunConfig, members: int, estimate: Estimate) -> float:
+    """Return seconds, or where nothing was measured a number that is about proportional."""
+    if not math.isnan(estimate.seconds):
+        return estimate.seconds
+    trained = 0 if config.random_only else max(config.steps - config.warmup, 0)
+    work = config.steps + 5.0 * trained * config.utd + config.prefill_only_updates
+    return work * (GUESSED_START + members)
+
+
+def _fleet(group: _Group, part: Part, costs: CostModel) -> PlannedFleet:
+    tasks = group.tasks[part.first_task : part.first_task + part.tasks]
+    seeds = group.seeds[part.first_seed : part.first_seed + part.seeds]
+    config = group.fleet(tasks, seeds)
+    memory = costs.estimate(config).memory
+    return _with_estimate(PlannedFleet(fleet_name(config), config, memory=memory), costs)
+
+
+# Cores and slots
+
+
+def _cores_and_slots(
+    machine: Machine, groups: Sequence[_Group], costs: CostModel
+) -> tuple[int, int]:
+    """Return the cores of a fleet's process, and how many fleets share a device.
+
+    On a CPU, processes with one core each train more in total than one process with all
+    cores: fleets of small networks took the same CPU time with one core and with two, and
+    hardly less time (width 32: 27 s with one, 30 s with two on busy cores). With fewer runs than
+    cores, each gets more cores.
+    """
+    devices = len(machine.devices)
+    runs = sum(len(group.tasks) * len(group.seeds) for group in groups)
+    if machine.devices[0].is_cpu:
+        cores = min(max(machine.cores // max(runs, 1), 1), MAX_CORES)
+        memory = MEMORY_SHARE * machine.devices[0].memory or math.inf
+        largest = max((costs.estimate(group.config).memory for group in groups), default=0)
+        fitting = int(memory // max(largest, 1)) if memory < math.inf else machine.cores
+        return cores, max(min(_slots(machine, cores), fitting), 1)
+    slots = 2 if _is_idle(groups, costs) and machine.cores >= 2 * CORES_PER_SLOT * devices else 1
+    return max(machine.cores // (devices * slots), 1), slots
+
+
+def _slots(machine: Machine, cores: int) -> int:
+    return max(machine.cores // max(cores, 1), 1)
+
+
+def _is_idle(groups: Sequence[_Group], costs: CostModel) -> bool:
+    """Return whether a GPU would mostly wait for environments, as was measured."""
+    estimates = [costs.estimate(group.fleet(group.tasks, group.seeds)) for group in groups]
+    seconds = sum(x.seconds for x in estimates)
+    if not estimates or math.isnan(seconds):
+        return False
+    return sum(x.busy * x.seconds for x in estimates) < SHARED_BUSY * seconds
+
+
+# Time and budgets
+
+
+def plan_seconds(plan: Plan, machine: Machine) -> float:
+    """Return the estimated seconds of all fleets of a plan, NaN if one is unknown.
+
+    Example:
+        >>> from r2r2.experiments.machine import this_machine
+        >>> plan_seconds(Plan("empty", 1.0, 1, ()), this_machine())
+        0.0
+    """
+    seconds = [fleet.seconds for fleet in plan.fleets]
+    return math.nan if any(map(math.isnan, seconds)) else makespan(seconds, _places(plan, machine))
+
+
+def _places(plan: Plan, machine: Machine) -> int:
+    return plan.slots * len(machine.devices)
+
+
+def within_budget(
+    plan: Plan,
+    machine: Machine,
+    seconds: float,
+    costs: CostModel | None = None,
+    shares: Mapping[str, float] | None = None,
+) -> Plan:
+    """Return the plan with only those fleets that will have finished after so many seconds.
+
+    The shortest fleets are taken first, for as many runs as possible.
+
+    Args:
+        plan: fleets that are not finished; `make_plan(..., longest=seconds)` makes them short.
+        machine: that trains them.
+        seconds: the budget.
+        costs: of fleets, for those that were planned before anything was measured.
+        shares: of a fleet's steps that are still to be trained, by its name; by default all.
+
+    Raises:
+        UserError: Not even the shortest fleet fits, or nothing is known about its duration.
+    """
+    shares = shares or {}
+    fleets = plan.fleets if costs is None else [_with_estimate(x, costs) for x in plan.fleets]
+    known = [x for x in fleets if not math.isnan(x.seconds)]
+    if not fleets:
+        return plan
+    if not known:
+        raise UserError(
+            "--budget: no speed was measured on this kind of device yet, so nothing is known about "
+            "the duration of these runs; expected a finished run: train one of them without "
+            "--budget, for example with a small --scale"
+        )
+    needed = {x.name: x.seconds * shares.get(x.name, 1.0) for x in known}
+    chosen: list[PlannedFleet] = []
+    for fleet in sorted(known, key=lambda x: needed[x.name]):
+        times = [needed[x.name] for x in (*chosen, fleet)]
+        if makespan(times, _places(plan, machine)) > seconds:
+            break
+        chosen.append(fleet)
+    if not chosen:
+        name, least = min(needed.items(), key=lambda item: item[1])
+        raise UserError(
+            f"--budget: too small for any run; expected at least {format_seconds(least)}, which "
+            f"{name} needs, got {format_seconds(seconds)}"
+        )
+    return plan._replace(fleets=tuple(chosen))
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration in the unit that `--budget` takes, rounded up.
+
+    Example:
+        >>> format_seconds(50.2), format_seconds(1500), format_seconds(9000)
+        ('51s', '25m', '2.5h')
+    """
+    if seconds < 120:
+        return f"{math.ceil(seconds)}s"
+    if seconds < 7200:
+        return f"{math.ceil(seconds / 60)}m"
+    return f"{math.ceil(seconds / 360) / 10:g}h"

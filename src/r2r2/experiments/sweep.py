@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import changed_fields
+from r2r2.experiments.costs import load_costs, record_speed
 from r2r2.experiments.engine import Engine
 from r2r2.experiments.experiment import (
     Experiment,
@@ -19,8 +20,8 @@ from r2r2.experiments.experiment import (
 )
 from r2r2.experiments.local_engine import LocalEngine
 from r2r2.experiments.machine import Machine, this_machine
-from r2r2.experiments.plan import Plan, PlannedFleet, name_fleets, read_plan, write_plan
-from r2r2.experiments.planner import make_plan
+from r2r2.experiments.plan import Plan, PlannedFleet, read_plan, write_plan
+from r2r2.experiments.planner import make_plan, within_budget
 from r2r2.experiments.run_report import (
     CONTENTS,
     OnStage,
@@ -177,6 +178,8 @@ def plan_sweep(
     """
     if isinstance(experiment, str):
         experiment = find_experiment(experiment)
+    if budget is not None and not 0 < budget < math.inf:
+        raise invalid_value("budget", "a number of seconds > 0", budget)
     cells = finalize_cells(experiment, scale)
     folder = SweepFolder(Path(out), sweep_name(experiment.name, scale))
     if folder.path.exists() and not folder.path.is_dir():
@@ -186,26 +189,26 @@ def plan_sweep(
     runs = finished_runs(folder.path / "runs")
     finished = {key: run for key, run in runs.items() if steps.get(key) == run[1]}
     machine, stored = this_machine(), _usable(folder.plan(), steps)
-    plan = make_plan(experiment.name, scale, cells, machine, finished, stored)
-    if stored is not None and stored.fleets:
-        plan = plan._replace(cores=stored.cores)  # results on a CPU depend on it
+    costs = load_costs(folder.path / "runs", machine)
+    longest = math.inf if budget is None else budget
+    rest = finished, stored, costs
+    plan = make_plan(experiment.name, scale, cells, machine, *rest, longest=longest)
     plan = _with_unique_names(folder, plan, stored)
     fleets = tuple(fleet for fleet in plan.fleets if not is_finished(fleet, finished))
     if budget is not None:
-        fleets = _within_budget(plan._replace(fleets=fleets), machine, budget)
+        fleets = within_budget(plan._replace(fleets=fleets), machine, budget, costs).fleets
     text = folder.plan_file.read_bytes() if folder.plan_file.exists() else None
     return SweepPlan(folder, tuple(cells), finished, plan, fleets, machine, text)
 
 
 def _usable(stored: Plan | None, steps: Mapping[RunKey, int]) -> Plan | None:
-    """Return a stored plan with the fleets that are still part of the experiment."""
+    """Return a stored plan without fleets that are longer than the experiment says now."""
     if stored is None:
         return None
     fleets = [
         fleet
         for fleet in stored.fleets
-        if any(key in steps for key in fleet.keys)
-        and all(steps.get(key, fleet.config.steps) == fleet.config.steps for key in fleet.keys)
+        if all(steps.get(key, fleet.config.steps) >= fleet.config.steps for key in fleet.keys)
     ]
     return stored._replace(fleets=tuple(fleets))
 
@@ -216,11 +219,9 @@ def _with_unique_names(folder: SweepFolder, plan: Plan, stored: Plan | None) -> 
     old = {fleet.name for fleet in stored.fleets} if stored else set[str]()
     fleets: list[PlannedFleet] = []
     for fleet in plan.fleets:
-        name, number = fleet.name, 1
+        name, number = fleet.name, 2
         while name not in old and taken.get(name, fleet.config) != fleet.config:
-            seeds, _ = name_fleets([fleet.config, fleet.config])
-            name = seeds if number == 1 else f"{seeds}_{number}"
-            number += 1
+            name, number = f"{fleet.name}_{number}", number + 1
         taken[name] = fleet.config
         fleets.append(fleet._replace(name=name))
     return plan._replace(fleets=tuple(fleets))
@@ -236,15 +237,6 @@ def _taken_names(folder: SweepFolder) -> dict[str, RunConfig | None]:
     for path in find_runs(folder.path / "runs"):
         taken[path.name] = find_config(path)
     return taken
-
-
-def _within_budget(plan: Plan, machine: Machine, seconds: float) -> tuple[PlannedFleet, ...]:
-    """Return the fleets of a plan that are expected to finish in time."""
-    if not 0 < seconds < math.inf:
-        raise invalid_value("budget", "a number of seconds > 0", seconds)
-    from r2r2.experiments.planner import within_budget
-
-    return within_budget(plan, machine, seconds).fleets
 
 
 def run_sweep(
@@ -280,11 +272,14 @@ def run_sweep(
                 on_status(current)
                 check()
 
+            def record(fleet: PlannedFleet) -> None:
+                record_speed(folder.run(fleet.name))
+
             _check_unchanged(planned)
             running = make_engine(engine, folder, now, planned.machine, address)
             write_plan(folder.plan_file, planned.plan)
             try:
-                run_plan(folder, now, running, report_status, retries)
+                run_plan(folder, now, running, report_status, retries, record)
             except Interrupted:
                 interrupted = True
     return _finish(planned, statuses, interrupted, on_stage)

@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import os
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,6 +16,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Spec
 from r2r2.replay.sum_tree import FANOUT
+from r2r2.training.host_memory import host_bytes
 
 # Fraction of the memory for replay and networks; the rest is for batches, compiled
 # programs and the host.
@@ -52,12 +51,8 @@ def agent_bytes(agent: Agent) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def update_bytes(config: AgentConfig, spec: Spec, utd: int) -> int:
-    """Estimate the bytes that one member's update needs besides its state: activations.
-
-    They are the most that are in use at once if every operation of the update's program
-    writes its result to memory. XLA on a CPU was seen to need 0.5 to 1.4 times as much.
-    """
+def update_program(config: AgentConfig, spec: Spec, utd: int) -> Any:
+    """Return the program of one member's update, as JAX traces it."""
     agent = build_agent(config, spec, utd)
 
     def update(state: Any, key: Array) -> Any:
@@ -66,7 +61,16 @@ def update_bytes(config: AgentConfig, spec: Spec, utd: int) -> int:
         batch = Batch(obs, action, reward, next_obs=obs, terminated=reward > 0)
         return agent.update(state, batch, agent.update_noise(key), jnp.ones((), dtype=int))
 
-    return _peak_bytes(jax.make_jaxpr(update)(state_shapes(agent), jax.random.key(0)).jaxpr)
+    return jax.make_jaxpr(update)(state_shapes(agent), jax.random.key(0)).jaxpr
+
+
+def update_bytes(config: AgentConfig, spec: Spec, utd: int) -> int:
+    """Estimate the bytes that one member's update needs besides its state: activations.
+
+    They are the most that are in use at once if every operation of the update's program
+    writes its result to memory. XLA on a CPU was seen to need 0.5 to 1.4 times as much.
+    """
+    return _peak_bytes(update_program(config, spec, utd))
 
 
 def _peak_bytes(jaxpr: Any) -> int:
@@ -146,16 +150,4 @@ def device_bytes() -> int:
     stats = training_device().memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    limit = Path("/sys/fs/cgroup/memory.max")  # of the container
-    text = limit.read_text().strip() if limit.exists() else "max"
-    return min(_available(), int(text) if text.isdigit() else 2**62)
-
-
-def _available() -> int:
-    """Return the memory that Linux can provide, which includes reclaimable caches."""
-    table = Path("/proc/meminfo")
-    if table.exists():
-        for line in table.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return host_bytes()

@@ -1,0 +1,329 @@
+"""Divide runs into fleets and order them, so that all devices are done early.
+
+A `Work` is a set of runs that may share fleets: every seed of every task. A fleet is a rectangle of
+it, some tasks with some seeds. Large fleets are efficient, since starting and launching costs the
+same for any number of members; small fleets spread over more devices. `divide` weighs both, and
+`lower_bound` says what no schedule can beat. Devices here are slots: places where one fleet runs at
+a time, all equally fast.
+"""
+
+import bisect
+import heapq
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROUNDS = 30  # of a bisection
+ROUNDING = 20  # dual feasible functions
+
+
+class Part(NamedTuple):
+    """A fleet: a range of tasks and a range of seeds of a `Work`."""
+
+    work: int  # index of the work
+    first_task: int
+    tasks: int
+    first_seed: int
+    seeds: int
+
+    @property
+    def members(self) -> int:
+        """The number of runs."""
+        return self.tasks * self.seeds
+
+
+class Work(NamedTuple):
+    """Runs that may share fleets."""
+
+    tasks: int
+    seeds: int
+    seconds: tuple[float, ...]  # of fleets with 1, 2, ... members, up to the most allowed
+
+    def whole(self, index: int) -> Part:
+        """Return all runs as one part."""
+        return Part(index, 0, self.tasks, 0, self.seeds)
+
+
+def makespan(seconds: Sequence[float], slots: int) -> float:
+    """Return when all fleets have ended, if each starts, in order, as soon as a slot is free.
+
+    Example:
+        >>> makespan([3.0, 3.0, 2.0, 2.0, 2.0], 2), makespan([3.0, 2.0, 2.0, 3.0, 2.0], 2)
+        (7.0, 7.0)
+    """
+    free = [0.0] * slots
+    for duration in seconds:
+        heapq.heapreplace(free, free[0] + duration)
+    return max(free)
+
+
+def divide(works: Sequence[Work], slots: int) -> list[Part]:
+    """Return fleets in the order of their start, for an early end of the last one.
+
+    Several schedules are tried: slots are filled up to a limit that is lowered as far as possible,
+    and fleets up to several durations are started with the longest first.
+
+    Example:
+        >>> work = Work(tasks=2, seeds=5, seconds=tuple(10.0 + m for m in range(10)))
+        >>> [part.members for part in divide([work], slots=1)]
+        [10]
+        >>> [part.members for part in divide([work], slots=2)]
+        [5, 5]
+    """
+    if not works:
+        return []
+    best = _longest_first(works, _limited(works, math.inf))
+    end = _end(works, best, slots)
+    for limit in _limits(works, end):
+        parts = _longest_first(works, _limited(works, limit))
+        best, end = _better(works, slots, (best, end), parts)
+    for parts in _filled(works, slots, end):
+        best, end = _better(works, slots, (best, end), parts)
+    return best
+
+
+def _better(
+    works: Sequence[Work], slots: int, best: tuple[list[Part], float], parts: list[Part]
+) -> tuple[list[Part], float]:
+    """Return the parts with the earlier end; fewer fleets win a tie."""
+    end = _end(works, parts, slots)
+    sooner = end < best[1] * (1 - 1e-6)
+    fewer = end <= best[1] * (1 + 1e-6) and len(parts) < len(best[0])
+    return (parts, end) if sooner or fewer else best
+
+
+def _duration(works: Sequence[Work], part: Part) -> float:
+    return works[part.work].seconds[part.members - 1]
+
+
+def _end(works: Sequence[Work], parts: Sequence[Part], slots: int) -> float:
+    return makespan([_duration(works, part) for part in parts], slots)
+
+
+def _longest_first(works: Sequence[Work], parts: Sequence[Part]) -> list[Part]:
+    return sorted(parts, key=lambda part: -_duration(works, part))
+
+
+# Fleets up to a duration
+
+
+def _limits(works: Sequence[Work], end: float) -> list[float]:
+    """Return durations to limit fleets to: from that of the longest run to all."""
+    shortest = max(work.seconds[0] for work in works)
+    count = 24
+    return [shortest * (max(end / shortest, 1.0)) ** (n / count) for n in range(count)]
+
+
+def _limited(works: Sequence[Work], limit: float) -> list[Part]:
+    """Return all runs in fleets that take at most so long, unless a single run takes longer."""
+    parts: list[Part] = []
+    for index, work in enumerate(works):
+        most = max(bisect.bisect_right(work.seconds, limit), 1)
+        parts += _even_parts(index, work, most)
+    return parts
+
+
+def _even_parts(index: int, work: Work, most: int) -> list[Part]:
+    """Divide a work into few rectangles of at most so many members and of similar sizes."""
+    choices: list[tuple[float, list[Part]]] = []
+    for rows in range(1, work.tasks + 1):
+        columns = most // -(-work.tasks // rows)
+        if columns:
+            tasks = _ranges(work.tasks, rows)
+            seeds = _ranges(work.seeds, -(-work.seeds // columns))
+            parts = [Part(index, *t, *s) for t, s in itertools.product(tasks, seeds)]
+            choices.append((sum(work.seconds[x.members - 1] for x in parts), parts))
+    return min(choices, key=lambda choice: (choice[0], len(choice[1])))[1]
+
+
+def _ranges(count: int, parts: int) -> list[tuple[int, int]]:
+    """Return starts and lengths of ranges that divide a count evenly."""
+    ends = [count * n // parts for n in range(parts + 1)]
+    return [(a, b - a) for a, b in itertools.pairwise(ends)]
+
+
+# Slots filled up to a limit
+
+
+def _filled(works: Sequence[Work], slots: int, end: float) -> list[list[Part]]:
+    """Return schedules with ever lower limits, found by bisection."""
+    schedules: list[list[Part]] = []
+    for by_run in (False, True):
+        low, high = max(work.seconds[0] for work in works) * (1 - 1e-9), end
+        for _ in range(ROUNDS):
+            middle = (low + high) / 2
+            parts = _fill(works, slots, middle, by_run)
+            if parts is None:
+                low = middle
+            else:
+                high = middle
+                schedules.append(parts)
+            if high - low <= 1e-3 * high:
+                break
+    return schedules
+
+
+def _fill(works: Sequence[Work], slots: int, limit: float, by_run: bool) -> list[Part] | None:
+    """Fill slots up to a limit; return the fleets by their start, or None if it is too low.
+
+    The works with the longest runs (or fleets) come first. What is left of a work goes as a
+    whole to the slot that it fills best, or else as far as possible to the emptiest slot.
+    """
+    rank = 0 if by_run else -1
+    order = sorted(range(len(works)), key=lambda n: -works[n].seconds[rank])
+    room = [(limit, n) for n in range(slots)]  # ascending
+    placed: list[tuple[float, Part]] = []  # with their starts
+    for index in order:
+        work, waiting = works[index], [works[index].whole(index)]
+        while waiting:
+            part = waiting.pop()
+            fit = len(room)
+            if part.members <= len(work.seconds):
+                fit = bisect.bisect_left(room, (_duration(works, part) - 1e-9 * limit, -1))
+            position = min(fit, len(room) - 1)
+            free, slot = room[position]
+            if fit == len(room):
+                most = bisect.bisect_right(work.seconds, free + 1e-9 * limit)
+                if not most:
+                    return None
+                part, rest = _cut(part, most)
+                waiting += rest
+            placed.append((limit - free, part))
+            del room[position]
+            bisect.insort(room, (free - _duration(works, part), slot))
+    return [part for _, part in sorted(placed, key=lambda x: x[0])]
+
+
+def _cut(part: Part, most: int) -> tuple[Part, list[Part]]:
+    """Cut a rectangle of at most so many members off a part; return it and the rest."""
+    if part.members <= most:
+        return part, []
+    by_tasks, by_seeds = most // part.seeds, most // part.tasks
+    if not by_tasks and not by_seeds:  # smaller than one task and than one seed
+        row, rest = _cut_tasks(part, 1) if part.tasks > 1 else (part, [])
+        head, tail = _cut_seeds(row, most)
+        return head, [*rest, *tail]
+    if by_tasks * part.seeds >= by_seeds * part.tasks:
+        return _cut_tasks(part, by_tasks)
+    return _cut_seeds(part, by_seeds)
+
+
+def _cut_tasks(part: Part, count: int) -> tuple[Part, list[Part]]:
+    rest = part._replace(first_task=part.first_task + count, tasks=part.tasks - count)
+    return part._replace(tasks=count), [rest]
+
+
+def _cut_seeds(part: Part, count: int) -> tuple[Part, list[Part]]:
+    rest = part._replace(first_seed=part.first_seed + count, seeds=part.seeds - count)
+    return part._replace(seeds=count), [rest]
+
+
+# Bounds
+
+
+class _Line(NamedTuple):
+    """A line below the seconds of a work's fleets: `start + members * run`."""
+
+    start: float
+    run: float
+    runs: int
+    most: int  # members of a fleet
+
+    def fleets(self, limit: float) -> float:
+        """Return the least number of fleets that take at most so long each."""
+        most = min(self.most, int((limit - self.start) / self.run * (1 + 1e-9)))
+        return -(-self.runs // most) if most > 0 else math.inf
+
+
+def _line(work: Work) -> _Line:
+    seconds, runs = np.asarray(work.seconds), work.tasks * work.seeds
+    members = np.arange(1, len(seconds) + 1)
+    slope = (seconds[-1] - seconds[0]) / max(len(seconds) - 1, 1)
+    start = float((seconds - slope * members).min())
+    if start < 0 or len(seconds) == 1:
+        start, slope = 0.0, (seconds / members).min()
+    return _Line(start, max(float(slope), 1e-9 * float(seconds[0])), runs, len(seconds))
+
+
+def lower_bound(works: Sequence[Work], slots: int) -> float:
+    """Return seconds in which no schedule can end, however runs are divided into fleets.
+
+    It is the largest limit that is proved to be too short: a single run takes longer; or the
+    fleets, of which there must be enough to be short enough, sum to more than all slots have; or
+    the runs do not fit into the slots by the bound of Martello and Toth (1990) for bin packing.
+
+    Example:
+        >>> round(lower_bound([Work(tasks=1, seeds=3, seconds=(4.0, 8.0, 12.0))], slots=2), 3)
+        8.0
+    """
+    if not works:
+        return 0.0
+    lines = [_line(work) for work in works]
+    low = max(min(work.seconds) for work in works)
+    high = sum(x.start * x.runs + x.run * x.runs for x in lines)  # one slot, no fleet shared
+    for _ in range(2 * ROUNDS):
+        middle = (low + high) / 2
+        if _is_too_short(lines, slots, middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _is_too_short(lines: Sequence[_Line], slots: int, limit: float) -> bool:
+    """Return whether it is certain that not all runs can end within a limit."""
+    counts = [x.fleets(limit) for x in lines]
+    if math.inf in counts:
+        return True
+    pairs = [(x, int(n)) for x, n in zip(lines, counts, strict=True)]
+    total = sum(x.start * n + x.run * x.runs for x, n in pairs)
+    used, least = min(slots, sum(x.runs for x in lines)), min(x.start for x in lines)
+    unused = max(used - sum(n for _, n in pairs), 0)  # slots that need further fleets
+    if total + unused * least > used * limit * (1 + 1e-9):
+        return True
+    first = [x.start + x.run for x, n in pairs for _ in range(n)]
+    others = [x.run for x, n in pairs for _ in range(x.runs - n)]
+    alone = [x.run for x in lines for _ in range(x.runs)]
+    return not (_may_fit([*first, *others], slots, limit) and _may_fit(alone, slots, limit - least))
+
+
+def _may_fit(sizes: Sequence[float], slots: int, limit: float) -> bool:
+    """Return False if items certainly do not fit into slots of a size.
+
+    Of the k * slots + 1 largest items, some slot has k + 1, at least the smallest of them. And
+    items can be rounded by the dual feasible functions of Fekete and Schepers (2001).
+    """
+    items = np.sort(np.asarray(sizes, float))
+    sums = np.concatenate([[0.0], np.cumsum(items)])
+    k = np.arange(1, (len(items) - 1) // slots + 1)
+    smallest = len(items) - 1 - k * slots
+    together = sums[smallest + k + 1] - sums[smallest]
+    if (together > limit * (1 + 1e-9)).any():
+        return False
+    k = np.arange(1, ROUNDING + 1)
+    distinct, counts = np.unique(items, return_counts=True)
+    rounded = np.floor(np.outer(k + 1, distinct / limit) - 1e-6) @ counts
+    return bool((rounded <= k * slots).all()) and _bins(items, limit) <= slots
+
+
+def _bins(items: NDArray[np.float64], size: float) -> int:
+    """Return bins of a size that items need at least (Martello and Toth's L2).
+
+    Example:
+        >>> items = np.array([2.0, 2.0, 2.0, 3.0, 3.0])  # ascending
+        >>> _bins(items, 4.0), _bins(items, 5.0)
+        (4, 3)
+    """
+    sums = np.concatenate([[0.0], np.cumsum(items)])
+    size *= 1 + 1e-9
+    half = int(np.searchsorted(items, size / 2, side="right"))
+    thresholds = np.concatenate([[0.0], np.unique(items[:half])])
+    large = np.searchsorted(items, size - thresholds, side="right")  # first item above
+    small = np.searchsorted(items, thresholds, side="left")
+    middle_room = (large - half) * size - (sums[large] - sums[half])
+    extra = np.ceil((sums[half] - sums[small] - middle_room) / size - 1e-9)
+    return int((len(items) - half + np.maximum(extra, 0)).max())
