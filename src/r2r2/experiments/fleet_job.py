@@ -1,6 +1,7 @@
 """The process of one fleet, which every engine starts: trains it, or resumes it.
 
 python -m r2r2.experiments.fleet_job SWEEPS SWEEP FLEET [--attempt N] [--device NAME]
+    [--checkpoint-every INTERVAL]
 """
 
 import argparse
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _end_with_parent()
     folder = SweepFolder(Path(given.sweeps), given.sweep)
     try:
-        return _train(folder, given.fleet, given.attempt, given.device)
+        return _train(folder, given.fleet, _options(given))
     except UserError as error:
         print(f"r2r2: error: {error}", file=sys.stderr)
         return 2
@@ -53,7 +54,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("fleet")
     parser.add_argument("--attempt", type=int, default=1)
     parser.add_argument("--device", default=DEFAULT_OPTIONS.device)
+    parser.add_argument("--checkpoint-every", default=DEFAULT_OPTIONS.checkpoint_every)
     return parser
+
+
+def _options(given: argparse.Namespace) -> RunOptions:
+    retry = given.attempt > 1
+    every = given.checkpoint_every
+    return RunOptions(device=given.device, retry_failed=retry, checkpoint_every=every)
 
 
 def _end_with_parent() -> None:
@@ -62,7 +70,7 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _train(folder: SweepFolder, name: str, attempt: int, device: str) -> int:
+def _train(folder: SweepFolder, name: str, options: RunOptions) -> int:
     plan = folder.plan()
     if plan is None:
         raise UserError(f"{folder.plan_file}: does not exist")
@@ -70,7 +78,6 @@ def _train(folder: SweepFolder, name: str, attempt: int, device: str) -> int:
     if plan.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: plan.cores])
     enable_compilation_cache(replace=False)
-    options = RunOptions(device=device, retry_failed=attempt > 1)
     with interruptible(saves=True) as check, warnings.catch_warnings():
         warnings.simplefilter("ignore", StoppedMembersWarning)
 
