@@ -49,13 +49,13 @@ def test_a_sweep_that_loses_nodes_equals_an_undisturbed_one(work, monkeypatch):
     for name, value in {**VARIABLES, "JAX_COMPILATION_CACHE_DIR": str(work / "xla")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TMPDIR", str(work))
-    direct, plan = store_plan(work / "direct", steps=1_500)
-    losses, _ = store_plan(work / "losses", steps=1_500)
+    direct, plan = store_plan(work / "direct")
+    losses, _ = store_plan(work / "losses")
     store_plan(work / "errors")
     train_directly(direct, plan)
 
     command = [*NAMESPACE, sys.executable, str(SCRIPT), str(work), "losses", "errors"]
-    done = subprocess.run(command, capture_output=True, timeout=400, text=True)
+    done = subprocess.run(command, capture_output=True, timeout=900, text=True)
 
     assert done.returncode == 0, done.stderr + (work / "nodes.log").read_text()[-3_000:]
     result = json.loads((work / "losses.json").read_text())
@@ -143,7 +143,7 @@ def test_slots_of_a_gpu_node(tmp_path):
 def test_only_so_many_fleets_share_a_gpu(tmp_path):
     _, plan = store_plan(tmp_path)
     small = [fleet._replace(memory=1) for fleet in plan.fleets]
-    assert fleets_per_gpu(small, 80 * 2**30) == 4
+    assert fleets_per_gpu(small, 80 * 2**30) == 2
     assert fleets_per_gpu([*small, plan.fleets[0]], 80 * 2**30) == 1  # one is not known
 
 

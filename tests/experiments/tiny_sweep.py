@@ -10,8 +10,8 @@ from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.training.run_config import finalize_config
 
 FIELDS = {
-    **{"agent": "td7", "env": "Pendulum-v1", "steps": 1500, "warmup": 100},
-    **{"eval_every": 300, "eval_episodes": 1, "log_every": 300, "width": 16, "latent": 16},
+    **{"agent": "td7", "env": "Pendulum-v1", "steps": 3_000, "warmup": 100},
+    **{"eval_every": 1_000, "eval_episodes": 1, "log_every": 1_000, "width": 16, "latent": 16},
     **{"batch_size": 16},
 }
 

@@ -8,10 +8,12 @@ import contextlib
 import importlib
 import os
 import queue
+import re
 import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,8 +42,9 @@ SNAPSHOT_SECONDS = 30.0  # between two copies of a run folder from its node
 LOSS_SECONDS = 20.0  # until Ray notices that a node is lost, after its processes ended
 CLOSE_SECONDS = 10.0  # to kill the processes of a fleet
 READY_SECONDS = 1.0  # between two looks whether a fleet's actor has started
-FLEETS_PER_GPU = 4  # at most; more do not train faster together
-GPU_MEMORY_SHARE = 0.8  # of a GPU's memory that its fleets may use
+FLEETS_PER_GPU = 2  # at most: their environments need cores as well
+GPU_MEMORY_SHARE = 0.9  # of a GPU's memory, for all fleets on it
+WRONG_TOKEN = re.compile(rb"InvalidAuthToken|AuthenticationError")  # in Ray's messages
 CONNECT = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False, configure_logging=False)"
 
 
@@ -98,19 +101,13 @@ def _unreachable(address: str, why: str) -> UserError:
 
 def _check_cluster(address: str | None) -> None:
     """Connect in another process first: in this one, Ray would try for minutes."""
-    command = [sys.executable, "-c", CONNECT, address or "auto"]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=CONNECT_SECONDS
-        )
-        output, code = done.stderr, done.returncode
-    except subprocess.TimeoutExpired as expired:
-        output, code = expired.stderr or b"", None
+    output, code = _try_to_connect(address or "auto")
     if code == 0:
         return
-    if b"InvalidAuthToken" in output or b"AuthenticationError" in output:
-        wrong = "the token is missing or wrong; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
-        raise UserError(f"--address {address or 'of this machine'}: {wrong} as on the head")
+    if WRONG_TOKEN.search(output):
+        expected = "expected that of the head in RAY_AUTH_TOKEN or ~/.ray/auth_token"
+        place = f"--address {address}" if address else "--engine ray"
+        raise UserError(f"{place}: the token is missing or wrong; {expected}")
     if address is None:
         raise UserError(
             "--engine ray: this machine is not part of a running Ray cluster; start one with "
@@ -120,6 +117,27 @@ def _check_cluster(address: str | None) -> None:
         raise _unreachable(address, f"no answer within {CONNECT_SECONDS:.0f} s")
     lines = output.decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
     raise _unreachable(address, lines[-1][:200])
+
+
+def _try_to_connect(address: str) -> tuple[bytes, int | None]:
+    """Connect in another process; return its messages and its exit code, None if it has none."""
+    command = [sys.executable, "-c", CONNECT, address]
+    end = time.monotonic() + CONNECT_SECONDS
+    with tempfile.TemporaryFile() as messages:
+        null = subprocess.DEVNULL
+        process = subprocess.Popen(command, stdin=null, stdout=null, stderr=messages)
+        try:
+            while process.poll() is None and time.monotonic() < end:
+                time.sleep(0.05)
+                messages.seek(0)
+                if WRONG_TOKEN.search(messages.read()):
+                    break  # Ray would try it again
+        finally:
+            code = process.poll()
+            process.kill()
+            process.wait()
+        messages.seek(0)
+        return messages.read(), code
 
 
 # Nodes and their slots

@@ -24,9 +24,9 @@ ATTEMPTS = 3  # of a fleet that fails, in one job
 SIGNAL_SECONDS = 300  # before the time limit, to write a checkpoint
 HOURS = 24  # time limit of a task, after which it resumes as a new one
 
-# Bash ignores SIGINT in background processes, so fleets get SIGTERM. If SLURM preempts or cancels
-# the job, it sends SIGTERM to all of its processes itself; a second one would end the fleet at
-# once, so the script does not send another.
+# SLURM may send SIGTERM to the script, to all processes of the job, or to none. A fleet ends at
+# once at a second signal; so it ignores SIGTERM, and gets one SIGINT from the script. Without
+# `set -m`, Bash would let it ignore SIGINT, too.
 ARRAY = Template("""\
 #!/bin/bash
 #SBATCH --job-name=$job
@@ -47,21 +47,27 @@ fleet=$${fleets[$$SLURM_ARRAY_TASK_ID]}
 log="$$sweeps/logs/$$fleet.log"
 mkdir -p "$$sweeps/logs"
 
-# Before the time limit, the fleet writes a checkpoint; SLURM then starts the task again.
-child="" out_of_time="" ending=""
-on_time_limit() {
-  out_of_time=1 ending=1
-  [ -z "$$child" ] || kill -TERM "$$child"
+# Before the time limit, the fleet writes a checkpoint, and SLURM starts the task again.
+# If SLURM preempts the job (or you cancel it), the fleet writes a checkpoint as well.
+set -m
+child="" out_of_time="" ending="" signalled=""
+end_fleet() {
+  ending=1
+  if [ -n "$$child" ] && [ -z "$$signalled" ]; then
+    signalled=1
+    kill -INT "$$child"
+  fi
 }
-trap on_time_limit USR1
-trap 'ending=1' TERM INT # SLURM has signalled the fleet as well
+trap 'out_of_time=1; end_fleet' USR1
+trap end_fleet TERM INT
 
-code=0
+code=130
 for attempt in $attempts; do
-  $python -m r2r2.experiments.fleet_job "$$sweeps" $sweep "$$fleet" \\
-    --attempt "$$attempt" --device $device >>"$$log" 2>&1 &
+  if [ -n "$$ending" ]; then break; fi
+  (trap '' TERM && exec $python -m r2r2.experiments.fleet_job "$$sweeps" $sweep "$$fleet" \\
+    --attempt "$$attempt" --device $device) >>"$$log" 2>&1 &
   child=$$!
-  [ -z "$$out_of_time" ] || kill -TERM "$$child"
+  if [ -n "$$ending" ]; then end_fleet; fi
   wait "$$child"
   code=$$?
   while kill -0 "$$child" 2>/dev/null; do # a signal ended the wait
@@ -69,7 +75,7 @@ for attempt in $attempts; do
     code=$$?
   done
   child=""
-  if [ "$$code" = 0 ] || [ -n "$$ending" ]; then break; fi
+  if [ "$$code" = 0 ]; then break; fi
 done
 if [ "$$code" != 0 ] && [ -n "$$out_of_time" ]; then
   scontrol requeue "$${SLURM_ARRAY_JOB_ID}_$${SLURM_ARRAY_TASK_ID}"
