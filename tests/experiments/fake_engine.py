@@ -1,11 +1,11 @@
 """An engine without processes, which ends fleets as it is told."""
 
+import shutil
+
 from r2r2.experiments.engine import FINISHED, FleetEnd
 from r2r2.experiments.experiment import Experiment
 from r2r2.experiments.plan import Plan, PlannedFleet, fleet_name
 from r2r2.training.run_config import finalize_config
-import shutil
-
 from synthetic_runs import write_run
 
 FIELDS = {"steps": 2000, "warmup": 500, "eval_every": 500, "env": "Pendulum-v1"}

@@ -1,13 +1,11 @@
 """`r2r2 sweep`: train all runs of an experiment, and report them."""
 
-import importlib
 import math
 import re
 import shlex
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.filesize import decimal as format_bytes
@@ -25,6 +23,7 @@ from r2r2.experiments.experiment import run_keys
 from r2r2.experiments.plan import PlannedFleet, write_plan
 from r2r2.experiments.run_report import STAGES_AFTER_READING
 from r2r2.experiments.runner import RETRIES, FleetStatus
+from r2r2.experiments.slurm import write_job_scripts
 from r2r2.experiments.sweep import ENGINES, OUT, SweepPlan, SweepResult, plan_sweep, run_sweep
 from r2r2.experiments.sweep_folder import lock_sweep
 from r2r2.progress import format_duration
@@ -114,7 +113,7 @@ def parse_time(text: str) -> float:
 
 def print_plan(planned: SweepPlan) -> None:
     """Print what a sweep would do."""
-    print(_summary(planned))
+    print(one_line(_summary(planned)))
     for fleet in planned.fleets:
         print(f"  train      {_describe_fleet(fleet)}")
     for fleet in planned.postponed:
@@ -156,15 +155,15 @@ def _run_count(fleets: tuple[PlannedFleet, ...]) -> int:
 def _write_slurm_jobs(planned: SweepPlan) -> int:
     """Write the scripts of a SLURM cluster, and print what to do with them."""
     if not planned.fleets:
-        print(_summary(planned))
+        print(one_line(_summary(planned)))
         return 0
-    slurm: Any = importlib.import_module("r2r2.experiments.slurm")
     with lock_sweep(planned.folder):
         plan = planned.plan._replace(fleets=planned.fleets)
         write_plan(planned.folder.plan_file, planned.plan)
-        script = slurm.write_job_scripts(planned.folder, plan)
-    print(_summary(planned))
-    print(f"submit with: sbatch {shlex.quote(str(script))}")
+        reused = sorted({run.name for run, _ in planned.finished.values()})
+        script = write_job_scripts(planned.folder, plan, runs=reused)
+    print(one_line(_summary(planned)))
+    print(f"submit with: bash {shlex.quote(str(script))}")
     return 0
 
 

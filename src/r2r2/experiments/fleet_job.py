@@ -1,7 +1,8 @@
 """The process of one fleet, which every engine starts: trains it, or resumes it.
 
 python -m r2r2.experiments.fleet_job SWEEPS SWEEP FLEET [--attempt N] [--device NAME]
-                                     [--cores LIST] [--end-with-stdin]
+                                     [--checkpoint-every INTERVAL] [--cores LIST]
+                                     [--end-with-stdin]
 
 The exit codes are those of `engine.py`. Without --end-with-stdin the process ends with its parent
 on Linux only.
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("fleet")
     parser.add_argument("--attempt", type=int, default=1)
     parser.add_argument("--device", default=DEFAULT_OPTIONS.device)
+    parser.add_argument("--checkpoint-every", default=DEFAULT_OPTIONS.checkpoint_every)
     parser.add_argument("--cores", default="", help="CPU cores to use, as in 0,1")
     parser.add_argument("--end-with-stdin", action="store_true")
     return parser
@@ -95,7 +97,7 @@ def _train(folder: SweepFolder, given: argparse.Namespace) -> int:
     fleet, path = plan.find(given.fleet), folder.run(given.fleet)
     _use_cores(plan.cores, given.cores)
     enable_compilation_cache(replace=False)
-    options = _run_options(plan, path, given.device)
+    options = _run_options(plan, path, given)
     with interruptible(saves=True) as check, warnings.catch_warnings():
         warnings.simplefilter("ignore", StoppedMembersWarning)
 
@@ -112,12 +114,13 @@ def _train(folder: SweepFolder, given: argparse.Namespace) -> int:
     return FAILED if result.stopped else FINISHED
 
 
-def _run_options(plan: Plan, path: Path, device: str) -> RunOptions:
+def _run_options(plan: Plan, path: Path, given: argparse.Namespace) -> RunOptions:
     """Return options that resume the run, also members that failed in an earlier attempt."""
     manifest = read_manifest(path)
     failed = manifest is not None and manifest.status == "failed"
     lost = failed and latest_valid(path / CHECKPOINT_DIR) == (None, [])
-    options = RunOptions(device=device, experiment=plan.experiment, scale=plan.scale)
+    options = RunOptions(device=given.device, checkpoint_every=given.checkpoint_every)
+    options = options._replace(experiment=plan.experiment, scale=plan.scale)
     return options._replace(retry_failed=not lost, overwrite=lost)
 
 

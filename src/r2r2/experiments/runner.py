@@ -23,7 +23,7 @@ from r2r2.experiments.sweep_folder import SweepFolder, finished_runs
 from r2r2.storage.run_folder import is_locked
 
 RETRIES = 2  # of a fleet that fails, in one call of `run_plan`
-MAX_LOSSES = 20  # of machines, by one fleet in one call: it may be what breaks them
+MAX_LOSSES = 100  # of machines, by one fleet in one call: it may be what breaks them
 WAIT_SECONDS = 0.5  # between two looks at the engine
 IN_USE = "another process is training this run"
 

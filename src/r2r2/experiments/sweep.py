@@ -1,10 +1,9 @@
 """Sweeps: plan an experiment on this machine, carry the plan out, and report its results."""
 
-import importlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.run import RunConfig
@@ -293,8 +292,9 @@ def make_engine(
         if address is not None:
             raise UserError("only used with the engine 'ray'", "address")
         return LocalEngine(folder, plan, machine)
-    module: Any = importlib.import_module("r2r2.experiments.ray_engine")
-    return cast(Engine, module.RayEngine(folder, plan, address))
+    from r2r2.experiments.ray_engine import RayEngine  # Ray is an extra
+
+    return RayEngine(folder, plan, address)
 
 
 def _check_unchanged(planned: SweepPlan) -> None:
