@@ -12,6 +12,9 @@ from r2r2.cli import sweep as command
 from r2r2.cli.main import main
 from r2r2.cli.sweep_view import FleetRow, SweepView, SweepWatcher, fleet_rows
 from r2r2.cli.watch_view import Size
+from r2r2.config.errors import UserError
+from r2r2.experiments import sweep as sweeps
+from r2r2.experiments.costs import Estimate
 from r2r2.experiments.plan import write_plan
 from r2r2.experiments.sweep import plan_sweep
 from r2r2.experiments.sweep_folder import SweepFolder, lock_sweep
@@ -30,6 +33,19 @@ env = "Pendulum-v1"
 seeds = 2
 """
 SIZE = Size(200, 0)
+
+
+class FixedCosts:
+    """Costs of fleets by agent, whatever their size."""
+
+    def __init__(self, seconds):
+        self._seconds = seconds
+
+    def prepare(self, configs):
+        pass
+
+    def estimate(self, config):
+        return Estimate(self._seconds[config.agent.name], 2**28, True)
 
 
 @pytest.fixture
@@ -226,3 +242,52 @@ def test_a_damaged_plan_is_shown_as_such(tmp_path):
     watcher.refresh()
     (row,) = texts(watcher.render(0.0, SIZE))
     assert "damaged or not the plan of a sweep" in row
+
+
+# Other engines
+
+
+def test_slurm_gets_scripts_and_a_plan_and_nothing_is_trained(fake_engines, grid, capsys):
+    assert main(["sweep", "grid.toml", "--engine", "slurm"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "submit with: bash sweeps/slurm/grid/submit.sh"
+    )
+    assert fake_engines[0] == []
+    assert len(SweepFolder(grid / "sweeps", "grid").plan().fleets) == 2
+    assert not (grid / "sweeps" / "runs").exists()
+
+
+def test_an_unreachable_cluster_is_one_sentence_and_nothing_is_written(
+    fake_engines, grid, capsys, monkeypatch
+):
+    def unreachable(*_):
+        raise UserError("cannot reach a Ray cluster at 'nowhere:1'", "address")
+
+    monkeypatch.setattr("r2r2.experiments.ray_engine.RayEngine", unreachable)
+    assert main(["sweep", "grid.toml", "--engine", "ray", "--address", "nowhere:1"]) == 2
+    error = capsys.readouterr().err
+    assert error == "r2r2: error: --address: cannot reach a Ray cluster at 'nowhere:1'\n"
+    assert [path.name for path in grid.iterdir()] == ["grid.toml"]
+
+
+def test_a_budget_too_small_says_what_the_smallest_fleet_needs(fake_engines, grid, capsys):
+    assert main(["sweep", "grid.toml", "--budget", "2h"]) == 2
+    assert "--budget: no speed was measured" in capsys.readouterr().err
+    assert [path.name for path in grid.iterdir()] == ["grid.toml"]
+
+
+def test_only_what_fits_into_the_budget_is_started(fake_engines, grid, capsys, monkeypatch):
+    costs = FixedCosts({"td7": 60.0, "td7+r2r2": 600.0})
+    monkeypatch.setattr(sweeps, "load_costs", lambda *_: costs)
+    assert main(["sweep", "grid.toml", "--budget", "30s"]) == 2
+    assert "too small for any run; expected at least 60s" in capsys.readouterr().err
+    assert [path.name for path in grid.iterdir()] == ["grid.toml"]
+    assert main(["sweep", "grid.toml", "--budget", "5m"]) == 0
+    output = capsys.readouterr().out
+    assert [agent for agent, _ in fake_engines[0][0].started] == ["td7"]
+    assert "2 postponed, as they do not fit into the budget" in output
+    assert "2 of 4 runs finished" in output
+    # The whole plan is stored, so that fleets stay as they are.
+    assert len(SweepFolder(grid / "sweeps", "grid").plan().fleets) == 3
+    assert main(["sweep", "grid.toml"]) == 0
+    assert "4 of 4 runs finished" in capsys.readouterr().out
