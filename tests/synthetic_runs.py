@@ -43,6 +43,11 @@ def make_run(path, returns=CURVE, finished=True, points=5, stopped=None, version
     steps = layers.pop("steps", 500_000)  # may be less than the warm-up
     config = finalize_config(resolve({"eval_every": 500_000 // points}, layers))
     config = dataclasses.replace(config, steps=steps)
+    return write_run(path, config, returns, finished, points, stopped, versions)
+
+
+def write_run(path, config, returns=CURVE, finished=True, points=5, stopped=None, versions=None):
+    """Write the folder of a finalized config's run, as `make_run` does."""
     members = fleet_members(config)
     folder = create_run(Path(path), to_toml(config), [m.name for m in members], False)
     lasts = {m: points // 2 if m.seed == stopped else points for m in members}

@@ -11,9 +11,10 @@ import pytest
 from forgery import mutate
 from rich.console import Console
 
-from r2r2.cli.report import find_sources, load_study, progress_bar, usual_config
+from r2r2.cli.report import progress_bar
 from r2r2.config.fields import flatten_config
 from r2r2.config.resolve import resolve
+from r2r2.experiments.run_report import find_sources, load_study, usual_config
 from r2r2.experiments.scaling import scale_config
 from r2r2.report import figures
 from r2r2.report.study import describe

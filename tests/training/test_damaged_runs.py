@@ -12,9 +12,9 @@ from runs import SMALL
 
 from r2r2 import resolve, train
 from r2r2.api import RunOptions
-from r2r2.cli.report import find_sources, load_study
 from r2r2.config.errors import UserError
 from r2r2.config.toml_io import to_toml
+from r2r2.experiments.run_report import find_sources, load_study
 from r2r2.storage.arrays import read_arrays, write_arrays
 from r2r2.storage.checkpoints import delete_files, latest_valid, serialize_manifest
 from r2r2.storage.files import file_entry

@@ -8,8 +8,8 @@ import pytest
 from runs import SMALL, select
 
 from r2r2 import Callback, RunOptions, UserError, resolve, train
-from r2r2.cli.report import Source, load_study
 from r2r2.config.toml_io import digest, parse_toml, to_toml
+from r2r2.experiments.run_report import Source, load_study
 from r2r2.stats.scores import ShortfallKind
 from r2r2.storage.events import read_events
 from r2r2.storage.run_folder import read_manifest, write_manifest

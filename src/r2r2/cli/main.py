@@ -21,6 +21,7 @@ from r2r2.training.signals import Terminated, defer_signals, exit_code
 
 COMMANDS = {
     "train": "train agents on tasks, or resume a run",
+    "sweep": "train all runs of an experiment, and report them",
     "watch": "show running training in the terminal",
     "eval": "evaluate the policies of a run, or record a video",
     "export": "write a policy for NumPy, ONNX, StableHLO or C",
@@ -49,6 +50,7 @@ examples:
   r2r2 train                          train a small task in a few minutes
   r2r2 train --env Hopper-v5 --utd 20 --seeds 5
   r2r2 train --resume RUN             resume an interrupted run
+  r2r2 sweep smoke                    train a small grid of runs, and report it
   r2r2 eval RUN --video out.mp4
   r2r2 export RUN --format c --out policy
   r2r2 report runs                    compare all runs below a folder

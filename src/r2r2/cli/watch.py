@@ -10,6 +10,7 @@ from rich.text import Text
 
 from r2r2.cli.argparser import ArgumentParser, field_table
 from r2r2.cli.run_monitor import ENDED_STATES, RunMonitor
+from r2r2.cli.sweep_view import SweepWatcher, find_sweeps
 from r2r2.cli.watch_view import Size, render_runs
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, POSITIVE
@@ -26,7 +27,9 @@ PARSER = ArgumentParser(
 Show running training in the terminal, by default all runs in 'runs': progress,
 time left, speed, latest returns, problems and learning curves. Folders are
 searched for runs, including runs that start later; a folder may be empty or not
-exist yet. Run folders are only read, never written or locked.
+exist yet. Of a folder of 'r2r2 sweep', the state of its sweeps is shown as well,
+with fleets that wait or were set aside. Folders are only read, never written or
+locked.
 
 Ctrl-C ends the display. It also ends when the last run has finished, if every
 path is a run; a folder of runs may get another one. Without a terminal the
@@ -53,7 +56,7 @@ def run(argv: list[str]) -> int:
     watcher.refresh()
     is_live = console.is_terminal and not console.is_dumb_terminal
     if given.get("once") or not is_live:
-        if not any(run.seen for run in watcher.runs):
+        if not any(run.seen for run in watcher.runs) and not watcher.sweeps:
             first = watcher.runs[0]
             raise UserError(first.error or f"{first.path}: not a run folder")
         console.print(_render(console, watcher), soft_wrap=True)
@@ -68,12 +71,18 @@ class RunWatcher:
     def __init__(self, paths: Sequence[Path], rescan_seconds: float = RESCAN_SECONDS):
         self._paths, self._rescan_seconds = tuple(paths), rescan_seconds
         self._monitors: dict[Path, RunMonitor] = {}
+        self._sweeps: dict[Path, SweepWatcher] = {}
         self._scanned = -float("inf")
 
     @property
     def runs(self) -> list[RunMonitor]:
         """The runs, in the order of the paths."""
         return list(self._monitors.values())
+
+    @property
+    def sweeps(self) -> list[SweepWatcher]:
+        """The sweeps whose folders are among the paths."""
+        return list(self._sweeps.values())
 
     @property
     def finished(self) -> bool:
@@ -90,6 +99,8 @@ class RunWatcher:
             self._scanned = now
         for run in self.runs:
             run.refresh()
+        for sweep in self.sweeps:
+            sweep.refresh()
 
     def _scan(self) -> None:
         """Find runs; one that has disappeared is kept, so that this is shown."""
@@ -99,12 +110,19 @@ class RunWatcher:
                 key = path.absolute()
                 self._monitors[key] = before.get(key) or RunMonitor(path)
         self._monitors |= {key: run for key, run in before.items() if run.seen}
+        for sweep in find_sweeps(self._paths):
+            self._sweeps.setdefault(sweep.plan_file, SweepWatcher(sweep))
 
 
 def _render(console: Console, watcher: RunWatcher, height: int = 0) -> Text:
     """Return the view of the runs, whose rows have the right length already."""
-    size = Size(console.width, height, console.options.ascii_only)
-    rows = render_runs(watcher.runs, time.time(), size)
+    size, rows = Size(console.width, height, console.options.ascii_only), list[Text]()
+    for sweep in watcher.sweeps:
+        limit = max(height // (len(watcher.sweeps) + 1), 1)
+        rows += [*sweep.render(time.time(), size._replace(height=limit if height else 0)), Text("")]
+    if height:
+        size = size._replace(height=max(height - len(rows), 1))
+    rows += render_runs(watcher.runs, time.time(), size)
     return Text("\n", no_wrap=True, overflow="crop").join(rows)
 
 

@@ -6,6 +6,8 @@ from r2r2.experiments.plan import PlannedFleet
 
 # Exit codes of a fleet's process; others are failures, too.
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
+TERMINATED = 143  # by SIGTERM: interrupted as well
+LOCKED = 75  # another process is training the run
 
 
 class FleetEnd(NamedTuple):

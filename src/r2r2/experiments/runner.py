@@ -1,16 +1,31 @@
 """Carry out a plan: start fleets as slots become free, retry failures, set aside the rest."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Literal
 
-from r2r2.experiments.engine import FINISHED, INTERRUPTED, Engine, FleetEnd
+from r2r2.config.errors import UserError
+from r2r2.experiments.engine import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    LOCKED,
+    TERMINATED,
+    Engine,
+    FleetEnd,
+)
+from r2r2.experiments.experiment import RunKey
 from r2r2.experiments.plan import Plan, PlannedFleet
-from r2r2.experiments.sweep_folder import SweepFolder
+from r2r2.experiments.sweep_folder import SweepFolder, finished_runs
+from r2r2.storage.run_folder import is_locked
 
 RETRIES = 2  # of a fleet that fails, in one call of `run_plan`
+MAX_LOSSES = 100  # of machines, by one fleet in one call: it may be what breaks them
 WAIT_SECONDS = 0.5  # between two looks at the engine
+IN_USE = "another process is training this run"
 
 FleetState = Literal["waiting", "running", "finished", "interrupted", "set aside"]
 
@@ -21,12 +36,15 @@ class FleetStatus:
 
     fleet: PlannedFleet
     state: FleetState = "waiting"
-    attempts: int = 0  # that counted
-    started: float = 0.0  # seconds of `time.monotonic`, of the latest process
-    why: str = ""  # it failed, the last time
+    attempts: int = 0  # that counted, in this call
+    started: float = 0.0  # seconds of `time.monotonic`, of the latest process; 0: none so far
+    why: str = ""  # it failed the last time, or has to wait
+    seconds: float = 0.0  # that its processes took, in this call
+    losses: int = 0  # attempts that did not count
 
 
 OnStatus = Callable[[Mapping[str, FleetStatus]], None]
+OnFinished = Callable[[PlannedFleet], None]
 
 
 def run_plan(
@@ -35,59 +53,117 @@ def run_plan(
     engine: Engine,
     on_status: OnStatus = lambda _: None,
     retries: int = RETRIES,
+    on_finished: OnFinished = lambda _: None,
 ) -> dict[str, FleetStatus]:
     """Train every fleet of a plan that is not finished; return what became of each.
 
-    `on_status` is called at least every `WAIT_SECONDS`. If it raises KeyboardInterrupt, running
+    A fleet that fails is started again `retries` times, after the others that wait, and is then
+    set aside. A fleet that another process is training waits for it.
+
+    `on_status` is called at least every `WAIT_SECONDS`, and `on_finished` with each fleet that has
+    finished in this call. If one of them raises an exception, such as KeyboardInterrupt, running
     fleets write a checkpoint and end, and the exception is raised again.
     """
     statuses = {fleet.name: FleetStatus(fleet) for fleet in plan.fleets}
+    _skip_finished(folder, statuses)
     try:
+        on_status(statuses)
         while _is_active(statuses):
-            for status in _startable(statuses, engine.free_slots()):
-                _start(folder, engine, status)
+            for status in _startable(folder, statuses, engine.free_slots()):
+                _start(folder, engine, status, retries)
             on_status(statuses)
             for end in engine.wait(WAIT_SECONDS):
-                _record(folder, statuses[end.fleet], end, retries)
+                status = statuses[end.fleet]
+                _record(folder, status, end, retries)
+                if status.state == "finished":
+                    on_finished(status.fleet)
         on_status(statuses)
-    except KeyboardInterrupt:
-        engine.interrupt()
-        while any(status.state == "running" for status in statuses.values()):
-            for end in engine.wait(WAIT_SECONDS):
-                _record(folder, statuses[end.fleet], end, retries=0)
+    except BaseException:
+        _interrupt(folder, engine, statuses)
         raise
     finally:
         engine.close()
     return statuses
 
 
+def is_finished(fleet: PlannedFleet, finished: Mapping[RunKey, tuple[Path, int]]) -> bool:
+    """Return whether all runs of a fleet are among the finished ones, with as many steps."""
+    steps = fleet.config.steps
+    return all(key in finished and finished[key][1] == steps for key in fleet.keys)
+
+
+def _skip_finished(folder: SweepFolder, statuses: Mapping[str, FleetStatus]) -> None:
+    finished = finished_runs(folder.path / "runs")
+    for status in statuses.values():
+        if is_finished(status.fleet, finished):
+            status.state = "finished"
+
+
 def _is_active(statuses: Mapping[str, FleetStatus]) -> bool:
     return any(status.state in ("waiting", "running") for status in statuses.values())
 
 
-def _startable(statuses: Mapping[str, FleetStatus], slots: int) -> list[FleetStatus]:
+def _startable(
+    folder: SweepFolder, statuses: Mapping[str, FleetStatus], slots: int
+) -> list[FleetStatus]:
+    """Return the fleets to start now: those that failed before come last."""
     waiting = [status for status in statuses.values() if status.state == "waiting"]
-    return waiting[: max(slots, 0)]
+    startable: list[FleetStatus] = []
+    for status in sorted(waiting, key=lambda status: status.attempts):
+        if len(startable) >= slots:
+            break
+        if _is_available(folder, status):
+            startable.append(status)
+    return startable
 
 
-def _start(folder: SweepFolder, engine: Engine, status: FleetStatus) -> None:
+def _is_available(folder: SweepFolder, status: FleetStatus) -> bool:
+    """Return whether a fleet can start; what another process was training may be finished now."""
+    path = folder.run(status.fleet.name)
+    if is_locked(path):
+        status.why = IN_USE
+    elif status.why == IN_USE:
+        status.why = ""
+        if is_finished(status.fleet, finished_runs(path)):
+            status.state = "finished"
+    return status.state == "waiting" and status.why != IN_USE
+
+
+def _start(folder: SweepFolder, engine: Engine, status: FleetStatus, retries: int) -> None:
     attempt = status.attempts + 1
     folder.append("started", status.fleet.name, attempt=attempt)
-    engine.start(status.fleet, attempt)
-    status.state, status.started = "running", time.monotonic()
+    status.started = time.monotonic()
+    try:
+        engine.start(status.fleet, attempt)
+        status.state = "running"
+    except (OSError, UserError) as error:
+        _record(folder, status, FleetEnd(status.fleet.name, FAILED, str(error)), retries)
 
 
 def _record(folder: SweepFolder, status: FleetStatus, end: FleetEnd, retries: int) -> None:
     """Record the end of a fleet's process, and decide whether it starts again."""
     status.attempts += end.counts
-    status.why = end.why
+    status.losses += not end.counts and end.code != LOCKED
+    status.seconds += time.monotonic() - status.started
+    status.why = IN_USE if end.code == LOCKED else end.why
+    again = end.code == LOCKED or status.losses <= MAX_LOSSES
     if end.code == FINISHED:
         status.state = "finished"
-    elif end.code == INTERRUPTED:
+    elif end.code in (INTERRUPTED, TERMINATED):
         status.state = "interrupted"
-    elif not end.counts or status.attempts <= retries:
+    elif again and (not end.counts or status.attempts <= retries):
         status.state = "waiting"
     else:
         status.state = "set aside"
     event = "failed" if status.state == "waiting" else status.state
-    folder.append(event, status.fleet.name, code=end.code, why=end.why)
+    folder.append(event, status.fleet.name, code=end.code, attempt=status.attempts, why=end.why)
+
+
+def _interrupt(folder: SweepFolder, engine: Engine, statuses: Mapping[str, FleetStatus]) -> None:
+    """Let running fleets write a checkpoint, and record their ends as interruptions."""
+    engine.interrupt()
+    while any(status.state == "running" for status in statuses.values()):
+        for end in engine.wait(WAIT_SECONDS):
+            code = FINISHED if end.code == FINISHED else INTERRUPTED
+            with contextlib.suppress(UserError):  # a full disk may be why this happens
+                _record(folder, statuses[end.fleet], end._replace(code=code), retries=0)

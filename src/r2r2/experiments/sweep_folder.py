@@ -2,6 +2,7 @@
 
     plans/NAME.json     the plan of a sweep, see `plan.py`
     plans/NAME.jsonl    what happened to its fleets
+    plans/NAME.lock     while a process carries it out
     runs/FLEET          run folders, shared by all sweeps of the folder
     logs/FLEET.log      output of the fleet's processes
     reports/NAME        the report of a sweep
@@ -9,17 +10,19 @@
 All paths in these files are relative, so the folder can be moved or copied.
 """
 
+import contextlib
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from r2r2.config.errors import UserError
 from r2r2.experiments.experiment import RunKey, run_keys
 from r2r2.experiments.plan import Plan, read_plan
 from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.files import LogFile, cannot_write, read_lines
-from r2r2.storage.run_folder import read_manifest
+from r2r2.storage.run_folder import lock_file, read_manifest
 from r2r2.training.saved_config import find_config, fleet_members
 
 Event = Mapping[str, object]
@@ -45,6 +48,11 @@ class SweepFolder(NamedTuple):
     def report(self) -> Path:
         """The folder of the report."""
         return self.path / "reports" / self.name
+
+    @property
+    def lock(self) -> Path:
+        """The file that the process of the sweep locks."""
+        return self.path / "plans" / f"{self.name}.lock"
 
     def run(self, fleet: str) -> Path:
         """Return the run folder of a fleet."""
@@ -81,6 +89,32 @@ class SweepFolder(NamedTuple):
         return events
 
 
+@contextlib.contextmanager
+def lock_sweep(folder: SweepFolder) -> Generator[None]:
+    """Keep other processes from carrying out the same sweep during the block.
+
+    Folders that are still empty at the end are deleted.
+    """
+    created = [path for path in (folder.lock.parent, folder.path) if not path.exists()]
+    try:
+        folder.lock.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder.path, error) from error
+    what = f"{folder.path}: another process carries out the sweep {folder.name!r}"
+    try:
+        with lock_file(folder.lock, lambda: UserError(f"{what}; wait for it or use another --out")):
+            yield
+    finally:
+        with contextlib.suppress(OSError):  # not empty
+            for path in created:
+                path.rmdir()
+
+
+def sweep_names(path: Path) -> list[str]:
+    """Return the names of the sweeps in a folder."""
+    return sorted(file.stem for file in (path / "plans").glob("*.json"))
+
+
 def sweep_name(experiment: str, scale: float) -> str:
     """Return the name of a sweep: the experiment's, with the scale if it is scaled.
 
@@ -109,10 +143,3 @@ def finished_runs(folder: Path) -> dict[RunKey, tuple[Path, int]]:
             if member.name not in stopped:
                 runs[key] = path, config.steps
     return runs
-
-
-def missing_keys(
-    keys: Iterable[tuple[RunKey, int]], finished: Mapping[RunKey, tuple[Path, int]]
-) -> list[RunKey]:
-    """Return the runs, given with their steps, that are not among the finished ones."""
-    return [key for key, steps in keys if key not in finished or finished[key][1] < steps]

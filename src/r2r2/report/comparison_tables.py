@@ -20,7 +20,9 @@ from r2r2.report.score_tables import (
     last_evaluations_table,
     main_table,
     method_columns,
+    paper_cells_table,
     paper_key,
+    planned_table,
     runs_table,
     score_tables,
     shortfalls_table,
@@ -86,7 +88,9 @@ def all_tables(study: Study) -> list[Table]:
         diagnostics_table(study),
         timing_table(study),
         runs_table(study),
+        planned_table(study),
         shortfalls_table(study),
+        paper_cells_table(study),
     ]
     return [table for table in tables if table.rows]
 

@@ -25,7 +25,9 @@ WEB = Path(__file__).parent / "web"
 WRAP_LENGTH = 28  # letters; longer texts in tables are wrapped
 VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control")
 # Tables with their own section; all others share one.
-SUMMARY_TABLE, RUNS_TABLE, MISSING_TABLE = "main", "runs", "lacks"
+SUMMARY_TABLE, RUNS_TABLE = "main", "runs"
+SHORTFALLS_TABLE = "lacks"
+MISSING_TABLES = ("planned", SHORTFALLS_TABLE, "paper_cells")
 # The light and the dark color of every CSS variable of the page.
 THEME = {
     "ground": ("#ffffff", "#111418"),
@@ -166,16 +168,16 @@ def _software(study: Study) -> dict[str, str]:
 
 def _sections(tables: Sequence[Table], chart_set: ChartSet) -> tuple[str, str]:
     """Return the table of contents and the sections that have content."""
-    order = {MISSING_TABLE: 1, RUNS_TABLE: 2}  # numbered in the order of sections
+    order = {**dict.fromkeys(MISSING_TABLES, 1), RUNS_TABLE: 2}  # numbered in the order of sections
     numbered = enumerate(sorted(tables, key=lambda t: order.get(t.name, 0)), start=1)
     shown = {table.name: _table_html(table, number) for number, table in numbered}
-    special = SUMMARY_TABLE, RUNS_TABLE, MISSING_TABLE
+    special = SUMMARY_TABLE, RUNS_TABLE, *MISSING_TABLES
     others = [table for table in tables if table.name not in special]
     charts = chart_set.charts
     figures = "".join(_figure_html(chart, n) for n, chart in enumerate(charts, start=1))
     figure_links = "".join(_link(f"figure-{c.name}", c.title) for c in charts)
     table_links = "".join(_link(f"table-{t.name}", t.title) for t in others)
-    missing = _missing_html(shown.get(MISSING_TABLE, ""), chart_set)
+    missing = _missing_html(shown, chart_set)
     sections = [
         ("summary", "Summary", shown.get(SUMMARY_TABLE, ""), ""),
         ("figures", "Figures", figures, figure_links),
@@ -201,18 +203,22 @@ def _link(target: str, title: str, inner: str = "") -> str:
     return f'<li><a href="#{escape(target)}">{escape(title)}</a>{inner}</li>'
 
 
-def _missing_html(table: str, chart_set: ChartSet) -> str:
-    if not table and not chart_set.missing:
+def _missing_html(shown: Mapping[str, str], chart_set: ChartSet) -> str:
+    """Return the section on what is missing, from the HTML of all tables by name."""
+    tables = ""
+    for name in MISSING_TABLES:
+        if name == SHORTFALLS_TABLE and name in shown:
+            tables += (
+                "<p>These results differ from the paper's in settings, seeds or steps, and "
+                "are not a reproduction.</p>"
+            )
+        tables += shown.get(name, "")
+    if not tables and not chart_set.missing:
         return "<p>Nothing: every cell has the paper's settings, seeds and steps.</p>"
-    if table:
-        table = (
-            "<p>These results differ from the paper's in settings, seeds or steps, and "
-            f"are not a reproduction.</p>{table}"
-        )
     texts = [f"{title}: {reason}." for title, reason in chart_set.missing]
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     heading = '<h3>Missing figures</h3><ul class="lacks">'
-    return f"{table}{heading}{items}</ul>" if items else table
+    return f"{tables}{heading}{items}</ul>" if items else tables
 
 
 def _figure_html(chart: Chart, number: int) -> str:

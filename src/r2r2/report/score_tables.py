@@ -39,6 +39,11 @@ NORMALIZED = (
 )
 # Marks of members that the status, or another remark, shows already.
 SHOWN_ABOVE = (ShortfallKind.STATUS, ShortfallKind.STOPPED, ShortfallKind.DAMAGED)
+MISSING, COMPLETE = "missing", "complete"
+CELL_STATES = (
+    "Complete: with the paper's settings, seeds and steps. Partial: with other settings, fewer "
+    "seeds or fewer steps. Missing: not run."
+)
 DIFFERENT_BASES = "Normalised scores with different bases cannot be compared"
 DIAGNOSTICS = {
     "effective_rank": "effective rank",
@@ -153,6 +158,40 @@ def shortfalls_table(study: Study) -> Table:
     ]
     header = ["method", "UTD", "task", "seeds with a score", "lacks"]
     return make_table("lacks", "Missing, uneven or scaled down", header, rows)
+
+
+def planned_table(study: Study) -> Table:
+    """Return the cells of the study's experiment that have not all of their seeds."""
+    rows: list[TableRow] = []
+    for cell in study.planned:
+        left = sorted({*cell.seeds} - {*cell.finished})
+        if left:
+            state = "partial" if cell.finished else MISSING
+            seeds = f"{len(cell.finished)} of {len(cell.seeds)}", format_seeds(left)
+            settings = cell.settings or "none"
+            rows.append([cell.agent, str(cell.utd), cell.task, settings, *seeds, state])
+    header = ["agent", "UTD", "task", "settings that differ"]
+    header += ["finished seeds", "missing seeds", "state"]
+    return make_table("planned", "Cells of the experiment without all of their seeds", header, rows)
+
+
+def paper_cells_table(study: Study) -> Table:
+    """Return for every cell of the paper's tables whether the study's experiment has it."""
+    states: dict[paper.CellKey, str] = {}
+    for cell in study.cells:
+        if len(cell.scores) and states.get(paper_key(cell)) != COMPLETE:
+            states[paper_key(cell)] = COMPLETE if cell.complete else "partial"
+    published = paper.raw_scores() if study.planned else {}
+    agents = list(dict.fromkeys(key.agent for key in published))
+    rows: list[TableRow] = [
+        [str(utd), task, *(states.get(paper.CellKey(task, x, utd), MISSING) for x in agents)]
+        for utd in sorted({key.utd for key in published})
+        for task in paper.tasks()
+    ]
+    count = sum(key in states for key in published)
+    notes = [f"{count} of {len(published)} cells have results. {CELL_STATES}"]
+    title = "The paper's cells: agents on tasks at a UTD"
+    return make_table("paper_cells", title, ["UTD", "task", *agents], rows, notes)
 
 
 def diagnostics_table(study: Study) -> Table:

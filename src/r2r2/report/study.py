@@ -128,6 +128,17 @@ class TaskCurve(NamedTuple):
     repeat: int | None = None  # environment steps per decision; None: unknown
 
 
+class PlannedCell(NamedTuple):
+    """A cell of an experiment, whether or not there are runs of it."""
+
+    agent: str
+    utd: int
+    task: str
+    settings: str  # that differ from the agent's defaults
+    seeds: tuple[int, ...]
+    finished: tuple[int, ...]  # seeds
+
+
 class Study(NamedTuple):
     """Runs and everything derived from them; use `make_study`."""
 
@@ -137,6 +148,7 @@ class Study(NamedTuple):
     curves: tuple[TaskCurve, ...]  # one per cell, in the same order
     suites: tuple[SuiteResult, ...]  # one per suite and method
     unreadable: tuple[str, ...] = ()  # a sentence for each run that is left out
+    planned: tuple[PlannedCell, ...] = ()  # cells of the experiment that the report is of
 
     @property
     def damage(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
 
@@ -467,10 +467,19 @@ def is_member_name(name: str) -> bool:
 @contextlib.contextmanager
 def lock_run(run: Path, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
     """Keep other processes from training or cleaning a run during the block."""
+    with lock_file(run / LOCK_FILE, lambda: _in_use(run), timeout):
+        yield
+
+
+@contextlib.contextmanager
+def lock_file(
+    path: Path, in_use: Callable[[], UserError], timeout: float = LOCK_TIMEOUT
+) -> Generator[None]:
+    """Hold a lock during the block; its file has the pid of this process and is deleted after."""
     try:
-        descriptor = _acquire(run, timeout)
+        descriptor = _acquire(path, in_use, timeout)
     except OSError as error:
-        raise cannot_write(run, error) from error
+        raise cannot_write(path.parent, error) from error
     try:
         with contextlib.suppress(OSError):  # locking works on a full disk, too
             os.ftruncate(descriptor, 0)
@@ -479,14 +488,19 @@ def lock_run(run: Path, timeout: float = LOCK_TIMEOUT) -> Generator[None]:
     finally:
         # Before releasing: a process that opens the name from now on makes a new file.
         with contextlib.suppress(OSError):
-            (run / LOCK_FILE).unlink()
+            path.unlink()
         os.close(descriptor)
 
 
 def is_locked(run: Path) -> bool:
     """Return whether a process holds the lock of a run."""
+    return is_file_locked(run / LOCK_FILE)
+
+
+def is_file_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of `lock_file`."""
     try:
-        with open_regular(run / LOCK_FILE) as file:
+        with open_regular(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -518,17 +532,17 @@ def lock_pid(run: Path) -> int | None:
         return None
 
 
-def _acquire(run: Path, timeout: float) -> int:
+def _acquire(path: Path, in_use: Callable[[], UserError], timeout: float) -> int:
     """Open and lock the lock file; return its descriptor."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     deadline = time.monotonic() + timeout
     while True:
-        descriptor = os.open(run / LOCK_FILE, flags, 0o644)
-        if _try_lock(descriptor, run / LOCK_FILE):
+        descriptor = os.open(path, flags, 0o644)
+        if _try_lock(descriptor, path):
             return descriptor  # the system releases the lock of a process that dies
         os.close(descriptor)
         if time.monotonic() > deadline:
-            raise _in_use(run)
+            raise in_use()
         time.sleep(0.02)
 
 
