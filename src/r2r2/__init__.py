@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         effective_rank,
         singular_values,
     )
+    from r2r2.experiments.tuning import tune
     from r2r2.export.export import export_policy
     from r2r2.policy.policy import Policy
     from r2r2.saved_run import Curve, Records, SavedRun, load
@@ -95,6 +96,7 @@ _EXPORTS = {
     "r2r2.config.resolve": "resolve",
     "r2r2.config.run": "RunConfig",
     "r2r2.diagnostics.representation": "dead_coordinates diagnose effective_rank singular_values",
+    "r2r2.experiments.tuning": "tune",
     "r2r2.export.export": "export_policy",
     "r2r2.policy.policy": "Policy",
     "r2r2.saved_run": "Curve Records SavedRun load",

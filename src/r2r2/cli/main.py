@@ -21,6 +21,7 @@ from r2r2.training.signals import Terminated, defer_signals, exit_code
 
 COMMANDS = {
     "train": "train agents on tasks, or resume a run",
+    "tune": "search for the best values of fields",
     "watch": "show running training in the terminal",
     "eval": "evaluate the policies of a run, or record a video",
     "export": "write a policy for NumPy, ONNX, StableHLO or C",
