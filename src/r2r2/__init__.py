@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from r2r2.experiments.experiment import Experiment, find_experiment
     from r2r2.experiments.sweep import SweepResult, plan_sweep, sweep
+    from r2r2.experiments.tuning import tune
     from r2r2.export.export import export_policy
     from r2r2.policy.policy import Policy
     from r2r2.saved_run import Curve, Records, SavedRun, load
@@ -99,6 +100,7 @@ _EXPORTS = {
     "r2r2.diagnostics.representation": "dead_coordinates diagnose effective_rank singular_values",
     "r2r2.experiments.experiment": "Experiment find_experiment",
     "r2r2.experiments.sweep": "SweepResult plan_sweep sweep",
+    "r2r2.experiments.tuning": "tune",
     "r2r2.export.export": "export_policy",
     "r2r2.policy.policy": "Policy",
     "r2r2.saved_run": "Curve Records SavedRun load",

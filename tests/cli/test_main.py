@@ -43,6 +43,7 @@ def test_help_and_version_do_not_import_jax(workdir):
         ("train --steps -h", "--steps N "),
         ("train -h", "--[no-]tensorboard "),
         ("train --resume nowhere -h", "--checkpoints N "),
+        ("tune -h", "--budget TIME "),
         ("eval --help", "--episodes N"),
         ("eval somewhere -h", "--member TASK:SEED"),
         ("bench -h", "--[no-]bases "),

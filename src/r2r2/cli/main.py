@@ -22,6 +22,7 @@ from r2r2.training.signals import Terminated, defer_signals, exit_code
 COMMANDS = {
     "train": "train agents on tasks, or resume a run",
     "sweep": "train all runs of an experiment, and report them",
+    "tune": "search for the best values of fields",
     "watch": "show running training in the terminal",
     "eval": "evaluate the policies of a run, or record a video",
     "export": "write a policy for NumPy, ONNX, StableHLO or C",
