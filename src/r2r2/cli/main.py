@@ -27,6 +27,7 @@ COMMANDS = {
     "push": "publish a policy with its card, curve and video",
     "pull": "fetch a published policy and verify it",
     "report": "compare runs with each other and with the paper",
+    "theory": "check the paper's argument on small Markov chains and in runs",
     "bench": "measure how fast this machine trains",
     "clean": "show the disk space of runs, and free it",
     "list": "list agents or environments",
