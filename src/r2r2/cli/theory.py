@@ -122,7 +122,7 @@ def write_theory(
     runs = [] if study is None else [run.path for run in study.runs]
     facts = {"r2r2": r2r2.__version__, "page": PAGE, "runs": runs}
     with atomic_dir(out, facts, CONTENTS) as folder:
-        write_pages(parts, folder, on_stage)
+        write_pages(parts, len(chains), folder, on_stage)
     return parts
 
 
@@ -141,7 +141,9 @@ def _bar(console: Console) -> Progress:
 def _printed(table: Table) -> RichTable:
     """Return the columns of a table that fit on a terminal."""
     wanted = [n for n, name in enumerate(table.header) if name in PRINTED[table.name]]
-    shown = RichTable(*(table.header[n] for n in wanted), title=table.title, title_justify="left")
+    shown = RichTable(title=table.title, title_justify="left")
+    for number in wanted:
+        shown.add_column(table.header[number], overflow="fold")
     for row in table.rows:
         if row[0].text != "stated bound":
             shown.add_row(*(one_line(row[n].text) for n in wanted))

@@ -26,7 +26,7 @@ WEIGHT_STYLES = (Style(2), Style(0), Style(4), Style(9))
 BANDS = f"Lines: medians over {STARTS} random starts; bands: from the smallest to the largest."
 TIME = Axis("time of the gradient flow", log=True)
 Value = Callable[[Outcome], Floats]
-MEASURE = Axis("the measure named in each title")
+MEASURE = Axis("the measure named in each title", padded=True)
 
 
 def variant_chart(outcomes: Sequence[Outcome], chain: str) -> Chart:
@@ -35,7 +35,7 @@ def variant_chart(outcomes: Sequence[Outcome], chain: str) -> Chart:
         x for x in outcomes if x.setting.experiment == "variants" and x.setting.chain.name == chain
     ]
     panels = [
-        Panel(title, [_time_line(x, getattr(x.measures, name), x.setting.line) for x in shown])
+        Panel(title, [_time_line(x, _middle(x, name), x.setting.line) for x in shown])
         for name, title in MEASURES.items()
     ]
     return Chart(
@@ -45,23 +45,30 @@ def variant_chart(outcomes: Sequence[Outcome], chain: str) -> Chart:
         "trace objective and turns to the top eigenvectors. Without it, all directions but the "
         "constant one vanish: effective rank 1. Zero-centred latents can never contain the "
         "constant mode. Centred covariances keep it in the span, but do not see it: its share "
-        f"depends on the weights. {BANDS}",
+        f"depends on the weights. Medians over {STARTS} random starts.",
         TIME,
         MEASURE,
         panels,
     )
 
 
+def _middle(outcome: Outcome, field: str) -> Floats:
+    """Return the median over starts of a measure, [1, records]: bands of six lines hide them."""
+    middle: Floats = np.median(getattr(outcome.measures, field), axis=0, keepdims=True)
+    return middle
+
+
 def _time_line(outcome: Outcome, values: Floats, name: str, style: Style | None = None) -> Line:
     """Return the line of a measure [starts, records] over time, from the first step on."""
-    later = values[:, 1:]
-    return _band(Line(name, style or STYLES[name], outcome.times[1:]), later)
+    return _band(Line(name, style or STYLES[name], outcome.times[1:]), values[:, 1:])
 
 
 def _band(line: Line, values: Floats) -> Line:
     """Add the median and the range over starts of values [starts, points]."""
-    middle, low, high = np.median(values, axis=0), values.min(axis=0), values.max(axis=0)
-    return line._replace(y=middle, low=low, high=high, detail=f"{len(values)} starts")
+    line = line._replace(y=np.median(values, axis=0), detail=f"{STARTS} starts")
+    if len(values) == 1:
+        return line
+    return line._replace(low=values.min(axis=0), high=values.max(axis=0))
 
 
 SWEEPS = {
@@ -77,7 +84,8 @@ def weight_charts(outcomes: Sequence[Outcome]) -> list[Chart]:
     axis = Axis("weight; in the last panel, threshold v_th", log=True)
     shares = _sweep_panels(outcomes, lambda x: x.last("constant_share"))
     deviations = _sweep_panels(
-        outcomes, lambda x: x.last("deviation") / x.setting.variant.weights.variance_threshold
+        outcomes,
+        lambda x: np.minimum(1, x.last("deviation") / x.setting.variant.weights.variance_threshold),
     )
     return [
         Chart(
@@ -85,20 +93,20 @@ def weight_charts(outcomes: Sequence[Outcome]) -> list[Chart]:
             "Weights and threshold: share of the constant mode",
             "Share of Z's squared norm that belongs to the constant mode at the end of the flow. "
             "Without centring it settles at a little more than 1/k = 0.25 once the terms have had "
-            "time to act; with centring nothing holds it: it starves or takes over as the weights "
-            f"change. {BANDS}",
+            "time to act (at the smallest weights they had not). With centring nothing holds it: "
+            f"it starves or takes over as the weights change. {BANDS}",
             axis,
-            Axis("share of the constant mode", shared=True),
+            Axis("share of the constant mode", shared=True, padded=True),
             shares,
         ),
         Chart(
             "weights-deviation",
             "Weights and threshold: the weakest feature",
-            "Smallest standard deviation of a feature over v_th at the end of the flow; 1 if the "
-            "hinge is met. A centred L_RR has one direction too few for all features, so a weight "
-            f"above lambda_Var makes one feature nearly constant. {BANDS}",
+            "Smallest standard deviation of a feature over v_th at the end of the flow; 1 if it "
+            "meets the hinge. A centred L_RR has one direction too few for all features: with a "
+            f"weight above lambda_Var it makes one feature nearly constant. {BANDS}",
             axis,
-            Axis("smallest deviation / v_th", shared=True),
+            Axis("smallest deviation / v_th", shared=True, padded=True),
             deviations,
         ),
     ]
@@ -148,10 +156,11 @@ def sphere_chart(outcomes: Sequence[Outcome]) -> Chart:
         "sphere",
         "Threshold of the hinge on the unit sphere",
         f"Latents of norm 1 with d = {DIM}, on the grid world, at the end of the flow. The paper's "
-        f"v_th = 1 is at {DIM**0.5:g}. From about 1.25 on nothing changes any more: the hinge is "
-        "never met, and its push does not depend on the threshold. It drives the mean latent, and "
-        "with it the constant mode, out of Z. Up to 0.75 the hinge closes and leaves the constant "
-        f"mode where SPL put it. {BANDS}",
+        f"v_th = 1 is at {DIM**0.5:g}. Above the largest deviation of a feature, at about 1.25 "
+        "(at 2 for the smallest weight), nothing changes any more: the hinge is never met, and its "
+        "push does not depend on the threshold. It drives the mean latent, and with it the "
+        "constant mode, out of Z. Up to 0.75 the hinge closes and leaves the constant mode where "
+        f"SPL put it. {BANDS}",
         Axis("threshold v_th in units of 1/sqrt(d)"),
         MEASURE,
         panels,
@@ -187,7 +196,9 @@ def sphere_time_chart(outcomes: Sequence[Outcome]) -> Chart:
         name = f"v_th = {x:g}/sqrt(d)" if x else outcome.setting.line
         name += " = 1 (the paper's)" if x == DIM**0.5 else ""
         m, root = outcome.measures, DIM**0.5
-        values = (m.constant_share, outcome.push, root * m.mean_deviation)
+        # A hinge that closes flickers between on and off: its mean over starts, without a band.
+        push = outcome.push.mean(axis=0, keepdims=True)
+        values = (m.constant_share, push, root * m.mean_deviation)
         for title, of_measure in zip(titles, values, strict=True):
             style = SHOWN_THRESHOLDS.get(x, NO_HINGE)
             panels[title].append(_time_line(outcome, of_measure, name, style))
@@ -195,8 +206,8 @@ def sphere_time_chart(outcomes: Sequence[Outcome]) -> Chart:
         "sphere-flows",
         "The hinge on the unit sphere over time",
         f"The paper's weight lambda_Var = {ex.PAPER_WEIGHT:g}. The push is the norm of the "
-        "hinge's part of the velocity. With v_th = 1 it stays constant to the end; with a "
-        f"threshold that can be met it ends when the features are wide enough. {BANDS}",
+        "hinge's part of the velocity, as a mean over starts. With v_th = 1 it stays constant to "
+        f"the end; a threshold that can be met ends it when the features are wide enough. {BANDS}",
         TIME,
         MEASURE,
         [Panel(title, lines) for title, lines in panels.items()],

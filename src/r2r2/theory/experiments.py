@@ -16,7 +16,7 @@ START_SIZE = 0.5  # root mean square of a feature at the start, below the hinge'
 STARTS = 5
 END = 500.0  # time; the slowest rate of the grid world's flow is 0.06
 WEIGHTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-THRESHOLDS = (0.25, 0.5, 1.0, 2.0, 4.0)
+THRESHOLDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0)
 SPHERE_WEIGHTS = (0.001, 0.01, 0.1, 1.0)
 # Thresholds on the sphere in units of 1/sqrt(d); the paper's 1 is sqrt(d) of them, here 2.
 SPHERE_THRESHOLDS = (0.25, 0.5, 0.75, 1.0, 1.25, 2.0, 4.0)
@@ -68,7 +68,7 @@ class Outcome(NamedTuple):
 
 
 BOTH, RR_ONLY, VAR_ONLY, THRESHOLD = "both weights", "lambda_RR", "lambda_Var", "v_th"
-SPHERE, SPHERE_BASE = "sphere", "sphere, no hinge"
+SPHERE, SPHERE_BASE, NO_HINGE = "sphere", "sphere, no hinge", "no hinge"
 NON_CENTRED_LINE, CENTRED_LINE = "not centred (R2R2)", "centred (VICReg)"
 
 
@@ -98,7 +98,7 @@ def _sweeps(chain: Chain, line: str, centred: bool) -> list[Setting]:
 
 
 def _sphere(chain: Chain) -> list[Setting]:
-    none = Variant("no hinge", Representation(lambda_rr=0.01), on_sphere=True)
+    none = Variant(NO_HINGE, Representation(lambda_rr=0.01), on_sphere=True)
     found = [Setting(SPHERE_BASE, none.name, 0.0, chain, none)]
     for weight in SPHERE_WEIGHTS:
         line = f"lambda_Var = {weight:g}"

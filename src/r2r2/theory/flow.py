@@ -106,11 +106,13 @@ def simulate(
         on_progress: called with the share of steps that are done.
 
     Example:
-        >>> chain = np.array([[0.9, 0.1], [0.1, 0.9]])
-        >>> spl = Variant("SPL", Representation())
-        >>> paths = simulate([Flow(spl, chain, np.array([[1.0], [0.2]]))], end=100.0)
-        >>> paths.z[0, -1].round(6).ravel() / paths.z[0, -1, 0]  # the constant mode
-        array([1., 1.])
+        >>> from r2r2.theory.chains import grid_world
+        >>> from r2r2.theory.lemmas import top_eigenspace
+        >>> chain, start = grid_world(1, 3), random_start(3, 2, 1.0, np.random.default_rng(0))
+        >>> paths = simulate([Flow(Variant("SPL", Representation()), chain, start)], end=100.0)
+        >>> angles = measure(paths.z, chain, top_eigenspace(chain, 2).basis).angle
+        >>> bool(angles[0, 0] > 10 and angles[0, -1] < 0.01)
+        True
     """
     settings = _coefficients(flows)
     step = STEP / (1 + settings.lambda_rr + settings.lambda_var)

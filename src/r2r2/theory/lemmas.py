@@ -167,7 +167,8 @@ def check_assumptions(p: Floats, k: int) -> Outside:
 def leaves_span(p: Floats, basis: Floats) -> float:
     """Return how far P moves a unit vector out of the span of an orthonormal basis, at most."""
     moved = p @ basis
-    return float(np.linalg.norm(moved - basis @ (basis.T @ moved), 2))
+    left = moved - basis @ (basis.T @ moved)
+    return float(np.linalg.norm(left, 2)) if left.size else 0.0
 
 
 class Compatibility(NamedTuple):
@@ -213,9 +214,12 @@ def distance(unit: Floats, columns: NDArray[Any]) -> float:
 
 
 def orthonormal(columns: NDArray[Any]) -> NDArray[Any]:
-    """Return an orthonormal basis of the span of columns, without directions lost to rounding."""
+    """Return an orthonormal basis of the span of columns of norm 1 or more, or of their rests.
+
+    Directions that are left by rounding alone are not part of it.
+    """
     left, values, _ = np.linalg.svd(columns, full_matrices=False)
-    return left[:, values > SPECTRAL * max(values[0], 1e-300)]
+    return left[:, values > SPECTRAL * max(values[0], 1.0)]
 
 
 def principal_angles(a: Floats, b: Floats) -> Floats:

@@ -100,10 +100,11 @@ SPHERE = (
     "to at most N/(N-1), so with d features they cannot all exceed about 1/sqrt(d). The paper's "
     "threshold of 1 is never met, and the only way to more deviation is a smaller mean latent: "
     "the hinge becomes a constant push against the constant mode.",
-    "Recommendation: on the sphere, do not tune v_th above 1.25/sqrt(d), where it has no effect; "
-    "tune lambda_Var. To leave the constant mode to the encoder, set v_th to 0.75/sqrt(d). The "
-    "paper's scores are with v_th = 1, so the default stays 1. docs/theory.md has the short "
-    "training runs behind this, which show the effect on Z and none on returns.",
+    "Recommendation: a threshold above the largest deviation of a feature, about 1.25/sqrt(d), is "
+    "no setting at all: all such thresholds give the same training, and only lambda_Var matters. "
+    "To keep the constant mode, set v_th to 0.75/sqrt(d), which the encoder can meet. The paper's "
+    "scores are with v_th = 1, so the default stays 1. docs/theory.md has the short training runs "
+    "behind this: they show the same effect on Z, and are too short to tell returns apart.",
 )
 PRACTICE = (
     "The same quantities in trained agents, from the diagnostics of the given runs. The states of "
@@ -116,13 +117,11 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     """Return the main results as sentences with the measured numbers."""
 
     def last(line: str, field: str) -> float:
-        found = next(x for x in outcomes if x.setting.line == line)
-        return float(np.median(found.last(field)))
+        return float(np.median(next(x for x in outcomes if x.setting.line == line).last(field)))
 
     def share(experiment: str, line: str, x: float) -> float:
-        found = next(
-            o for o in outcomes if o.setting[:3] == (experiment, line, x) or _is_base(o, experiment)
-        )
+        wanted = experiment, line, x
+        found = next(o for o in outcomes if o.setting[:3] == wanted)
         return float(np.median(found.last("constant_share")))
 
     centred = [
@@ -133,7 +132,8 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
     weight = f"lambda_Var = {ex.PAPER_WEIGHT:g}"
     root = DIM**0.5
     return [
-        f"SPL with stop-gradient turns its features to within {last(ex.SPL, 'angle'):.1g} degrees "
+        "SPL with stop-gradient turns its features to within "
+        f"{max(last(ex.SPL, 'angle'), 0.001):.1g} degrees "
         f"of the top {DIM} eigenvectors, and {last(ex.SPL, 'constant_mode'):.0%} of the constant "
         "mode is in their span.",
         "Without the stop-gradient the representation collapses to effective rank "
@@ -145,17 +145,15 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
         f"share is anything from {min(centred):.2f} to {max(centred):.2f}, depending on the "
         "weights.",
         "On the unit sphere the paper's threshold of 1 brings the share from "
-        f"{share(ex.SPHERE_BASE, '', 0):.2f} to {share(ex.SPHERE, weight, root):.3f}; a threshold "
-        f"of 0.75/sqrt(d) leaves {share(ex.SPHERE, weight, 0.75):.2f}.",
+        f"{share(ex.SPHERE_BASE, ex.NO_HINGE, 0):.2f} to {share(ex.SPHERE, weight, root):.3f}; a "
+        f"threshold of 0.75/sqrt(d) leaves {share(ex.SPHERE, weight, 0.75):.2f}.",
     ]
 
 
-def _is_base(outcome: Outcome, experiment: str) -> bool:
-    return experiment == ex.SPHERE_BASE == outcome.setting.experiment
-
-
-def write_pages(parts: Sequence[Part], folder: Path, on_stage: Callable[[str], None]) -> None:
-    """Write `index.html`, `tables/` and `figures/` into a folder."""
+def write_pages(
+    parts: Sequence[Part], chains: int, folder: Path, on_stage: Callable[[str], None]
+) -> None:
+    """Write `index.html`, `tables/` and `figures/` into a folder; `chains` is their number."""
     on_stage("tables")
     (folder / "tables").mkdir()
     write_tables([table for part in parts for table in part.tables], folder / "tables")
@@ -164,10 +162,10 @@ def write_pages(parts: Sequence[Part], folder: Path, on_stage: Callable[[str], N
             on_stage(f"figures: {part.title}")
             write_charts(part.charts, folder / "figures")
     on_stage("page")
-    atomic_write(folder / FILE, page_html(parts))
+    atomic_write(folder / FILE, page_html(parts, chains))
 
 
-def page_html(parts: Sequence[Part]) -> str:
+def page_html(parts: Sequence[Part], chains: int) -> str:
     """Return the page; figures and tables are numbered in order of appearance."""
     sections, figures, sheets = [], 0, 0
     for part in parts:
@@ -183,7 +181,7 @@ def page_html(parts: Sequence[Part]) -> str:
             content += table_html(table, sheets)
         sections.append(Section(part.name, part.title, content))
     facts = {
-        "chains": "8 kinds",
+        "chains": str(chains),
         "states": str(STATES),
         "features": str(DIM),
         "random starts": str(STARTS),

@@ -15,7 +15,7 @@ from r2r2.report.curve_charts import (
     spectrum_chart,
 )
 from r2r2.report.score_tables import paper_key, rank_note
-from r2r2.report.study import MemberData, Study
+from r2r2.report.study import ABLATED, MemberData, Study
 from r2r2.report.tables import (
     EMPTY,
     INTERVALS,
@@ -67,7 +67,7 @@ def practice_table(study: Study) -> Table:
         rows.append(
             [
                 task,
-                study.label(method, utd=False),
+                study.label(method, utd=False).replace(ABLATED, ""),
                 str(utd or "-"),
                 f"{max(int(m.diagnostics[SPREAD].steps[-1]) for m in members):,}",
                 _entry(constant_share(_last(members, SPREAD)), 3),

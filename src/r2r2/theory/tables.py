@@ -25,18 +25,18 @@ def lemma_table(chains: Sequence[Chain]) -> Table:
     """Return the assumptions and the residuals of every chain, below a row of bounds."""
     checks = [check_lemmas(chain.matrix, DIM) for chain in chains]
     bounds = [residual_entry(check.bound) for check in checks[0]]
-    rows: list[list[Entry | str]] = [["stated bound", "-", "-", "-", "-", *bounds, "-"]]
+    rows: list[list[Entry | str]] = [["stated bound", *["-"] * 5, *bounds]]
     for chain, of_chain in zip(chains, checks, strict=True):
         assumptions = [YES_NO[x] for x in structure(chain.matrix)]
         residuals = [residual_entry(check.residual) for check in of_chain]
         verdict = YES_NO[all(check.holds for check in of_chain)]
-        rows.append([chain.name, *assumptions, *residuals, verdict])
+        rows.append([chain.name, verdict, *assumptions, *residuals])
     names = [check.statement for check in checks[0]]
-    header = ["chain", "symmetric", "doubly stochastic", "irreducible", "aperiodic", *names]
+    assumed = ("symmetric", "doubly stochastic", "irreducible", "aperiodic")
     return make_table(
         "lemmas",
         "Lemmas 1 and 3 and Proposition 2: residuals",
-        [*header, "all hold"],
+        ["chain", "all hold", *assumed, *names],
         rows,
         [
             f"Chains have {len(chains[0].matrix)} states. H = I - 11^T/n; u is the constant vector "
@@ -56,11 +56,11 @@ def assumption_table(chains: Sequence[Chain], outcomes: Sequence[Outcome]) -> Ta
         counts = [number_entry(x, str(x)) for x in (one, circle)]
         measured = [_property_entry(x) for x in violations]
         trace = _property_entry(largest_fall(flow), FALL)
-        rows.append([chain.name, *counts, *measured, trace, *_limit_entries(flow)])
+        rows.append([chain.name, *measured, trace, *_limit_entries(flow), *counts])
     header = (
-        *("chain", "eigenvalues equal to 1", "of modulus 1", "real spectrum"),
-        *("orthogonal eigenvectors", "HP = PH", "H Phi stays invariant", "trace never falls"),
-        *("trace at the end / top-k", "starts that reach the top-k"),
+        *("chain", "real spectrum", "orthogonal eigenvectors", "HP = PH", "H Phi stays invariant"),
+        *("trace never falls", "trace at the end / top-k", "starts that reach the top-k"),
+        *("eigenvalues equal to 1", "of modulus 1"),
     )
     return make_table(
         "assumptions",
@@ -72,8 +72,8 @@ def assumption_table(chains: Sequence[Chain], outcomes: Sequence[Outcome]) -> Ta
             "product of two eigenvectors of different eigenvalues, the norm of HP - PH, how far P "
             "moves a unit vector out of the span of H Phi, and the largest fall of the trace "
             "objective between two records of SPL's flow.",
-            f"The last two columns are SPL's flow with stop-gradient from {STARTS} starts: the "
-            "median of its trace objective over that of the top-k eigenspace, and how many starts "
+            f"The next columns are SPL's flow with stop-gradient from {STARTS} starts: the median "
+            "of its trace objective over that of the top-k eigenspace, and how many starts "
             f"end within {REACHED} degrees of it. '-': the k-th and the next eigenvalue have the "
             "same modulus, so there is no single top-k eigenspace.",
         ],
