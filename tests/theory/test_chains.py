@@ -13,6 +13,7 @@ EXPECTED = {
     # symmetric, doubly stochastic, irreducible, aperiodic
     "grid world": Structure(True, True, True, True),
     "random symmetric": Structure(True, True, True, True),
+    "lazy symmetric": Structure(True, True, True, True),
     "ring, period 2": Structure(True, True, True, False),
     "doubly stochastic": Structure(False, True, True, True),
     "directed cycle": Structure(False, True, True, False),

@@ -96,6 +96,18 @@ def test_on_a_chain_that_is_not_symmetric_the_trace_may_fall():
     assert np.diff(traces, axis=1).min() < -1e-3
 
 
+def test_negative_eigenvalues_can_keep_the_flow_from_the_top_eigenvectors():
+    plain, lazy = (c.matrix for c in examples() if c.name in ("random symmetric", "lazy symmetric"))
+    flows = [Flow(VARIANTS[0], p, start) for p in (plain, lazy) for start in STARTS]
+    z = simulate(flows, 400.0).z[:, -1].reshape(2, 3, STATES, DIM)
+    angles = [
+        measure(of_chain, p, top_eigenspace(p, DIM).basis).angle
+        for of_chain, p in zip(z, (plain, lazy), strict=True)
+    ]
+    assert angles[0].max() > 89
+    assert angles[1].max() < 0.01
+
+
 def test_stop_gradient_keeps_the_second_moment():
     z = simulate([Flow(VARIANTS[0], GRID, STARTS[0])], 100.0).z[0, -1]
     np.testing.assert_allclose(z.T @ z, STARTS[0].T @ STARTS[0], atol=2e-3)  # of 3; the step size

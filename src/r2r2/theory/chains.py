@@ -36,9 +36,12 @@ def examples(seed: int = 0) -> tuple[Chain, ...]:
         ['grid world', 'random symmetric']
     """
     rng = np.random.default_rng(seed)
+    symmetric = random_symmetric(STATES, rng)
+    lazy = (symmetric + np.eye(STATES)) / 2
     return (
         Chain("grid world", grid_world(*SHAPE), "five moves on a 3 x 4 grid; walls stop a move"),
-        Chain("random symmetric", random_symmetric(STATES, rng), "dense, symmetric"),
+        Chain("random symmetric", symmetric, "with negative eigenvalues"),
+        Chain("lazy symmetric", lazy, "the same, but stays with probability 1/2: none negative"),
         Chain("ring, period 2", ring(STATES), "left or right on a ring of even length"),
         Chain("doubly stochastic", random_doubly_stochastic(STATES, rng), "not symmetric"),
         Chain("directed cycle", directed_cycle(STATES), "deterministic, period 12"),

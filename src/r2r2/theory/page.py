@@ -82,8 +82,9 @@ LEMMAS = (
     "The rest of the argument uses symmetry. The second table says what is lost without it. The "
     "constant mode always stays an eigenvector; what fails first is that the other eigenvectors "
     "are orthogonal, that centring commutes with the dynamics, and that the trace objective "
-    "always climbs. Negative eigenvalues matter too: from some starts the flow then ends in "
-    "another eigenspace than the top one, also for symmetric chains.",
+    "always climbs. Negative eigenvalues matter too, also for symmetric chains: from some starts "
+    "the flow then ends in another eigenspace than the top one. The lazy version of the same "
+    "chain, which has none, reaches the top from every start.",
 )
 FLOWS = (
     f"An encoder here is a table: {DIM} numbers for each of {STATES} states. It follows the "

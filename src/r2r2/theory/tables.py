@@ -25,18 +25,18 @@ def lemma_table(chains: Sequence[Chain]) -> Table:
     """Return the assumptions and the residuals of every chain, below a row of bounds."""
     checks = [check_lemmas(chain.matrix, DIM) for chain in chains]
     bounds = [residual_entry(check.bound) for check in checks[0]]
-    rows: list[list[Entry | str]] = [["stated bound", *["-"] * 5, *bounds]]
+    rows: list[list[Entry | str]] = [["stated bound", *["-"] * 5, *bounds, "-"]]
     for chain, of_chain in zip(chains, checks, strict=True):
         assumptions = [YES_NO[x] for x in structure(chain.matrix)]
         residuals = [residual_entry(check.residual) for check in of_chain]
         verdict = YES_NO[all(check.holds for check in of_chain)]
-        rows.append([chain.name, verdict, *assumptions, *residuals])
+        rows.append([chain.name, verdict, *assumptions, *residuals, chain.description])
     names = [check.statement for check in checks[0]]
     assumed = ("symmetric", "doubly stochastic", "irreducible", "aperiodic")
     return make_table(
         "lemmas",
         "Lemmas 1 and 3 and Proposition 2: residuals",
-        ["chain", "all hold", *assumed, *names],
+        ["chain", "all hold", *assumed, *names, "description"],
         rows,
         [
             f"Chains have {len(chains[0].matrix)} states. H = I - 11^T/n; u is the constant vector "
@@ -73,7 +73,8 @@ def assumption_table(chains: Sequence[Chain], outcomes: Sequence[Outcome]) -> Ta
             "moves a unit vector out of the span of H Phi, and the largest fall of the trace "
             "objective between two records of SPL's flow.",
             f"The next columns are SPL's flow with stop-gradient from {STARTS} starts: the median "
-            "of its trace objective over that of the top-k eigenspace, and how many starts "
+            "of its trace objective over that of the top-k eigenspace (which is the largest for "
+            "symmetric chains only), and how many starts "
             f"end within {REACHED} degrees of it. '-': the k-th and the next eigenvalue have the "
             "same modulus, so there is no single top-k eigenspace.",
         ],
