@@ -5,6 +5,7 @@ import functools
 import html
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from r2r2.report import figures
 from r2r2.theory.experiments import run_experiments
 from synthetic_runs import flat, make_run
 
+# Columns of the table in docs/theory.md.
+DOCUMENTED = ("constant mode in the span", "constant mode's share of Z", "effective rank")
 FIGURES = {"flows", "weights-share", "weights-deviation", "sphere", "sphere-flows"}
 
 
@@ -155,4 +158,9 @@ def test_the_whole_command(cli, workdir, short_run):
     assert float(shares["without stop-gradient"]) > 0.999
     assert float(shares["zero-centred latents"]) < 1e-9
     assert 0.2 < float(shares["R2R2"]) < 0.35
+    page = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    for name, row in rows.items():
+        measured = [float(row[f"{x}: median"]) for x in DOCUMENTED]
+        texts = [f"{x:.3f}".rstrip("0").rstrip(".") for x in measured]
+        assert f"| {name} | {' | '.join(texts)} |" in page
     assert (workdir / "theory" / "figures" / "flows.png").read_bytes().startswith(b"\x89PNG")
