@@ -79,7 +79,7 @@ def write_run(path, config, returns=CURVE, finished=True, points=5, stopped=None
 def _write(log, config, member, steps, part):
     """Write a member's events at one point."""
     log.write("losses", steps, member.name, {"critic": 1.0})
-    if part and hasattr(config.agent, "representation"):
+    if part and config.agent.representation is not None:
         _diagnose(log, member, steps, part)
 
 
@@ -115,6 +115,7 @@ def _diagnose(log, member, steps, part):
         "numerical_rank": 14,
         "dead": 1,
         "deviation": 0.4,
+        "spread": 0.8 - part / 4 + member.seed / 100,
         "norm": 3.0 + part,
         "least_norm": 1.0,
         "most_norm": 5.0,

@@ -13,6 +13,7 @@ The packages, from settings to the command line:
     export       policies for NumPy, ONNX, StableHLO and C
     stats        scores and their confidence intervals
     report       tables, figures and the HTML page
+    theory       the paper's argument, checked on small Markov chains
     training     the training loop, evaluation, resume
     api          train and evaluate a run
     saved_run    load a run: evaluations, diagnostics, policies; without JAX

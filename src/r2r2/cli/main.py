@@ -30,6 +30,7 @@ COMMANDS = {
     "pull": "fetch a published policy and verify it",
     "report": "compare runs with each other and with the paper",
     "paper": "list the paper's experiments and what they cost",
+    "theory": "check the paper's argument on small Markov chains and in runs",
     "bench": "measure how fast this machine trains",
     "clean": "show the disk space of runs, and free it",
     "list": "list agents or environments",

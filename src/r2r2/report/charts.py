@@ -143,6 +143,7 @@ class Axis(NamedTuple):
     log: bool = False
     shared: bool = False  # by all panels
     ticks: tuple[tuple[float, str], ...] = ()  # value and text; empty: round numbers
+    padded: bool = False  # with room beyond the outer ticks, where lines would lie on the frame
 
 
 class NoteKind(enum.Enum):

@@ -32,7 +32,7 @@ CURVE_RESAMPLES = 1000  # per interval along a curve, which is read by eye
 PROFILE_RESAMPLES = 2000
 PROFILE_THRESHOLDS = 80
 MAX_MISSING_TASKS = 4  # named in a note; of more, the number is given
-RANK = "effective_rank"
+RANK, SPREAD = "effective_rank", "spread"  # fields of diagnostics
 BASE_SCORE = "A normalised score of 1 is the base agent's mean at UTD 1."
 CURVES_CAPTION = (
     "Bold lines: means over seeds with 95 % bootstrap intervals. Thin lines: single "
@@ -240,13 +240,39 @@ def task_curves(study: Study) -> list[Chart]:
 
 def rank_charts(study: Study) -> list[Chart]:
     """Return effective ranks against steps, arranged like learning curves."""
-    series: dict[tuple[Method, str], dict[int, Series]] = {}
-    for (method, task, seed), member in study.members_by_seed().items():
-        if RANK in member.diagnostics:
-            series.setdefault((method, task), {})[seed] = member.diagnostics[RANK]
     axes = Axis("environment steps"), Axis("effective rank")
     template = Chart("rank", "Effective rank", f"{rank_note(study)} {CURVES_CAPTION}", *axes)
-    return _charts_by_utd(study, series, template, paper.effective_ranks())
+    return _charts_by_utd(study, _diagnostic(study, RANK), template, paper.effective_ranks())
+
+
+def constant_share_charts(study: Study) -> list[Chart]:
+    """Return the constant mode's share of Z against steps, arranged like learning curves."""
+    spreads = _diagnostic(study, SPREAD)
+    shares = {
+        key: {seed: Series(x.steps, constant_share(x.values)) for seed, x in by_seed.items()}
+        for key, by_seed in spreads.items()
+    }
+    caption = (
+        "Share of Z's squared norm that belongs to the mean latent: 1 if all latents are equal, 0 "
+        f"if their mean is 0. {CURVES_CAPTION}"
+    )
+    axes = Axis("environment steps"), Axis("share of the constant mode")
+    template = Chart("constant-share", "Share of the constant mode in Z", caption, *axes)
+    return _charts_by_utd(study, shares, template, {})
+
+
+def constant_share(spread: Floats) -> Floats:
+    """Return the share of Z's squared norm that the constant mode has, from spreads of Z."""
+    return 1 - spread**2
+
+
+def _diagnostic(study: Study, field: str) -> SeedSeries:
+    """Return one number of the diagnostics against steps, of every seed that has it."""
+    series: dict[tuple[Method, str], dict[int, Series]] = {}
+    for (method, task, seed), member in study.members_by_seed().items():
+        if field in member.diagnostics:
+            series.setdefault((method, task), {})[seed] = member.diagnostics[field]
+    return series
 
 
 def _charts_by_utd(

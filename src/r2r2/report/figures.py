@@ -5,7 +5,7 @@ import itertools
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,12 +94,17 @@ MAKERS: dict[Callable[[Study], Chart | list[Chart] | None], tuple[str, str]] = {
 def write_figures(study: Study, folder: Path) -> ChartSet:
     """Write all figures of a study as NAME.svg, .png, .pdf and .csv into a folder."""
     chart_set = make_charts(study)
+    write_charts(chart_set.charts, folder)
+    return chart_set
+
+
+def write_charts(charts: Iterable[Chart], folder: Path) -> None:
+    """Write charts as NAME.svg, .png, .pdf and .csv into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for chart in chart_set.charts:
+    for chart in charts:
         for extension, content in render_chart(chart).items():
             atomic_write(folder / f"{chart.name}.{extension}", content)
         atomic_write(folder / f"{chart.name}.csv", chart_csv(chart))
-    return chart_set
 
 
 def make_charts(study: Study) -> ChartSet:
@@ -235,11 +240,11 @@ def _draw_lines(axes: Any, chart: Chart, panel: Panel) -> None:
     for line in panel.lines:
         _draw_line(axes, line)
     area = plot_area(chart, panel)
-    if area.y.log:
-        axes.set_yscale("log")
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.yaxis.set_minor_locator(NullLocator())
     for axis, scale in ((axes.xaxis, area.x), (axes.yaxis, area.y)):
+        if scale.log:
+            (axes.set_yscale if axis is axes.yaxis else axes.set_xscale)("log")
+            axis.set_minor_formatter(NullFormatter())
+            axis.set_minor_locator(NullLocator())
         axis.set_ticks([at for at, _ in scale.ticks], [text for _, text in scale.ticks])
     axes.set_xlim(area.x.low, area.x.high)
     axes.set_ylim(area.y.low, area.y.high)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
 
 from r2r2.report.charts import COLORS, DARK_COLORS, Chart, NoteKind
 from r2r2.report.figures import ChartSet
@@ -22,6 +23,7 @@ from r2r2.storage.files import atomic_write
 
 FILE = "index.html"
 WEB = Path(__file__).parent / "web"
+SOURCE = "run folders and result files"
 WRAP_LENGTH = 28  # letters; longer texts in tables are wrapped
 VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control")
 # Tables with their own section; all others share one.
@@ -44,6 +46,15 @@ THEME = {
 }
 
 
+class Section(NamedTuple):
+    """One section of a page, as HTML."""
+
+    name: str  # its anchor
+    title: str
+    content: str
+    links: str = ""  # to its parts, in the table of contents
+
+
 def write_page(study: Study, tables: Sequence[Table], chart_set: ChartSet, folder: Path) -> Path:
     """Write `index.html`, which links to `tables/` and `figures/`; return its path."""
     path = folder / FILE
@@ -53,13 +64,32 @@ def write_page(study: Study, tables: Sequence[Table], chart_set: ChartSet, folde
 
 def page_html(study: Study, tables: Sequence[Table], chart_set: ChartSet) -> str:
     """Return the page of a study; names of runs and files never become markup."""
+    agents = list(dict.fromkeys(method.agent for method in study.methods))
+    title = f"{_names(agents, 'agents')} on {_names(study.tasks, 'tasks')}"
+    above = _banner(study), _facts(study)
+    return fill_page(title, introduction(study), above, _sections(tables, chart_set))
+
+
+def fill_page(
+    title: str, lede: str, above: tuple[str, str], sections: Sequence[Section], source: str = SOURCE
+) -> str:
+    """Return a page with its style and script, and a table of contents.
+
+    Args:
+        title: of the page, as plain text.
+        lede: the sentences below it, as plain text.
+        above: a banner and a list of facts, as HTML.
+        sections: those without content are left out.
+        source: what the page was created from, for its footer.
+    """
     template, css, script = (
         (WEB / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
     )
     style = f"{_theme_css()}\n{css}"
-    contents, sections = _sections(tables, chart_set)
-    agents = list(dict.fromkeys(method.agent for method in study.methods))
-    title = f"{_names(agents, 'agents')} on {_names(study.tasks, 'tasks')}"
+    shown = [section for section in sections if section.content]
+    contents = "".join(
+        _link(s.name, s.title, f"<ol>{s.links}</ol>" if s.links else "") for s in shown
+    )
     return Template(template).substitute(
         # Allow only the page's own style and script.
         policy=(
@@ -69,11 +99,14 @@ def page_html(study: Study, tables: Sequence[Table], chart_set: ChartSet) -> str
         generator=f"r2r2 {metadata.version('r2r2')}",
         title=escape(title),
         style=style,
-        lede=escape(introduction(study)),
-        banner=_banner(study),
-        facts=_facts(study),
-        contents=contents,
-        sections=sections,
+        lede=escape(lede),
+        banner=above[0],
+        facts=above[1],
+        contents=f"<ol>{contents}</ol>",
+        sections="\n".join(
+            f'<section id="{s.name}"><h2>{s.title}</h2>{s.content}</section>' for s in shown
+        ),
+        source=escape(source),
         script=script,
     )
 
@@ -166,36 +199,25 @@ def _software(study: Study) -> dict[str, str]:
     return {**{k: texts.get(k, "") for k in ("commit", "device")}, "versions": versions}
 
 
-def _sections(tables: Sequence[Table], chart_set: ChartSet) -> tuple[str, str]:
-    """Return the table of contents and the sections that have content."""
+def _sections(tables: Sequence[Table], chart_set: ChartSet) -> list[Section]:
+    """Return the sections of a report; some may have no content."""
     order = {**dict.fromkeys(MISSING_TABLES, 1), RUNS_TABLE: 2}  # numbered in the order of sections
     numbered = enumerate(sorted(tables, key=lambda t: order.get(t.name, 0)), start=1)
-    shown = {table.name: _table_html(table, number) for number, table in numbered}
+    shown = {table.name: table_html(table, number) for number, table in numbered}
     special = SUMMARY_TABLE, RUNS_TABLE, *MISSING_TABLES
     others = [table for table in tables if table.name not in special]
     charts = chart_set.charts
-    figures = "".join(_figure_html(chart, n) for n, chart in enumerate(charts, start=1))
+    figures = "".join(figure_html(chart, n) for n, chart in enumerate(charts, start=1))
     figure_links = "".join(_link(f"figure-{c.name}", c.title) for c in charts)
     table_links = "".join(_link(f"table-{t.name}", t.title) for t in others)
     missing = _missing_html(shown, chart_set)
-    sections = [
-        ("summary", "Summary", shown.get(SUMMARY_TABLE, ""), ""),
-        ("figures", "Figures", figures, figure_links),
-        ("tables", "Tables", "".join(shown[table.name] for table in others), table_links),
-        ("missing", "What is missing", missing, ""),
-        ("runs", "Runs and files", shown.get(RUNS_TABLE, ""), ""),
+    return [
+        Section("summary", "Summary", shown.get(SUMMARY_TABLE, "")),
+        Section("figures", "Figures", figures, figure_links),
+        Section("tables", "Tables", "".join(shown[t.name] for t in others), table_links),
+        Section("missing", "What is missing", missing),
+        Section("runs", "Runs and files", shown.get(RUNS_TABLE, "")),
     ]
-    contents = "".join(
-        _link(name, title, f"<ol>{links}</ol>" if links else "")
-        for name, title, content, links in sections
-        if content
-    )
-    html_sections = "\n".join(
-        f'<section id="{name}"><h2>{title}</h2>{content}</section>'
-        for name, title, content, _ in sections
-        if content
-    )
-    return f"<ol>{contents}</ol>", html_sections
 
 
 def _link(target: str, title: str, inner: str = "") -> str:
@@ -221,7 +243,7 @@ def _missing_html(shown: Mapping[str, str], chart_set: ChartSet) -> str:
     return f"{tables}{heading}{items}</ul>" if items else tables
 
 
-def _figure_html(chart: Chart, number: int) -> str:
+def figure_html(chart: Chart, number: int) -> str:
     """Return a figure with its legend, its panels and the values shown on hover."""
     panels = "".join(
         f'<div class="panel">{draw_panel(chart, panel)}'
@@ -276,7 +298,7 @@ def _legend(chart: Chart) -> str:
     return f'<div class="legend" role="group" aria-label="Lines">{"".join(buttons)}</div>'
 
 
-def _table_html(table: Table, number: int) -> str:
+def table_html(table: Table, number: int) -> str:
     """Return a table that scrolls in its own box, with its notes below."""
     name, title = escape(table.name), escape(table.title)
     ids = {note: f"note-{name}-{n}" for n, note in enumerate(table.footnotes, start=1)}

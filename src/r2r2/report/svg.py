@@ -12,6 +12,8 @@ from typing import NamedTuple
 from r2r2.report.charts import Axis, Chart, Line, Panel, Point
 from r2r2.report.tables import format_number
 
+PADDING = 0.04  # share of a scale, beyond its ends
+
 
 class Scale(NamedTuple):
     """A mapping from values to positions between 0 and 1, with ticks."""
@@ -27,6 +29,11 @@ class Scale(NamedTuple):
         value = max(value, self.low) if self.log else value
         low, high = transform(self.low), transform(self.high)
         return (transform(value) - low) / (high - low)
+
+    def with_room(self) -> "Scale":
+        """Return a linear scale that goes beyond its ends, with the same ticks."""
+        room = PADDING * (self.high - self.low)
+        return self._replace(low=self.low - room, high=self.high + room)
 
 
 def make_scale(axis: Axis, low: float, high: float, max_ticks: int = 6) -> Scale:
@@ -141,6 +148,7 @@ def plot_area(chart: Chart, panel: Panel) -> PlotArea:
     bounds = [end for line in lines for end in line.y_range]
     ends = min(bounds, default=0.0), max(bounds, default=1.0)
     y = make_scale(chart.y, *ends, 7 if single else 5)
+    y = y.with_room() if chart.y.padded else y
     lines = chart.lines if chart.x.ticks else panel.lines
     parts = [x for line in lines for x in (line.x, *(steps for steps, _ in line.seeds))]
     values = [float(x) for part in parts for x in part]

@@ -1,0 +1,166 @@
+"""`r2r2 theory`: from chains, and runs, to tables and a page."""
+
+import csv
+import functools
+import html
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from r2r2.cli import theory as command
+from r2r2.report import figures
+from r2r2.theory.experiments import run_experiments
+from synthetic_runs import flat, make_run
+
+# Columns of the table in docs/theory.md.
+DOCUMENTED = ("constant mode in the span", "constant mode's share of Z", "effective rank")
+FIGURES = {"flows", "weights-share", "weights-deviation", "sphere", "sphere-flows"}
+
+
+@pytest.fixture(autouse=True)
+def brief(request, monkeypatch):
+    """Flows are short and figures are empty files, except in slow tests."""
+    if not request.node.get_closest_marker("slow"):
+        short = functools.partial(run_experiments, end=8.0, starts=2)
+        monkeypatch.setattr(command, "run_experiments", short)
+        nothing = dict.fromkeys(figures.FORMATS, b"")
+        monkeypatch.setattr(figures, "render_chart", lambda chart: nothing)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """TD7 with and without R2R2 on the paper's task of the effective ranks, at UTD 1 and 20."""
+    folder = tmp_path_factory.mktemp("made") / "runs"
+    for utd in (1, 20):
+        for agent in ("td7", "td7+r2r2"):
+            make_run(
+                folder / f"{agent}{utd}", flat(10.0), agent=agent, utd=utd, env="humanoid-stand"
+            )
+    return folder
+
+
+def table(folder, name):
+    with (folder / "tables" / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_page_needs_no_runs(cli, workdir):
+    completed = cli("theory")
+    assert (completed.code, completed.err) == (0, "")
+    assert "5 tables and 5 figures in 'theory'; open theory/index.html" in completed.out
+    assert "grid world" in completed.out
+    page = (workdir / "theory" / "index.html").read_text()
+    assert "No runs were given" in html.unescape(page)
+    shown = set(re.findall(r'<figure id="figure-([^"]+)"', page))
+    assert shown == FIGURES
+    for name in FIGURES:
+        assert {f"{name}.{x}" for x in ("svg", "png", "pdf", "csv")} <= {
+            path.name for path in (workdir / "theory" / "figures").iterdir()
+        }
+    assert json.loads((workdir / "theory" / "report.json").read_text())["page"] == "theory"
+
+
+def test_links_of_the_page_exist(cli, workdir):
+    cli("theory", "--out", "out")
+    page = (workdir / "out" / "index.html").read_text()
+    links = set(re.findall(r'href="((?:figures|tables)/[^"]+)"', page))
+    assert len(links) == 5 * 4 + 5 * 3
+    assert all((workdir / "out" / link).is_file() for link in links)
+    assert not re.search(r'(src|href)="https?:', page)
+
+
+def test_residuals_are_below_the_stated_bounds(cli, workdir):
+    cli("theory")
+    bounds, *chains = table(workdir / "theory", "lemmas")
+    assert len(chains) == 9
+    names = [name for name in bounds if name.endswith(": value")]
+    assert len(names) == 7
+    for chain in chains:
+        assert all(float(chain[name]) <= float(bounds[name]) for name in names)
+        assert chain["all hold"] == "yes"
+
+
+def test_runs_are_shown_base_beside_r2r2_with_the_published_ranks(cli, workdir, runs):
+    completed = cli("theory", runs)
+    assert completed.code == 0
+    assert "6 tables and 10 figures" in completed.out
+    rows = table(workdir / "theory", "practice")
+    assert [(row["method"], row["UTD"]) for row in rows] == [
+        *(("td7", "1"), ("td7+r2r2", "1"), ("td7", "20"), ("td7+r2r2", "20"))
+    ]
+    published = [row["effective rank (paper): value"] for row in rows]
+    assert published == ["76.5", "65.0", "", ""]
+    page = html.unescape((workdir / "theory" / "index.html").read_text())
+    assert "4,096 of the first 40,960 replay rows" in page
+
+
+def test_the_share_is_one_minus_the_squared_spread(cli, workdir, runs):
+    cli("theory", runs / "td71")
+    lines = (runs / "td71" / "events.jsonl").read_text().splitlines()
+    found = [x for x in map(json.loads, lines) if x["event"] == "diagnostics"]
+    spreads = {x["member"]: x["spread"] for x in found}  # the last of each
+    first, *papers = table(workdir / "theory", "practice")
+    expected = np.mean([1 - x**2 for x in spreads.values()])
+    assert float(first["share of the constant mode: mean"]) == pytest.approx(expected)
+    assert [row["method"] for row in papers] == ["td7+r2r2 (paper only)"]
+
+
+def test_equal_inputs_give_equal_pages(cli, workdir, runs):
+    cli("theory", runs, "--out", "a")
+    cli("theory", runs, "--out", "b")
+    a, b = workdir / "a", workdir / "b"
+    files = sorted(path.relative_to(a) for path in a.rglob("*") if path.is_file())
+    assert files
+    assert all((a / name).read_bytes() == (b / name).read_bytes() for name in files)
+
+
+def test_an_earlier_page_is_replaced_and_nothing_else(cli, rejected, workdir, runs):
+    assert cli("theory").code == 0
+    (workdir / "theory" / "index.html").write_text("old")
+    assert cli("theory").code == 0
+    assert "constant mode" in (workdir / "theory" / "index.html").read_text()
+    (workdir / "theory" / "notes.txt").write_text("mine")
+    assert "also contains 'notes.txt'" in rejected("theory")
+    (workdir / "other").mkdir()
+    (workdir / "other" / "mine").write_text("mine")
+    assert "not empty and not a report" in rejected("theory", "--out", "other")
+    assert cli("report", runs, "--out", "compared").code == 0
+    assert "a report of 'r2r2 report'" in rejected("theory", "--out", "compared")
+
+
+def test_bad_input_is_one_sentence(rejected, workdir, tmp_path):
+    assert "nowhere" in rejected("theory", "nowhere")
+    (workdir / "results.csv").write_text("exp_name\n")
+    sentence = rejected("theory", "results.csv")
+    assert sentence == "results.csv: expected a run folder, got a file"
+    (workdir / "empty").mkdir()
+    assert "empty: no runs in this folder" in rejected("theory", "empty")
+    assert "--uot: unknown option; did you mean '--out'?" in rejected("theory", "--uot", "x")
+    assert "--out: value missing" in rejected("theory", "--out")
+
+
+def test_runs_without_an_encoder_are_refused(rejected, tmp_path):
+    run = make_run(tmp_path / "simba", flat(1.0), agent="simbav2", points=2)
+    assert "simba: no diagnostics; expected a run of an agent with an encoder" in rejected(
+        "theory", run
+    )
+
+
+@pytest.mark.slow
+def test_the_whole_command(cli, workdir, short_run):
+    completed = cli("theory", short_run)
+    assert completed.code == 0
+    rows = {row["loss"]: row for row in table(workdir / "theory", "variants")}
+    shares = {name: row["constant mode's share of Z: median"] for name, row in rows.items()}
+    assert float(shares["without stop-gradient"]) > 0.999
+    assert float(shares["zero-centred latents"]) < 1e-9
+    assert 0.2 < float(shares["R2R2"]) < 0.35
+    page = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    for name, row in rows.items():
+        measured = [float(row[f"{x}: median"]) for x in DOCUMENTED]
+        texts = [f"{x:.3f}".rstrip("0").rstrip(".") for x in measured]
+        assert f"| {name} | {' | '.join(texts)} |" in page
+    assert (workdir / "theory" / "figures" / "flows.png").read_bytes().startswith(b"\x89PNG")

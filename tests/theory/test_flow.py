@@ -1,0 +1,162 @@
+"""What the gradient flows lead to: the argument of the paper, and its limits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import symmetric
+
+from r2r2 import R2R2, Representation
+from r2r2.theory import experiments as ex
+from r2r2.theory.chains import STATES, examples, grid_world, random_ergodic
+from r2r2.theory.experiments import DIM, VARIANTS, hinge_push, sphere_sizes
+from r2r2.theory.flow import Flow, Variant, measure, random_start, simulate
+from r2r2.theory.lemmas import top_eigenspace
+from r2r2.theory.losses import self_prediction, variance_hinge
+
+GRID = grid_world(3, 4)
+TOP = top_eigenspace(GRID, DIM)
+STARTS = [random_start(STATES, DIM, 0.5, np.random.default_rng(seed)) for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def ends():
+    """The measures of every variant on the grid world at the end, by its name."""
+    flows = [Flow(variant, GRID, start) for variant in VARIANTS for start in STARTS]
+    paths = simulate(flows, 300.0)
+    found = {}
+    for number, variant in enumerate(VARIANTS):
+        z = paths.z[3 * number : 3 * number + 3]
+        found[variant.name] = measure(z, GRID, TOP.basis)
+    return found
+
+
+def last(ends, name, field):
+    return getattr(ends[name], field)[:, -1]
+
+
+def test_with_stop_gradient_the_features_turn_to_the_top_eigenvectors(ends):
+    assert (last(ends, ex.SPL, "angle") < 1e-3).all()
+    best = (TOP.eigenvalues.real**2).sum()
+    np.testing.assert_allclose(last(ends, ex.SPL, "trace"), best, rtol=1e-6)
+    np.testing.assert_allclose(last(ends, ex.SPL, "constant_mode"), 1, atol=1e-6)
+    # The flow keeps Phi^T Phi, so the constant mode has one of k equal shares.
+    np.testing.assert_allclose(last(ends, ex.SPL, "constant_share"), 1 / DIM, atol=1e-3)
+
+
+def test_the_trace_objective_never_falls_on_a_symmetric_chain(ends):
+    assert np.diff(ends[ex.SPL].trace, axis=1).min() > -1e-6
+
+
+def test_without_stop_gradient_it_collapses_to_the_constant(ends):
+    assert (last(ends, ex.NO_STOP, "effective_rank") < 1.001).all()
+    assert (last(ends, ex.NO_STOP, "constant_share") > 0.999).all()
+    assert (last(ends, ex.NO_STOP, "deviation") < 1e-3).all()
+
+
+def test_zero_centred_latents_lose_the_constant_mode(ends):
+    assert (last(ends, ex.CENTRED_OUTPUT, "constant_mode") < 1e-12).all()
+    assert (last(ends, ex.CENTRED_OUTPUT, "angle") > 89.99).all()
+    # At best the next four eigenvectors.
+    others = np.sort(np.linalg.eigvalsh(GRID) ** 2)[::-1][1 : DIM + 1].sum()
+    assert (last(ends, ex.CENTRED_OUTPUT, "trace") < others + 1e-6).all()
+
+
+def test_r2r2_keeps_the_constant_mode_and_meets_the_hinge(ends):
+    assert (last(ends, ex.FULL, "constant_mode") > 1 - 1e-6).all()
+    assert (last(ends, ex.FULL, "constant_share") > 0.2).all()
+    assert (last(ends, ex.FULL, "deviation") > 0.99).all()
+    assert (last(ends, ex.FULL, "angle") < 0.1).all()
+
+
+def test_a_centred_covariance_does_not_hold_the_share_of_the_constant_mode(ends):
+    assert (last(ends, ex.ABLATION, "constant_share") < 0.1).all()
+    assert (last(ends, ex.ABLATION, "constant_mode") > 0.99).all()  # but it stays in the span
+    strong = Representation(lambda_rr=1.0, lambda_var=1.0, zero_centred=True)
+    paths = simulate([Flow(Variant("", strong), GRID, STARTS[0])], 400.0)
+    assert measure(paths.z[0, -1], GRID, TOP.basis).constant_share > 0.9
+
+
+@settings(max_examples=40, deadline=None)
+@given(symmetric(), st.integers(0, 2**32 - 1), st.data())
+def test_the_velocity_of_spl_climbs_the_trace_objective(p, seed, data):
+    k = data.draw(st.integers(1, len(p)))
+    phi = random_start(len(p), k, len(p) ** -0.5, np.random.default_rng(seed))
+    velocity = -self_prediction(p, phi).gradient
+    np.testing.assert_allclose(phi.T @ velocity, 0, atol=1e-8)  # keeps Phi^T Phi
+    t = phi.T @ p @ phi
+    slope = 2 * np.sum(t * (velocity.T @ p @ phi + phi.T @ p @ velocity))
+    assert slope > -1e-9
+
+
+def test_on_a_chain_that_is_not_symmetric_the_trace_may_fall():
+    p = random_ergodic(STATES, np.random.default_rng(0))
+    paths = simulate([Flow(VARIANTS[0], p, start) for start in STARTS], 60.0)
+    traces = measure(paths.z, p, top_eigenspace(p, DIM).basis).trace
+    assert np.diff(traces, axis=1).min() < -1e-3
+
+
+def test_negative_eigenvalues_can_keep_the_flow_from_the_top_eigenvectors():
+    plain, lazy = (c.matrix for c in examples() if c.name in ("random symmetric", "lazy symmetric"))
+    flows = [Flow(VARIANTS[0], p, start) for p in (plain, lazy) for start in STARTS]
+    z = simulate(flows, 400.0).z[:, -1].reshape(2, 3, STATES, DIM)
+    angles = [
+        measure(of_chain, p, top_eigenspace(p, DIM).basis).angle
+        for of_chain, p in zip(z, (plain, lazy), strict=True)
+    ]
+    assert angles[0].max() > 89
+    assert angles[1].max() < 0.01
+
+
+def test_stop_gradient_keeps_the_second_moment():
+    z = simulate([Flow(VARIANTS[0], GRID, STARTS[0])], 100.0).z[0, -1]
+    np.testing.assert_allclose(z.T @ z, STARTS[0].T @ STARTS[0], atol=2e-3)  # of 3; the step size
+
+
+# The unit sphere
+
+
+def sphere(threshold, weight=0.01):
+    weights = Representation(lambda_rr=0.01, lambda_var=weight, variance_threshold=threshold)
+    return Variant("", weights, on_sphere=True)
+
+
+def test_on_the_sphere_the_paper_threshold_drives_the_constant_mode_out():
+    thresholds = (0.75 / DIM**0.5, 1.0, 9.0)
+    flows = [Flow(sphere(t), GRID, start) for t in thresholds for start in STARTS]
+    paths = simulate(flows, 400.0)
+    np.testing.assert_allclose(np.linalg.norm(paths.z, axis=-1), 1, atol=1e-12)
+    share = measure(paths.z[:, -1], GRID, TOP.basis).constant_share.reshape(3, -1)
+    assert (share[0] > 0.15).all()
+    assert (share[1] < 0.05).all()
+    # Above the largest deviation the threshold has no effect at all.
+    np.testing.assert_array_equal(paths.z[3:6], paths.z[6:9])
+    push = hinge_push(paths.z[3:6], sphere(1.0).weights)
+    np.testing.assert_allclose(push, push[0, 0])  # never ends
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 40), st.integers(2, 64), st.integers(0, 2**32 - 1))
+def test_deviations_on_the_sphere_are_bounded(dim, batch, seed):
+    z = np.random.default_rng(seed).normal(0.5, 1, (batch, dim))
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    largest = np.sqrt(batch / ((batch - 1) * dim))
+    assert z.std(axis=0, ddof=1).mean() <= largest * (1 + 1e-9)
+    assert variance_hinge(z, 1.0).value >= 1 - largest - 1e-9
+
+
+def test_sizes_on_the_sphere_are_those_of_simbav2_spl():
+    sizes = sphere_sizes(128)
+    assert sizes.least_hinge == pytest.approx(0.911, abs=1e-3)
+    assert sizes.least_hinge <= sizes.hinge < 0.93
+    assert sizes.gradient_ratio < 1e-4
+
+
+def test_experiments_cover_every_chain_variant_and_sweep():
+    settings = ex.settings(examples())
+    pairs = {(x.chain.name, x.line) for x in settings if x.experiment == "variants"}
+    assert len(pairs) == len(examples()) * len(VARIANTS)
+    swept = {x.experiment for x in settings}
+    assert {ex.BOTH, ex.RR_ONLY, ex.VAR_ONLY, ex.THRESHOLD, ex.SPHERE} <= swept
+    default = [x for x in settings if x.variant.weights == R2R2 and x.experiment == ex.BOTH]
+    assert [x.x for x in default] == [0.01]
