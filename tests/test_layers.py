@@ -34,7 +34,7 @@ ALLOWED = {
     "progress": {"training", "compute"},
     "torch": {"config"},  # without JAX
     "experiments": {
-        *("config", "envs", "compute", "storage", "stats", "report", "training", "bench", "api")
+        *("config", "envs", "compute", "storage", "stats", "report", "training", "bench", "api"),
     },
     "cli": {
         *("config", "policy", "envs", "compute", "storage", "export", "stats", "report"),
