@@ -1,7 +1,7 @@
 import pytest
 
 from r2r2.config.errors import UserError
-from r2r2.config.fields import INTERVAL, Interval, parse_interval
+from r2r2.config.fields import INTERVAL, Interval, parse_duration, parse_interval
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,16 @@ def test_other_intervals_are_reported(text):
         f"checkpoint_every: expected minutes (10min, 0.5min), decision steps (5000) or "
         f"never, got {text!r}"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("25m", 1500), ("25min", 1500), ("2h", 7200), ("1.5h", 5400), ("1h30m", 5400)],
+)
+def test_times(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "25", "m", "-5m", "1h30", "infs", "0s", "1e3s"])
+def test_texts_that_are_no_times(text):
+    assert parse_duration(text) == 0

@@ -129,19 +129,6 @@ def test_ctrl_c_says_how_to_go_on(fake_engines, grid, capsys, monkeypatch):
     assert "run the same command again to resume" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90s", 90), ("25m", 1500), ("25min", 1500), ("2h", 7200), ("1.5h", 5400), ("1h30m", 5400)],
-)
-def test_times(text, seconds):
-    assert command.parse_time(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "25", "m", "-5m", "1h30", "infs", "0s"])
-def test_texts_that_are_no_times(text):
-    assert command.parse_time(text) == 0
-
-
 # The view
 
 

@@ -27,7 +27,7 @@ from r2r2.cli.train import parse_train
 from r2r2.config.toml_io import to_toml
 from r2r2.envs.spec import Member
 from r2r2.experiments import tuning, tuning_trial
-from r2r2.experiments.tuning_file import load_study, parse_duration, parse_study
+from r2r2.experiments.tuning_file import load_tuning_study, parse_study
 from r2r2.experiments.tuning_results import TrialRecord, _best_so_far, draw_history
 from r2r2.experiments.tuning_trial import objective, read_points
 from r2r2.storage.evaluations import Row, append_evaluations
@@ -100,7 +100,7 @@ def test_the_files_of_the_page_are_studies(tmp_path):
     page = (ROOT / "docs" / "tuning.md").read_text()
     first, second = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "rates.toml").write_text(first)
-    study = load_study(tmp_path / "rates.toml")
+    study = load_tuning_study(tmp_path / "rates.toml")
     assert study.title == "Learning rates of TD7+R2R2 on Hopper"
     assert [x.name for x in study.space][:3] == ["encoder_rate", "critic_rate", "lambda_rr"]
     assert study.scales == {}
@@ -171,15 +171,6 @@ def test_a_bad_file_is_one_sentence_and_writes_nothing(workdir, capsys, old, new
     assert err.startswith("r2r2: error: rates.toml: ")
     assert sentence in err
     assert [x.name for x in workdir.iterdir()] == ["rates.toml"]
-
-
-def test_durations():
-    assert [parse_duration(x) for x in ("90s", "25m", "25 min", "8h", "0.5d")] == [
-        *(90, 1500, 1500, 28800, 43200)
-    ]
-    for text in ("", "8", "h", "-1h", "0s", "1e3s"):
-        with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
-            parse_duration(text)
 
 
 # Objectives

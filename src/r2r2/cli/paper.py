@@ -1,13 +1,12 @@
 """`r2r2 paper`: the experiments that come with r2r2, and what they cost on this machine."""
 
 import contextlib
-import importlib
 import math
 import shlex
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,6 +18,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.fields import SCALE
 from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import run_name
+from r2r2.experiments.costs import CostModel, load_costs
 from r2r2.experiments.experiment import Experiment, finalize_cells, find_experiment, preset_names
 from r2r2.experiments.scaling import scale_config
 from r2r2.stats.scores import Override, run_results
@@ -50,32 +50,6 @@ your own, show one experiment in detail. Nothing is trained; 'r2r2 sweep' does.
     ),
     positional=tuple(preset_names()),
 )
-
-
-class Estimate(Protocol):
-    """What a fleet is estimated to need."""
-
-    @property
-    def seconds(self) -> float:
-        """Its duration; NaN if nothing was measured on this kind of device."""
-        ...
-
-    @property
-    def measured(self) -> bool:
-        """Whether the same agent on the same task was measured."""
-        ...
-
-
-class Costs(Protocol):
-    """Estimates what fleets cost."""
-
-    def prepare(self, configs: Iterable[RunConfig]) -> None:
-        """Look up at once what estimates of these configs need."""
-        ...
-
-    def estimate(self, config: RunConfig) -> Estimate:
-        """Return what a fleet with this finalized config needs."""
-        ...
 
 
 class Size(NamedTuple):
@@ -120,13 +94,7 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def load_costs(folder: Path) -> Costs:
-    """Return the speeds that were measured on this machine, also by runs below a folder."""
-    module: Any = importlib.import_module("r2r2.experiments.costs")
-    return cast(Costs, module.load_costs(folder))
-
-
-def _prepared(costs: Costs, cells: Sequence[RunConfig]) -> Costs | None:
+def _prepared(costs: CostModel, cells: Sequence[RunConfig]) -> CostModel | None:
     """Return costs that are ready for these cells; None if nothing was measured."""
     if math.isnan(costs.estimate(cells[0]).seconds):
         return None
@@ -134,7 +102,7 @@ def _prepared(costs: Costs, cells: Sequence[RunConfig]) -> Costs | None:
     return costs
 
 
-def measure_size(cells: Sequence[RunConfig], costs: Costs | None) -> Size:
+def measure_size(cells: Sequence[RunConfig], costs: CostModel | None) -> Size:
     """Return how large a set of finalized cells is."""
     estimates = [costs.estimate(cell) for cell in cells] if costs else []
     return Size(
@@ -161,7 +129,7 @@ def _print_list(
     console: Console,
     experiments: Sequence[Experiment],
     cells: Mapping[str, Sequence[RunConfig]],
-    costs: Costs | None,
+    costs: CostModel | None,
     scale: float,
 ) -> None:
     table = _table("experiment", "reproduces")
@@ -191,7 +159,7 @@ def _print_experiment(
     console: Console,
     experiment: Experiment,
     cells: Sequence[RunConfig],
-    costs: Costs | None,
+    costs: CostModel | None,
     scale: float,
 ) -> None:
     console.print(f"[bold]{escape(experiment.name)}[/]: {escape(one_line(experiment.title))}")

@@ -1,7 +1,6 @@
 """`r2r2 sweep`: train all runs of an experiment, and report them."""
 
 import math
-import re
 import shlex
 import sys
 import time
@@ -18,7 +17,7 @@ from r2r2.cli.report import progress_bar
 from r2r2.cli.sweep_view import FleetRow, SweepView, rows_of
 from r2r2.cli.watch_view import Size
 from r2r2.config.errors import UserError
-from r2r2.config.fields import ANY, SCALE, Range, at_least, one_of
+from r2r2.config.fields import ANY, DURATION, SCALE, at_least, one_of, parse_duration
 from r2r2.experiments.experiment import run_keys
 from r2r2.experiments.plan import PlannedFleet, write_plan
 from r2r2.experiments.run_report import STAGES_AFTER_READING
@@ -31,9 +30,7 @@ from r2r2.training.signals import interruptible
 
 REDRAW_SECONDS = 1.0
 REFRESH_SECONDS = 2.0  # between two looks at the run folders
-SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 SLURM = "slurm"
-BUDGET = Range("a time such as 90s, 25m or 2h", lambda text: not text or bool(parse_time(text)))
 
 PARSER = ArgumentParser(
     "sweep",
@@ -58,7 +55,7 @@ The folder has plans/, runs/, logs/ and reports/, and can be moved or copied.
 """,
     field_table(
         ("scale", float, 1.0, "factor of the length of all runs", SCALE),
-        ("budget", str, "", "start only what finishes in this time", BUDGET),
+        ("budget", str, "", "start only what finishes in this time", DURATION),
         ("dry_run", bool, False, "show the plan and write nothing", ANY),
         ("out", str, OUT, "folder of the sweep, which others can share", FOLDER),
         ("engine", str, ENGINES[0], "where to train", one_of(*ENGINES, SLURM)),
@@ -77,7 +74,7 @@ def run(argv: list[str]) -> int:
     if address and engine != "ray":
         raise UserError("--address: only used with --engine ray")
     add_working_folder_to_path()  # for tasks of the user
-    budget = parse_time(given.get("budget", ""))
+    budget = parse_duration(given.get("budget", ""))
     planned = plan_sweep(
         name, given.get("out", OUT), scale=given.get("scale", 1.0), budget=budget or None
     )
@@ -96,19 +93,6 @@ def run(argv: list[str]) -> int:
         print(f"to train what is missing: {one_line(command)}")
     unexpected = len(result.missing) > _run_count(planned.postponed)
     return 1 if result.set_aside or unexpected else 0
-
-
-def parse_time(text: str) -> float:
-    """Return the seconds of a text such as `90s`, `25m` or `1h30m`; 0 if it is not a time.
-
-    Example:
-        >>> parse_time("25m"), parse_time("1h30m"), parse_time("soon")
-        (1500.0, 5400.0, 0.0)
-    """
-    part = r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|min|m|h|d)"
-    if not re.fullmatch(rf"\s*(?:{part}\s*)+", text):
-        return 0.0
-    return sum(float(number) * SECONDS[unit] for number, unit in re.findall(part, text))
 
 
 def print_plan(planned: SweepPlan) -> None:

@@ -16,11 +16,11 @@ from r2r2.api import RunOptions
 from r2r2.cli.argparser import FOLDER, ArgumentParser, field_table
 from r2r2.cli.main import add_working_folder_to_path, one_line, program_name, use_command_device
 from r2r2.cli.train import DEVICE_OPTION, WORKERS
-from r2r2.config.fields import at_least
+from r2r2.config.fields import DURATION, at_least
 from r2r2.envs.output import lossy_output
 from r2r2.experiments.tuning import FOLDER as TUNING
 from r2r2.experiments.tuning import TuningStatus, tune
-from r2r2.experiments.tuning_file import DURATION, TuningStudy, load_study
+from r2r2.experiments.tuning_file import TuningStudy, load_tuning_study
 from r2r2.experiments.tuning_results import (
     PICTURE_FILE,
     TABLE_FILE,
@@ -65,7 +65,7 @@ def run(argv: list[str]) -> int:
     """Run `r2r2 tune` and return its exit code."""
     given = PARSER.parse(argv)
     add_working_folder_to_path()
-    study = load_study(PARSER.pop_argument(given, "a TOML file with a study"))
+    study = load_tuning_study(PARSER.pop_argument(given, "a TOML file with a study"))
     options = RunOptions(**{x: given.pop(x) for x in ("device", "workers") if x in given})
     out = Path(given.pop("out", Path(TUNING) / study.name))
     with use_command_device(options.device), lossy_output(), interruptible() as check:

@@ -356,3 +356,21 @@ DEVICE = Range(
     "cpu, gpu, one of several such as gpu:1, or auto (what JAX chooses)",
     lambda text: text == ANY_DEVICE or bool(re.fullmatch("(cpu|gpu|tpu)(:[0-9]{1,4})?", text)),
 )
+
+UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}  # seconds
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a text such as `90s`, `25m` or `1h30m`; 0 if it is not a duration.
+
+    Example:
+        >>> parse_duration("25m"), parse_duration("1h30m"), parse_duration("soon")
+        (1500.0, 5400.0, 0.0)
+    """
+    part = r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|min|m|h|d)"
+    if not re.fullmatch(rf"\s*(?:{part}\s*)+", text):
+        return 0.0
+    return sum(float(number) * UNITS[unit] for number, unit in re.findall(part, text))
+
+
+DURATION = Range("a time such as 90s, 25m or 2h", lambda text: not text or parse_duration(text) > 0)

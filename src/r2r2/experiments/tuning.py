@@ -25,14 +25,8 @@ import numpy as np
 
 from r2r2.api import DEFAULT_OPTIONS, RunOptions, check_options, enable_compilation_cache
 from r2r2.config.errors import UserError, invalid_value
-from r2r2.config.fields import at_least
-from r2r2.experiments.tuning_file import (
-    DURATION,
-    Parameter,
-    TuningStudy,
-    load_study,
-    parse_duration,
-)
+from r2r2.config.fields import DURATION, at_least, parse_duration
+from r2r2.experiments.tuning_file import Parameter, TuningStudy, load_tuning_study
 from r2r2.experiments.tuning_results import (
     PICTURE_FILE,
     TrialRecord,
@@ -123,7 +117,7 @@ def tune(
         >>> len(result.trials), sorted(result.best.values)
         (1, ['agent.encoder_rate'])
     """
-    loaded = load_study(study)
+    loaded = load_tuning_study(study)
     folder = Path(out) if out is not None else Path(FOLDER) / loaded.name
     limits = _limits(loaded, trials, budget)
     check_options(options)

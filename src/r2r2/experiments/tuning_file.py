@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, cast
 
 from r2r2.config.errors import UserError, did_you_mean, invalid_value
 from r2r2.config.fields import (
+    DURATION,
     FieldSpec,
     Range,
     at_least,
@@ -37,32 +37,9 @@ COMMON_FIELDS = (
     *("max_episode_steps", "eval_every", "eval_episodes", "eval_average", "stop_at_return"),
     *("random_only", "log_every", "env_timeout", "env_faults"),
 )
-UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 Value = bool | int | float | str
 Place = Callable[[str], str]  # from a dotted name to the place in the file
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds of a duration such as `90s`, `25m`, `8h` or `2d`.
-
-    Example:
-        >>> parse_duration("1.5h")
-        5400.0
-    """
-    match = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|m|min|h|d)\s*", text)
-    if match is None or not (seconds := float(match[1]) * UNITS[match[2]]):
-        raise ValueError(text)
-    return seconds
-
-
-def _is_duration(text: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return parse_duration(text) > 0
-    return not text
-
-
-DURATION = Range("a time such as 90s, 25m or 8h, or nothing (no limit)", _is_duration)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +124,7 @@ class TuningStudy:
         return cast("dict[str, Any]", json.loads(json.dumps(facts, allow_nan=True)))
 
 
-def load_study(source: "str | Path | TuningStudy | Mapping[str, Any]") -> TuningStudy:
+def load_tuning_study(source: "str | Path | TuningStudy | Mapping[str, Any]") -> TuningStudy:
     """Return the study in a TOML file or in a table of the same form.
 
     Raises:
