@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,15 @@ def test_the_grid_is_the_papers():
     assert [int(x) for x in counts.groups()] == [RESULT["cells"], RESULT["runs"]] == [297, 1485]
     assert f"{RESULT['agent_updates'] / 1e9:.2f} billion agent-updates" in PAGE
     assert all(row["over_lower_bound"] < 0.15 for row in RESULT["table"])
+
+
+@pytest.mark.slow
+def test_the_simulation_gives_the_same_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    script, out = ROOT / "benchmarks" / "sweep_simulation.py", tmp_path / "out.json"
+    subprocess.run([sys.executable, script, "--out", out], check=True, stdout=subprocess.DEVNULL)
+    again = json.loads(out.read_text())
+    for row, old in zip(again["table"], RESULT["table"], strict=True):
+        assert row["hours"] == pytest.approx(old["hours"], rel=0.01)
+        assert row["in_updates"] == pytest.approx(old["in_updates"], rel=0.01)
+    assert again["storage"] == pytest.approx(RESULT["storage"], rel=0.01)
