@@ -15,7 +15,7 @@ HELP_OPTIONS = ("-h", "--help")
 INTEGERS, STRINGS = tuple[int, ...], tuple[str, ...]
 ALIASES = {"agent": ("--agent.name",)}  # as in a TOML file
 METAVARS: dict[Any, str] = {  # by path, range or type
-    **{"checkpoint_every": "TIME", "env": "TASK", "member": "TASK:SEED"},
+    **{"budget": "TIME", "checkpoint_every": "TIME", "env": "TASK", "member": "TASK:SEED"},
     **{FILE: "FILE", FOLDER: "DIR"},
     **{int: "N", float: "X", INTEGERS: "N,...", STRINGS: "NAME,...", JsonObject: "JSON"},
 }

@@ -37,7 +37,7 @@ BUDGET = Range("a time such as 90s, 25m or 2h", lambda text: not text or bool(pa
 
 PARSER = ArgumentParser(
     "sweep",
-    "NAME|FILE.toml [--scale X] [--budget TIME] [--dry-run] [--out DIR] ...",
+    "NAME|FILE.toml [--scale X] [--budget TIME] [--dry-run] ...",
     """\
 Train all runs of an experiment, a preset or a TOML file, and report them. Runs
 that can share a program are trained together, on all GPUs of this machine or on
