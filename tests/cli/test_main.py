@@ -51,6 +51,7 @@ def test_help_and_version_do_not_import_jax(workdir):
         ("clean runs -h", "--[no-]unfinished "),
         ("watch -h", "refresh interval in seconds [2.0]"),
         ("export -h", "--format NAME "),
+        ("sweep -h", "--budget TIME start only what finishes in this time"),
         ("paper -h", "usage: r2r2 paper [NAME|FILE.toml]"),
         ("push RUN -h", "--[no-]private "),
         ("pull -h", "usage: r2r2 pull SRC DIR [--overwrite]"),

@@ -34,7 +34,7 @@ SLURM = "slurm"
 
 PARSER = ArgumentParser(
     "sweep",
-    "NAME|FILE.toml [--scale X] [--budget TIME] [--dry-run] [--out DIR] ...",
+    "NAME|FILE.toml [--scale X] [--budget TIME] [--dry-run] ...",
     """\
 Train all runs of an experiment, a preset or a TOML file, and report them. Runs
 that can share a program are trained together, on all GPUs of this machine or on

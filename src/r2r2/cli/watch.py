@@ -27,7 +27,7 @@ PARSER = ArgumentParser(
 Show running training in the terminal, by default all runs in 'runs': progress,
 time left, speed, latest returns, problems and learning curves. Folders are
 searched for runs, including runs that start later; a folder may be empty or not
-exist yet. Of a folder of 'r2r2 sweep', the state of its sweeps is shown as well,
+exist yet. Of a folder of 'r2r2 sweep', the state of its sweeps is shown, too,
 with fleets that wait or were set aside. Folders are only read, never written or
 locked.
 

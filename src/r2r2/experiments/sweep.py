@@ -171,9 +171,10 @@ def plan_sweep(
         UserError: The experiment or an argument is invalid.
 
     Example:
-        >>> planned = plan_sweep("smoke", "no_such_folder")
-        >>> len(planned.keys), len(planned.finished)
-        (24, 0)
+        >>> grid = {"agent": "td7", "env": "Pendulum-v1", "seeds": 2}
+        >>> planned = plan_sweep(Experiment("pendulum", grids=(grid,)), "no_such_folder")
+        >>> [key.seed for key in planned.keys], planned.finished
+        ([0, 1], {})
     """
     if isinstance(experiment, str):
         experiment = find_experiment(experiment)
