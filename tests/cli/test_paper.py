@@ -142,6 +142,6 @@ def test_bad_arguments_are_rejected(rejected, costs, workdir):
         "--scale: expected a number > 0 and <= 1, got"
     )
     assert rejected("paper", "smoke", "--scale", "0.001").startswith(
-        "--scale: expected a number from 0.125 to 1, so that runs of 800 steps"
+        "--scale: expected a number from 0.25 to 1, so that runs of 400 steps"
     )
     assert rejected("paper", "smoke", "--out", "none").startswith("--out: expected a folder")

@@ -38,6 +38,11 @@ def test_steps_warmup_and_schedules_shrink_alike():
     assert scaled(0.5).diagnostics.probe_batch == 4096
 
 
+def test_warmup_ends_before_the_run():
+    config = scaled(0.5, steps=500, warmup=499)
+    assert (config.steps, config.warmup) == (250, 249)
+
+
 def test_what_is_not_a_schedule_stays():
     for agent in AGENTS:
         config = resolve({"env": "Hopper-v5", "agent": agent})

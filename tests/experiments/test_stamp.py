@@ -7,7 +7,8 @@ import pytest
 from r2r2 import RunOptions, UserError, resolve, train
 from r2r2.cli.train import WITH_RESUME
 
-CONFIG = resolve({"env": "Pendulum-v1", "steps": 10, "random_only": True})
+SMALL = {"width": 8, "latent": 8, "eval_episodes": 1}
+CONFIG = resolve({"env": "Pendulum-v1", "steps": 10, "random_only": True, **SMALL})
 
 
 def recorded(folder):
