@@ -58,8 +58,9 @@ def fleet_name(config: RunConfig) -> str:
     have other names. It has the steps if the run could not be extended to more steps.
 
     Example:
-        >>> fleet_name(RunConfig(env=("Hopper-v5",), seeds=(0, 1, 2)))
-        'td7+r2r2_Hopper-v5_utd1_6e66eb4c_s0-2'
+        >>> name = fleet_name(RunConfig(env=("Hopper-v5",), seeds=(0, 1, 2)))
+        >>> name.split("_")[:3], name.split("_")[-1]
+        (['td7+r2r2', 'Hopper-v5', 'utd1'], 's0-2')
     """
     name, _, digest = run_name(config).rpartition("_")
     seeds = f"s{_seed_text(config.seeds)}"

@@ -15,7 +15,7 @@ from r2r2.experiments.machine import Machine
 from r2r2.experiments.plan import Plan, PlannedFleet, fleet_name, with_members
 from r2r2.experiments.scheduling import Part, Work, divide, lower_bound, makespan
 
-__all__ = ["lower_bound", "make_plan", "makespan", "plan_seconds", "within_budget"]
+__all__ = ["lower_bound", "make_plan", "makespan", "plan_seconds", "plan_works", "within_budget"]
 
 MEMORY_SHARE = 0.8  # of a device, which fleets may use: as the check before training
 # Two fleets share a GPU if updates occupy it for less than this share of their time.
@@ -70,16 +70,35 @@ def make_plan(
     done = {key: fleet.config.steps for fleet in kept for key in fleet.keys}
     done |= {key: max(steps, done.get(key, 0)) for key, (_, steps) in (finished or {}).items()}
     groups = _groups(cells, done)
-    runs = sum(len(group.tasks) * len(group.seeds) for group in groups)
     cores, slots = _cores_and_slots(machine, groups, costs)
     if stored is not None:
         cores = stored.cores if kept else cores
         slots = _slots(machine, cores) if machine.devices[0].is_cpu else slots
-    memory = MEMORY_SHARE * (min(x.memory for x in machine.devices) or math.inf) / slots
-    works = [_work(group, costs, memory, longest) for group in groups]
-    parts = divide(works, slots * len(machine.devices)) if runs else []
+    works = [_work(group, costs, _fleet_memory(machine, slots), longest) for group in groups]
+    parts = divide(works, slots * len(machine.devices))
     new = [_fleet(groups[part.work], part, costs) for part in parts]
     return Plan(name, scale, cores, (*kept, *new), slots)
+
+
+def plan_works(cells: Sequence[RunConfig], machine: Machine, costs: CostModel) -> list[Work]:
+    """Return the runs of cells as works, for example for `lower_bound`.
+
+    Example:
+        >>> from r2r2.experiments.costs import MeasuredCosts
+        >>> from r2r2.experiments.machine import this_machine
+        >>> cells = [RunConfig(env=("Ant-v5",), seeds=(0, 1))]
+        >>> (work,) = plan_works(cells, this_machine(), MeasuredCosts([], "cpu"))
+        >>> work.tasks, work.seeds
+        (1, 2)
+    """
+    groups = _groups(cells, {})
+    _, slots = _cores_and_slots(machine, groups, costs)
+    return [_work(group, costs, _fleet_memory(machine, slots), math.inf) for group in groups]
+
+
+def _fleet_memory(machine: Machine, slots: int) -> float:
+    """Return the memory that a fleet may use."""
+    return MEMORY_SHARE * (min(x.memory for x in machine.devices) or math.inf) / slots
 
 
 def _kept_fleets(stored: Plan | None, cells: Sequence[RunConfig]) -> list[PlannedFleet]:

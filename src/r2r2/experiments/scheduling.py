@@ -53,7 +53,7 @@ def makespan(seconds: Sequence[float], slots: int) -> float:
 
     Example:
         >>> makespan([3.0, 3.0, 2.0, 2.0, 2.0], 2), makespan([3.0, 2.0, 2.0, 3.0, 2.0], 2)
-        (7.0, 7.0)
+        (7.0, 6.0)
     """
     free = [0.0] * slots
     for duration in seconds:
