@@ -171,6 +171,8 @@ def test_the_time_left_is_unknown_until_something_is_measured(tmp_path):
     known = [one._replace(seconds=60.0), other._replace(seconds=100.0)]
     rows = [FleetRow(fleet, "running", seconds=20.0) for fleet in known]
     assert view.eta(rows, 0.0) == pytest.approx(80.0)
+    # One of them is overdue.
+    assert view.eta([rows[0]._replace(seconds=60.0), rows[1]], 0.0) is None
     assert view.eta([FleetRow(one, "finished", seconds=1.0)], 0.0) == 0.0
     assert math.isnan(one.seconds)
 

@@ -129,10 +129,13 @@ class SweepView:
             total = known[row.fleet.name]
             if math.isnan(total):
                 total = _rate(rates, row.fleet.config) * _work(row.fleet.config)
-            left.append(max(total - row.seconds, 0.0))
+            # A fleet that takes longer than estimated may take any time.
+            overdue = row.state == "running" and total <= row.seconds
+            left.append(math.nan if overdue else max(total - row.seconds, 0.0))
         slots = max(sum(row.state == "running" for row in rows), 1)
-        seconds = max([sum(left) / slots, *left], default=0.0)
-        return None if math.isnan(seconds) else seconds
+        if any(map(math.isnan, left)):
+            return None
+        return max([sum(left) / slots, *left], default=0.0)
 
     def _total(self, row: FleetRow, now: float) -> float:
         """Return the seconds that a fleet takes in all; NaN if unknown."""

@@ -1,9 +1,9 @@
 """Sweeps: plan an experiment on this machine, carry the plan out, and report its results."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.config.run import RunConfig
@@ -38,7 +38,7 @@ from r2r2.experiments.sweep_folder import (
     sweep_names,
 )
 from r2r2.report.study import PlannedCell, Study
-from r2r2.stats.scores import NEUTRAL_FIELDS, MemberKey
+from r2r2.stats.scores import NEUTRAL_FIELDS, Cell, MemberKey
 from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.files import check_report_dir
 from r2r2.training.saved_config import find_config
@@ -77,7 +77,7 @@ class SweepPlan(NamedTuple):
 class CellScore(NamedTuple):
     """The scores of one method on one task, over seeds."""
 
-    method: str
+    method: str  # the agent, with its settings if there are several
     utd: int | None
     task: str
     mean: float
@@ -366,15 +366,18 @@ def planned_cells(planned: SweepPlan, finished: Collection[RunKey]) -> Iterable[
 
 
 def _cell_scores(study: Study) -> tuple[CellScore, ...]:
-    scores: Sequence[Any] = [(cell, cell.scores) for cell in study.cells]
-    return tuple(
-        CellScore(
-            study.label(cell.method, utd=False),
-            cell.method.utd,
-            cell.task,
-            float(values.mean()) if len(values) else math.nan,
-            float(values.std(ddof=1)) if len(values) > 1 else math.nan,
-            len(values),
-        )
-        for cell, values in scores
+    return tuple(_cell_score(study, cell) for cell in study.cells)
+
+
+def _cell_score(study: Study, cell: Cell) -> CellScore:
+    """Return the scores of a cell; settings are named only if its agent has several."""
+    same = {method.settings for method in study.methods if method.agent == cell.method.agent}
+    scores, count = cell.scores, len(cell.scores)
+    return CellScore(
+        cell.method.agent if len(same) == 1 else study.label(cell.method, utd=False),
+        cell.method.utd,
+        cell.task,
+        float(scores.mean()) if count else math.nan,
+        float(scores.std(ddof=1)) if count > 1 else math.nan,
+        count,
     )
