@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-STUB = Path(os.environ["STUB_FOLDER"])
+STUB = Path(os.environ.get("STUB_FOLDER", "."))
 
 
 def options_of(script):

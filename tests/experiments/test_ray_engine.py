@@ -13,7 +13,7 @@ from tiny_sweep import VARIABLES, results, store_plan, train_directly
 from r2r2.config.errors import UserError
 from r2r2.experiments.engine import FINISHED, INTERRUPTED
 from r2r2.experiments.plan import Plan
-from r2r2.experiments.ray_engine import Node, RayEngine, Share, fleets_per_gpu, node_share
+from r2r2.experiments.ray_engine import WAITING, Node, RayEngine, Share, fleets_per_gpu, node_share
 from r2r2.experiments.ray_node import TOKEN_FILE, FleetJob, FleetRunner, NodeFacts, look_at_node
 
 SCRIPT = Path(__file__).with_name("ray_cluster.py")
@@ -62,7 +62,7 @@ def test_a_sweep_that_loses_nodes_equals_an_undisturbed_one(work, monkeypatch):
     assert result["losses left"] == []
     assert {state for state, *_ in result["states"].values()} == {"finished"}
     assert all(attempts == 1 for _, attempts, _ in result["states"].values())  # losses do not count
-    assert result["messages"] == []
+    assert {*result["messages"]} <= {WAITING}  # for a worker that has just been started
     events = losses.read_events()
     lost = [event["fleet"] for event in events if "was lost" in str(event.get("why"))]
     assert lost == [fleet.name for fleet in plan.fleets]

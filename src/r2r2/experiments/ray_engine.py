@@ -37,13 +37,14 @@ from r2r2.experiments.run_copy import RunCopy
 from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.storage.files import StorageError, cannot_write, reason
 
-TCP_SECONDS, CONNECT_SECONDS = 4.0, 14.0  # to reach an address; together below 20
+TCP_SECONDS, CONNECT_SECONDS = 4.0, 12.0  # to reach an address; with planning below 20
 SNAPSHOT_SECONDS = 30.0  # between two copies of a run folder from its node
 LOSS_SECONDS = 20.0  # until Ray notices that a node is lost, after its processes ended
 CLOSE_SECONDS = 10.0  # to kill the processes of a fleet
 READY_SECONDS = 1.0  # between two looks whether a fleet's actor has started
 FLEETS_PER_GPU = 2  # at most: their environments need cores as well
 GPU_MEMORY_SHARE = 0.9  # of a GPU's memory, for all fleets on it
+WAITING = "no node of the cluster can train a fleet now; waiting for one to join"
 WRONG_TOKEN = re.compile(rb"InvalidAuthToken|AuthenticationError")  # in Ray's messages
 CONNECT = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False, configure_logging=False)"
 
@@ -110,8 +111,8 @@ def _check_cluster(address: str | None) -> None:
         raise UserError(f"{place}: the token is missing or wrong; {expected}")
     if address is None:
         raise UserError(
-            "--engine ray: this machine is not part of a running Ray cluster; start one with "
-            "'ray start --head', or join one with 'ray start --address HOST:PORT'"
+            "--engine ray: this machine is not part of a running Ray cluster; start or join one "
+            "with 'ray start', as docs/cluster.md describes"
         )
     if code is None:
         raise _unreachable(address, f"no answer within {CONNECT_SECONDS:.0f} s")
@@ -242,6 +243,8 @@ class _Cluster:
             elif name not in self._nodes:
                 self._add(name, alive[name]["Resources"])
         nodes = list(self._nodes.values())
+        if not nodes and not any(self._looks.values()):
+            self._tell(WAITING)
         return [node for node in nodes if node.share.gpus] or nodes
 
     def is_lost(self, node: Node) -> bool:
