@@ -10,7 +10,7 @@ from r2r2 import R2R2, Representation
 from r2r2.theory import experiments as ex
 from r2r2.theory.chains import STATES, examples, grid_world, random_ergodic
 from r2r2.theory.experiments import DIM, VARIANTS, hinge_push, sphere_sizes
-from r2r2.theory.flow import Flow, Variant, measure, random_start, simulate
+from r2r2.theory.flow import Flow, Variant, coefficients, measure, random_start, simulate, velocity
 from r2r2.theory.lemmas import top_eigenspace
 from r2r2.theory.losses import self_prediction, variance_hinge
 
@@ -119,6 +119,13 @@ def test_stop_gradient_keeps_the_second_moment():
 def sphere(threshold, weight=0.01):
     weights = Representation(lambda_rr=0.01, lambda_var=weight, variance_threshold=threshold)
     return Variant("", weights, on_sphere=True)
+
+
+def test_on_the_sphere_the_velocity_is_tangential():
+    z = np.stack(STARTS) / np.linalg.norm(np.stack(STARTS), axis=-1, keepdims=True)
+    moved = velocity(coefficients([Flow(sphere(1.0), GRID, start) for start in z]), z)
+    assert np.abs(moved).max() > 0.01
+    np.testing.assert_allclose((moved * z).sum(axis=-1), 0, atol=1e-12)
 
 
 def test_on_the_sphere_the_paper_threshold_drives_the_constant_mode_out():
