@@ -159,6 +159,13 @@ def test_sizes_on_the_sphere_are_those_of_simbav2_spl():
     assert sizes.gradient_ratio < 1e-4
 
 
+def test_progress_is_reported_at_every_step():
+    shares = []
+    simulate([Flow(VARIANTS[0], GRID, STARTS[0])], 20.0, shares.append)
+    np.testing.assert_allclose(np.diff([0, *shares]), 1 / 50)
+    assert shares[-1] == 1
+
+
 def test_experiments_cover_every_chain_variant_and_sweep():
     settings = ex.settings(examples())
     pairs = {(x.chain.name, x.line) for x in settings if x.experiment == "variants"}

@@ -124,7 +124,7 @@ def simulate(
         z = _runge_kutta(settings, z, step[:, None, None])
         if number in records:
             path.append(z)
-            on_progress(number / records[-1])
+        on_progress(number / records[-1])
     times = np.array([0, *records]) * step[:, None]
     return Paths(times, np.stack(path, axis=1))
 
