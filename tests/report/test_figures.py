@@ -143,3 +143,13 @@ def test_titles_are_wrapped_only_beside_other_panels():
     ]
     assert wrapped == ["UTD 1, relative to sac, UTD 1,\nfrom theirs.csv"] * 2
     assert draw(one._replace(panels=(panel,))).get_title(loc="left") == title
+
+
+def test_both_axes_can_be_logarithmic():
+    values = line()._replace(x=np.array([0.1, 1.0, 100.0]))
+    plain = chart(values)
+    log = plain._replace(x=plain.x._replace(log=True), y=plain.y._replace(log=True))
+    assert (draw(plain).get_xscale(), draw(plain).get_yscale()) == ("linear", "linear")
+    axes = draw(log)
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["10⁻¹", "1", "10", "10²"]

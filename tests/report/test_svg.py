@@ -174,3 +174,12 @@ def test_texts_and_lines_have_contrast_in_both_themes():
             assert contrast(theme[name], theme["raised"]) >= 4.5, name
         for color in colors:
             assert contrast(color, theme["ground"]) >= 2.2, color
+
+
+def test_a_padded_axis_has_room_beyond_its_ticks():
+    plain = chart_of(line([0.0, 1.0]))
+    padded = plain._replace(y=plain.y._replace(padded=True))
+    (a, b), ticks = (plot_area(x, x.panels[0]).y[:2] for x in (plain, padded)), (0.0, 1.0)
+    assert a == ticks
+    assert b[0] < 0 < 1 < b[1]
+    assert plot_area(padded, padded.panels[0]).y.ticks == plot_area(plain, plain.panels[0]).y.ticks

@@ -10,7 +10,7 @@ from r2r2 import R2R2, Representation
 from r2r2.theory import experiments as ex
 from r2r2.theory.chains import STATES, examples, grid_world, random_ergodic
 from r2r2.theory.experiments import DIM, VARIANTS, hinge_push, sphere_sizes
-from r2r2.theory.flow import Flow, Variant, measure, random_start, simulate
+from r2r2.theory.flow import Flow, Variant, coefficients, measure, random_start, simulate, velocity
 from r2r2.theory.lemmas import top_eigenspace
 from r2r2.theory.losses import self_prediction, variance_hinge
 
@@ -121,6 +121,13 @@ def sphere(threshold, weight=0.01):
     return Variant("", weights, on_sphere=True)
 
 
+def test_on_the_sphere_the_velocity_is_tangential():
+    z = np.stack(STARTS) / np.linalg.norm(np.stack(STARTS), axis=-1, keepdims=True)
+    moved = velocity(coefficients([Flow(sphere(1.0), GRID, start) for start in z]), z)
+    assert np.abs(moved).max() > 0.01
+    np.testing.assert_allclose((moved * z).sum(axis=-1), 0, atol=1e-12)
+
+
 def test_on_the_sphere_the_paper_threshold_drives_the_constant_mode_out():
     thresholds = (0.75 / DIM**0.5, 1.0, 9.0)
     flows = [Flow(sphere(t), GRID, start) for t in thresholds for start in STARTS]
@@ -150,6 +157,13 @@ def test_sizes_on_the_sphere_are_those_of_simbav2_spl():
     assert sizes.least_hinge == pytest.approx(0.911, abs=1e-3)
     assert sizes.least_hinge <= sizes.hinge < 0.93
     assert sizes.gradient_ratio < 1e-4
+
+
+def test_progress_is_reported_at_every_step():
+    shares = []
+    simulate([Flow(VARIANTS[0], GRID, STARTS[0])], 20.0, shares.append)
+    np.testing.assert_allclose(np.diff([0, *shares]), 1 / 50)
+    assert shares[-1] == 1
 
 
 def test_experiments_cover_every_chain_variant_and_sweep():

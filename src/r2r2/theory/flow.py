@@ -62,7 +62,7 @@ def random_start(states: int, dim: int, size: float, rng: np.random.Generator) -
     return start
 
 
-class _Coefficients(NamedTuple):
+class Coefficients(NamedTuple):
     """The settings of many flows as arrays."""
 
     chain: Floats  # [flows, n, n]
@@ -76,10 +76,11 @@ class _Coefficients(NamedTuple):
     threshold: Floats
 
 
-def _coefficients(flows: Sequence[Flow]) -> _Coefficients:
+def coefficients(flows: Sequence[Flow]) -> Coefficients:
+    """Return the settings of flows as arrays."""
     variants = [flow.variant for flow in flows]
     weights = [variant.weights for variant in variants]
-    return _Coefficients(
+    return Coefficients(
         np.stack([flow.chain for flow in flows]),
         np.array([variant.stop_gradient for variant in variants]),
         np.array([variant.centred_output for variant in variants]),
@@ -114,7 +115,7 @@ def simulate(
         >>> bool(angles[0, 0] > 10 and angles[0, -1] < 0.01)
         True
     """
-    settings = _coefficients(flows)
+    settings = coefficients(flows)
     step = STEP / (1 + settings.lambda_rr + settings.lambda_var)
     records = _record_steps(end)
     z = _project(settings, np.stack([flow.start for flow in flows]))
@@ -123,7 +124,7 @@ def simulate(
         z = _runge_kutta(settings, z, step[:, None, None])
         if number in records:
             path.append(z)
-            on_progress(number / records[-1])
+        on_progress(number / records[-1])
     times = np.array([0, *records]) * step[:, None]
     return Paths(times, np.stack(path, axis=1))
 
@@ -133,7 +134,7 @@ def _record_steps(end: float) -> list[int]:
     return [int(number) for number in np.unique(steps)]
 
 
-def _runge_kutta(settings: _Coefficients, z: Floats, step: Floats) -> Floats:
+def _runge_kutta(settings: Coefficients, z: Floats, step: Floats) -> Floats:
     a = velocity(settings, z)
     b = velocity(settings, z + step / 2 * a)
     c = velocity(settings, z + step / 2 * b)
@@ -141,7 +142,7 @@ def _runge_kutta(settings: _Coefficients, z: Floats, step: Floats) -> Floats:
     return _project(settings, z + step / 6 * (a + 2 * b + 2 * c + d))
 
 
-def _project(settings: _Coefficients, z: Floats) -> Floats:
+def _project(settings: Coefficients, z: Floats) -> Floats:
     """Return what the encoder's last layer makes of z: centered, or on the sphere, or as it is."""
     z = np.where(settings.centred_output[:, None, None], centre(z), z)
     if not settings.on_sphere.any():
@@ -150,7 +151,7 @@ def _project(settings: _Coefficients, z: Floats) -> Floats:
     return np.where(settings.on_sphere[:, None, None], z / np.maximum(norms, 1e-300), z)
 
 
-def velocity(settings: _Coefficients, z: Floats) -> Floats:
+def velocity(settings: Coefficients, z: Floats) -> Floats:
     """Return -n d times the gradient of every flow's loss, [flows, n, d]."""
     s = settings
     spl = self_prediction(s.chain, z, s.stop_gradient).gradient
