@@ -15,7 +15,6 @@ from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import MAX_TOML_BYTES, TomlValues, flatten_tables, parse_toml, run_name
 from r2r2.experiments.scaling import check_scale, scale_config
 from r2r2.storage.files import cannot_read, read_regular
-from r2r2.training.run_config import finalize_config
 
 PRESETS = Path(__file__).parent / "presets"
 # Of an experiment. Every cell takes milliseconds before anything starts.
@@ -116,6 +115,9 @@ def finalize_cells(experiment: Experiment, scale: float = 1.0) -> list[RunConfig
         >>> [cell.warmup for cell in finalize_cells(Experiment("pendulum", grids=(grid,)), 0.1)]
         [2500, 500]
     """
+    # Imports JAX, which the planner and its callers do not need.
+    from r2r2.training.run_config import finalize_config
+
     cells = experiment.cells()
     check_scale(scale, min(cell.steps for cell in cells))
     finalized: dict[int, RunConfig] = {}
