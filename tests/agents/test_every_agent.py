@@ -128,8 +128,9 @@ def test_nothing_is_traced_twice(name):
         fleet.train(call, made, scales_of(agent, [0, 1, step]))
         made += call.updates
         fleet.refresh(seeds)
-    # One trace of an update is for the shapes of its metrics.
-    expected = collections.Counter(update=2, explore=1, sync=bool(agent.sync_period))
+    # One trace of an update is for the shapes of its metrics, one of a policy for the leaves
+    # that its actions depend on.
+    expected = collections.Counter(update=2, explore=2, sync=bool(agent.sync_period))
     assert traces == +expected
 
 
