@@ -15,7 +15,7 @@ from r2r2.compute.update_loop import UpdateCall, longest_stride
 from r2r2.config.agents import agent_config
 from r2r2.envs.spec import Spec
 from r2r2.replay.normalizer import Scales
-from r2r2.training.fleet import Fleet
+from r2r2.training.fleet import Fleet, FleetOptions
 from r2r2.training.rollout import HostTransition
 
 SPEC = Spec(obs_dim=4, action_dim=2)
@@ -60,7 +60,7 @@ def fleet_of(
 ) -> Fleet:
     agent = build_agent(config, SPEC, 1)
     obs = np.stack([np.random.default_rng(seed).normal(size=4) for seed in seeds])
-    fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu, options=options, mixed=mixed)
+    fleet = Fleet(agent, SPEC, seeds, LENGTHS, FleetOptions(act_on_cpu, options), mixed)
     fleet.set_first_obs(obs)
     for step in range(steps):
         fleet.add(range(len(seeds)), experience(seeds, step))

@@ -97,7 +97,7 @@ def test_seeds_differ_and_every_network_learns(name):
 def test_priorities_must_match_the_record():
     agent = build_agent(small("td7"), SPEC, 1)._replace(prioritizes=False)
     with pytest.raises(ValueError, match="must return priorities if it prioritizes"):
-        Fleet(agent, SPEC, [0], LENGTHS, act_on_cpu=False)
+        Fleet(agent, SPEC, [0], LENGTHS)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_nothing_is_traced_twice(name):
         sync=counted(agent.sync, "sync"),
     )
     seeds, made = [0, 1, 2], np.zeros(3, int)
-    fleet = Fleet(agent, SPEC, seeds, LENGTHS, act_on_cpu=False)
+    fleet = Fleet(agent, SPEC, seeds, LENGTHS)
     for step in range(4):
         fleet.act(np.zeros((3, 4)), np.full(3, step))
         fleet.add(seeds, experience(seeds, step))

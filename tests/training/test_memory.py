@@ -52,7 +52,7 @@ def lowered(seeds, steps):
     run = finalize_config(resolve(agent, {"seeds": seeds, "steps": steps}))
     agent, spec = build_agent(run.agent, Spec(3, 1), run.utd), Spec(3, 1)
     lengths = RunLengths(replay_rows(run), run.steps * run.utd)
-    fleet = Fleet(agent, spec, run.seeds, lengths, act_on_cpu=False)
+    fleet = Fleet(agent, spec, run.seeds, lengths)
     return fleet._updates.traced(ProgramKey(len(seeds), True, 1)).lower().as_text()
 
 

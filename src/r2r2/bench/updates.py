@@ -27,7 +27,7 @@ from r2r2.replay import buffer as replay
 from r2r2.replay import sum_tree
 from r2r2.replay.buffer import Rows
 from r2r2.replay.normalizer import Scales
-from r2r2.training.fleet import Fleet
+from r2r2.training.fleet import Fleet, FleetOptions
 from r2r2.training.memory import SHARE, agent_bytes, device_bytes, row_bytes
 from r2r2.training.rollout import HostTransition
 
@@ -363,7 +363,8 @@ class BenchFleet(Fleet):
         policy_checkpoints: bool = True,
     ):
         lengths = RunLengths(rows, HORIZON)
-        super().__init__(agent, spec, range(members), lengths, policy_checkpoints, options)
+        fleet_options = FleetOptions(policy_checkpoints, options)
+        super().__init__(agent, spec, range(members), lengths, fleet_options)
         self._rows = Rows(*(field[:, :0] for field in self._rows))
         self.opened[:] = rows
         self._done = np.zeros(members, dtype=int)

@@ -12,16 +12,12 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from r2r2.api import enable_compilation_cache
-from r2r2.bench.end_to_end import EndToEnd, TrainingSetup, check_setup, time_training
+from r2r2.bench.end_to_end import TrainingSetup, check_setup, time_training
 from r2r2.bench.updates import (
     SHORT_CALLS,
     BenchSizes,
-    CallTiming,
     OnStage,
-    Overhead,
-    Roofline,
     Stage,
-    UpdateTiming,
     check_memory,
     measure_roofline,
     measure_updates,
@@ -29,7 +25,7 @@ from r2r2.bench.updates import (
     with_bases,
 )
 from r2r2.cli.argparser import FILE, STRINGS, ArgumentParser, field_table
-from r2r2.cli.bench_display import BenchProgress, print_results
+from r2r2.cli.bench_display import BenchProgress, Measurements, print_results
 from r2r2.cli.main import add_working_folder_to_path, program_name, use_command_device
 from r2r2.cli.train import DEVICE_OPTION
 from r2r2.compute.devices import is_accelerated, training_device
@@ -122,16 +118,6 @@ class BenchCommand(NamedTuple):
     commit: str
 
 
-class Measurements(NamedTuple):
-    """Everything that was measured."""
-
-    ceiling: Roofline
-    updates: list[UpdateTiming]
-    overheads: list[Overhead]
-    short_calls: list[CallTiming]
-    end_to_end: list[EndToEnd]
-
-
 def parse_bench(argv: Sequence[str]) -> BenchCommand:
     """Parse the arguments of `r2r2 bench`."""
     given = PARSER.parse(argv)
@@ -202,7 +188,7 @@ def _run(argv: list[str]) -> int:
     console = Console()
     with BenchProgress(console, _stages(command)) as bar:
         results = _measure(command, bar)
-    print_results(console, *results, is_accelerated())
+    print_results(console, results, is_accelerated())
     if command.out is not None:
         line = shlex.join([*program_name().split(), "bench", *argv])
         text = json.dumps(_as_json(command, line, results), indent=1, allow_nan=False)

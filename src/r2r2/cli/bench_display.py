@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -79,20 +79,23 @@ class BenchProgress:
         self._bar.stop()
 
 
-def print_results(
-    console: Console,
-    roofline: Roofline,
-    timings: Sequence[UpdateTiming],
-    overheads: Sequence[Overhead],
-    calls: Sequence[CallTiming],
-    trainings: Sequence[EndToEnd],
-    launches: bool,
-) -> None:
+class Measurements(NamedTuple):
+    """Everything that was measured."""
+
+    ceiling: Roofline
+    updates: list[UpdateTiming]
+    overheads: list[Overhead]
+    short_calls: list[CallTiming]
+    end_to_end: list[EndToEnd]
+
+
+def print_results(console: Console, results: Measurements, launches: bool) -> None:
     """Print all results as tables; `launches` says whether the device has kernels."""
 
     def line(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
+    roofline, timings, overheads, calls, trainings = results
     size = f"{roofline.matrix} x {roofline.matrix}"
     line(
         f"device peak: {_format_stats(roofline.tflops)} TFLOP/s in a matrix product of {size} at "

@@ -148,12 +148,22 @@ def _offline_data(mixed: MixedData, rows: Rows, batch_size: int) -> OfflineData:
     return OfflineData(Rows(*columns), jnp.asarray(offline_places(mixed.share, batch_size)))
 
 
+class FleetOptions(NamedTuple):
+    """How a fleet acts and trains."""
+
+    act_on_cpu: bool = False  # beside an accelerator: who collects does not wait for who trains
+    compute: ComputeOptions = DEFAULT_OPTIONS
+    utd: int = 1
+    fuse_steps: bool = True  # otherwise, updates can run beside the next actions
+
+
+DEFAULT_FLEET_OPTIONS = FleetOptions()
+
+
 class Fleet:
     """Members that train in one program, each on its own data.
 
-    With `act_on_cpu` members act on the CPU beside an accelerator, so that those that collect do
-    not wait for those that train. A share of every batch is drawn from `mixed`, if given. Without
-    `fuse_steps`, updates are never one call with the next actions, and can run beside them.
+    A share of every batch is drawn from `mixed`, if given.
 
     Attributes:
         agent: the algorithm, in the precision of `options`.
@@ -172,14 +182,12 @@ class Fleet:
         spec: Spec,
         seeds: Sequence[int],
         lengths: RunLengths,
-        act_on_cpu: bool,
-        options: ComputeOptions = DEFAULT_OPTIONS,
-        utd: int = 1,
+        options: FleetOptions = DEFAULT_FLEET_OPTIONS,
         mixed: MixedData | None = None,
-        fuse_steps: bool = True,
     ):
-        agent = self.agent = apply_precision(agent, options.precision)
-        self.size, self._options, self._utd = len(seeds), options, utd
+        compute, act_on_cpu, fuse_steps = options.compute, options.act_on_cpu, options.fuse_steps
+        agent = self.agent = apply_precision(agent, compute.precision)
+        self.size, self._options, self._utd = len(seeds), compute, options.utd
         self._keys = jnp.stack([member_key(seed) for seed in seeds])
         device = training_device()
         self._act_device = host_device() if act_on_cpu else device
@@ -196,7 +204,7 @@ class Fleet:
         self._learners = self._initial_learners(replay, lengths, device)
         accelerated = self.accelerated = device.platform != "cpu"  # launches take time
         self._growth = 4 if accelerated else 2  # padding members are then almost free
-        strides = accelerated and options.fast
+        strides = accelerated and compute.fast
         self._stride = longest_stride(agent, self.size) if strides else 1
         self.update_period = max(agent.policy_period, self._stride)
         fields = spec.action_dim + 2 * spec.obs_dim + len(HostTransition._fields) - 3
@@ -212,7 +220,7 @@ class Fleet:
         self._packed: LoopState | None = None  # instead of `_learners`, between lockstep calls
         self._stale_policies = False  # `_policies` are older than the learners
         fuses = fuse_steps and not self.async_updates
-        self.fuses_steps = accelerated and options.fast and fuses
+        self.fuses_steps = accelerated and compute.fast and fuses
         self._compile()
         if self.async_updates or self.fuses_steps or (accelerated and not fuse_steps):
             self.compile_ahead()

@@ -28,7 +28,7 @@ from r2r2.replay.prefill import RecordedRows
 from r2r2.storage.arrays import flatten_tree
 from r2r2.training.eval_scheduler import EvalScheduler, SavedEvals
 from r2r2.training.evaluation import EvalPolicies, SavedPolicy, member_of
-from r2r2.training.fleet import Fleet, FleetSnapshot, MixedData
+from r2r2.training.fleet import Fleet, FleetOptions, FleetSnapshot, MixedData
 from r2r2.training.memory import replay_rows
 from r2r2.training.rollout import Rollout
 from r2r2.training.run_log import Counts, RunLog
@@ -130,11 +130,13 @@ def make_state(
         pool.spec,
         [member.seed for member in members],
         RunLengths(replay_rows(config, recorded), updates),
-        act_on_cpu=config.agent.policy_checkpoints,
-        options=ComputeOptions(config.compute.fast, config.precision),
-        utd=config.utd,
-        mixed=MixedData(data, config.mix) if data is not None and config.mix else None,
-        fuse_steps=not config.overlap_acting,
+        FleetOptions(
+            act_on_cpu=config.agent.policy_checkpoints,
+            compute=ComputeOptions(config.compute.fast, config.precision),
+            utd=config.utd,
+            fuse_steps=not config.overlap_acting,
+        ),
+        MixedData(data, config.mix) if data is not None and config.mix else None,
     )
     statistics = initial_statistics(len(members), pool.spec.obs_dim)
     return TrainState(
