@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -163,10 +164,15 @@ PROGRAM = """
 import json, os, signal, sys, time
 print(json.dumps([sys.argv[1:], sorted(os.sched_getaffinity(0)), os.environ["XLA_FLAGS"]]))
 sys.stdout.flush()
+signals = []
+signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
 open(sys.argv[1] + "/started", "w").close()
-try:
-    time.sleep(float(os.environ["SLEEP"]))
-except KeyboardInterrupt:
+deadline = time.monotonic() + float(os.environ["SLEEP"])
+while time.monotonic() < deadline and not signals:
+    time.sleep(0.01)
+if signals:
+    time.sleep(0.5)  # a second signal would arrive meanwhile
+    print(f"{len(signals)} signals")
     sys.exit(1)  # as before it could handle the signal
 print("r2r2: error: no such fleet")
 sys.exit(int(os.environ["CODE"]))
@@ -223,21 +229,31 @@ def test_a_failed_process_says_why(make_runner):
     assert returned == [(2, "no such fleet")]
 
 
-def test_an_interrupted_process_ends(make_runner, tmp_path):
-    runner = make_runner(sleep=60)
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["shell", "background"])
+def handles_sigint(request):
+    """Start processes as from a shell, or as from a background job, which ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_process_ends(make_runner, handles_sigint, tmp_path):
+    runner = make_runner(sleep=600)
     thread, returned = in_thread(runner.train)
-    while not (tmp_path / "started").exists():
+    while thread.is_alive() and not (tmp_path / "started").exists():
         thread.join(0.05)
     runner.interrupt()
-    thread.join(20)
+    runner.interrupt()  # which must not be a second signal
+    thread.join()
     assert returned == [(INTERRUPTED, "")]
+    assert "1 signals" in (tmp_path / "logs" / "fleet.log").read_text()
 
 
 def test_a_process_that_was_interrupted_before_its_start(make_runner, tmp_path):
-    runner = make_runner(sleep=60)
+    runner = make_runner(sleep=600)
     runner.interrupt()
     thread, returned = in_thread(runner.train)
-    thread.join(20)
+    thread.join()
     assert returned == [(INTERRUPTED, "")]
     assert not (tmp_path / "started").exists()
 
