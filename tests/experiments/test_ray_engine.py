@@ -132,20 +132,25 @@ def test_cores_of_a_node_whose_cores_ray_counts_twice():
 
 def test_slots_of_a_gpu_node(tmp_path):
     _, plan = store_plan(tmp_path, cores=16)
+    plan = plan._replace(slots=2)
     large = plan._replace(fleets=tuple(x._replace(memory=30 * 2**30) for x in plan.fleets))
     resources = {"CPU": 32.0, "GPU": 4.0}
     assert node_share(plan, resources, facts(32)) == (Share(8, 1.0), 4)  # memory is not known
     assert node_share(large, resources, facts(32, 80 * 2**30)) == (Share(4, 0.5), 8)
     assert node_share(large, resources, facts(32, 40 * 2**30)) == (Share(8, 1.0), 4)
+    alone = large._replace(slots=1)  # as on the GPUs of one machine
+    assert node_share(alone, resources, facts(32, 80 * 2**30)) == (Share(8, 1.0), 4)
     assert node_share(plan, {"CPU": 2.0, "GPU": 4.0}, facts(2)) == (Share(1, 1.0), 2)
     assert "no CPU cores" in node_share(plan, {"GPU": 4.0}, facts(2))
 
 
 def test_only_so_many_fleets_share_a_gpu(tmp_path):
     _, plan = store_plan(tmp_path)
-    small = [fleet._replace(memory=1) for fleet in plan.fleets]
-    assert fleets_per_gpu(small, 80 * 2**30) == 2
-    assert fleets_per_gpu([*small, plan.fleets[0]], 80 * 2**30) == 1  # one is not known
+    small = tuple(fleet._replace(memory=1) for fleet in plan.fleets)
+    for slots, expected in ((1, 1), (2, 2), (16, 2)):  # 16: planned for the cores of a CPU
+        assert fleets_per_gpu(plan._replace(fleets=small, slots=slots), 80 * 2**30) == expected
+    unknown = plan._replace(fleets=(*small, plan.fleets[0]), slots=2)
+    assert fleets_per_gpu(unknown, 80 * 2**30) == 1
 
 
 def test_a_node_sees_whether_it_shares_the_folder(tmp_path):
