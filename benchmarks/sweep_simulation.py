@@ -28,7 +28,7 @@ from r2r2.experiments.costs import ACCELERATOR_EXPONENT, MeasuredCosts, Speed
 from r2r2.experiments.experiment import Experiment
 from r2r2.experiments.machine import Device, Machine
 from r2r2.experiments.plan import Plan, PlannedFleet
-from r2r2.experiments.planner import make_plan, plan_works
+from r2r2.experiments.planner import ExperimentCells, make_plan, plan_works
 from r2r2.experiments.scheduling import lower_bound
 
 RESULTS = Path(__file__).parent / "results"
@@ -174,11 +174,13 @@ def result(cells: list[RunConfig], costs: MeasuredCosts, gpus: int) -> dict[str,
     """Return what becomes of the grid on so many GPUs."""
     devices = [Device(f"gpu:{n}", KIND, MEMORY) for n in range(gpus)]
     machine = Machine(tuple(devices), gpus * CORES)
-    plan = make_plan("paper", 1.0, cells, machine, costs=costs)
+    plan = make_plan(ExperimentCells("paper", 1.0, cells), machine, costs=costs)
     bound = lower_bound(plan_works(cells, machine, costs), gpus * plan.slots)
     seconds = sum(fleet.seconds for fleet in plan.fleets)
     busy = sum(costs.estimate(x.config).busy * x.seconds for x in plan.fleets)
-    whole = make_plan("paper", 1.0, cells, Machine(tuple(devices[:1]), CORES), costs=costs)
+    whole = make_plan(
+        ExperimentCells("paper", 1.0, cells), Machine(tuple(devices[:1]), CORES), costs=costs
+    )
     simulated = simulate([*plan.fleets], gpus * plan.slots)
     end = simulated["hours"] * 3600
     return {

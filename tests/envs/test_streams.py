@@ -554,7 +554,10 @@ def test_slow_environments_are_not_reported_as_hanging(impatient, wait):
     take_rows(pool, 2, slots=[3], wait=wait)
 
 
-def test_close_while_workers_play_leaves_nothing():
+def test_close_while_workers_play_leaves_nothing(monkeypatch):
+    # Workers must end by themselves; after this time they are killed with a warning, an error here.
+    monkeypatch.setattr("r2r2.envs.vector.pool.CLOSE_SECONDS", 120.0)
+
     def resources():
         gc.collect()
         files = len(os.listdir("/proc/self/fd"))
@@ -564,9 +567,7 @@ def test_close_while_workers_play_leaves_nothing():
     with playing(slots_of(*[Walk, partial(Walk, pause=0.01)] * 2), workers=2) as pool:
         pool.play({slot: random_plan() for slot in range(4)})
         take_rows(pool, 3, slots=range(4))
-        begin = time.monotonic()
         pool.close()
-        assert time.monotonic() - begin < 1
     del pool  # its memory is freed with its arrays
     assert resources() == before
 

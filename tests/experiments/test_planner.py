@@ -18,13 +18,13 @@ from r2r2.experiments.experiment import Experiment, run_keys
 from r2r2.experiments.machine import Device, Machine
 from r2r2.experiments.plan import Plan, PlannedFleet, fleet_name, read_plan, write_plan
 from r2r2.experiments.planner import (
-    lower_bound,
+    ExperimentCells,
     make_plan,
-    makespan,
     plan_seconds,
     plan_works,
     within_budget,
 )
+from r2r2.experiments.scheduling import lower_bound, makespan
 
 GB = 10**9
 ONE_CORE = Machine((Device("cpu", "cpu", 64 * GB),), 1)
@@ -60,7 +60,8 @@ def cell(env="Ant-v5", agent="td7", seeds=2, **fields):
 
 
 def plan_of(cells, machine=ONE_CORE, costs=None, **options):
-    return make_plan("test", 1.0, cells, machine, costs=costs or Costs(), **options)
+    named = ExperimentCells("test", 1.0, cells)
+    return make_plan(named, machine, costs=costs or Costs(), **options)
 
 
 def members(plan):
@@ -158,24 +159,24 @@ def test_a_stored_plan_stays_as_it_is():
     first = plan_of([cell("dog-run", seeds=3)])
     more = [cell("dog-run", seeds=5), cell("dog-walk", seeds=5)]
     machine = ONE_CORE._replace(cores=8)
-    plan = make_plan("test", 1.0, more, machine, stored=first, costs=Costs())
+    plan = plan_of(more, machine, stored=first, costs=Costs())
     assert plan.fleets[0] == first.fleets[0]
     assert plan.cores == first.cores
     assert plan.slots == 8
     assert keys(plan) == sorted(key for x in more for key in run_keys(x))
     assert len({fleet.name for fleet in plan.fleets}) == len(plan.fleets)
-    assert make_plan("test", 1.0, more, machine, stored=plan, costs=Costs()) == plan
+    assert plan_of(more, machine, stored=plan, costs=Costs()) == plan
 
 
 def test_fleets_without_wanted_runs_are_dropped():
     both = plan_of([cell("Ant-v5"), cell("dog-run", seeds=3)])
-    plan = make_plan("test", 1.0, [cell("dog-run", seeds=1)], ONE_CORE, stored=both, costs=Costs())
+    plan = plan_of([cell("dog-run", seeds=1)], ONE_CORE, stored=both, costs=Costs())
     assert members(plan) == [(("dog-run",), (0, 1, 2))]
 
 
 def test_a_stored_fleet_is_extended_to_more_steps():
     first = plan_of([cell()])
-    plan = make_plan("test", 1.0, [cell(steps=2000)], ONE_CORE, stored=first, costs=Costs())
+    plan = plan_of([cell(steps=2000)], ONE_CORE, stored=first, costs=Costs())
     assert [x.config.steps for x in plan.fleets] == [2000]
     assert plan.fleets[0].name == first.fleets[0].name
     assert plan.fleets[0].seconds == pytest.approx(2 * first.fleets[0].seconds)
@@ -184,7 +185,7 @@ def test_a_stored_fleet_is_extended_to_more_steps():
 def test_a_fleet_that_cannot_be_extended_is_replaced():
     first = plan_of([cell(agent="simbav2")])
     longer = [cell(agent="simbav2", steps=2000)]
-    plan = make_plan("test", 1.0, longer, ONE_CORE, stored=first, costs=Costs())
+    plan = plan_of(longer, ONE_CORE, stored=first, costs=Costs())
     assert [x.config.steps for x in plan.fleets] == [2000]
     assert plan.fleets[0].name != first.fleets[0].name
 
@@ -192,18 +193,18 @@ def test_a_fleet_that_cannot_be_extended_is_replaced():
 def test_finished_runs_are_not_planned_again():
     cells = [cell("dog-run", seeds=3), cell("dog-walk", seeds=3)]
     done = {key: (Path("a"), 1000) for key in run_keys(cells[0])}
-    plan = make_plan("test", 1.0, cells, ONE_CORE, finished=done, costs=Costs())
+    plan = plan_of(cells, ONE_CORE, finished=done, costs=Costs())
     assert members(plan) == [(("dog-walk",), (0, 1, 2))]
     short = {key: (Path("a"), 999) for key in run_keys(cells[0])}
-    plan = make_plan("test", 1.0, cells, ONE_CORE, finished=short, costs=Costs())
+    plan = plan_of(cells, ONE_CORE, finished=short, costs=Costs())
     assert len(keys(plan)) == 6
 
 
 def test_estimates_of_stored_fleets_are_renewed():
     first = plan_of([cell()], costs=UNKNOWN)
-    plan = make_plan("test", 1.0, [cell()], ONE_CORE, stored=first, costs=Costs())
+    plan = plan_of([cell()], ONE_CORE, stored=first, costs=Costs())
     assert plan.fleets[0].seconds == pytest.approx(20)
-    again = make_plan("test", 1.0, [cell()], ONE_CORE, stored=plan, costs=UNKNOWN)
+    again = plan_of([cell()], ONE_CORE, stored=plan, costs=UNKNOWN)
     assert again.fleets[0].seconds == pytest.approx(20)
 
 

@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -131,20 +132,25 @@ def test_cores_of_a_node_whose_cores_ray_counts_twice():
 
 def test_slots_of_a_gpu_node(tmp_path):
     _, plan = store_plan(tmp_path, cores=16)
+    plan = plan._replace(slots=2)
     large = plan._replace(fleets=tuple(x._replace(memory=30 * 2**30) for x in plan.fleets))
     resources = {"CPU": 32.0, "GPU": 4.0}
     assert node_share(plan, resources, facts(32)) == (Share(8, 1.0), 4)  # memory is not known
     assert node_share(large, resources, facts(32, 80 * 2**30)) == (Share(4, 0.5), 8)
     assert node_share(large, resources, facts(32, 40 * 2**30)) == (Share(8, 1.0), 4)
+    alone = large._replace(slots=1)  # as on the GPUs of one machine
+    assert node_share(alone, resources, facts(32, 80 * 2**30)) == (Share(8, 1.0), 4)
     assert node_share(plan, {"CPU": 2.0, "GPU": 4.0}, facts(2)) == (Share(1, 1.0), 2)
     assert "no CPU cores" in node_share(plan, {"GPU": 4.0}, facts(2))
 
 
 def test_only_so_many_fleets_share_a_gpu(tmp_path):
     _, plan = store_plan(tmp_path)
-    small = [fleet._replace(memory=1) for fleet in plan.fleets]
-    assert fleets_per_gpu(small, 80 * 2**30) == 2
-    assert fleets_per_gpu([*small, plan.fleets[0]], 80 * 2**30) == 1  # one is not known
+    small = tuple(fleet._replace(memory=1) for fleet in plan.fleets)
+    for slots, expected in ((1, 1), (2, 2), (16, 2)):  # 16: planned for the cores of a CPU
+        assert fleets_per_gpu(plan._replace(fleets=small, slots=slots), 80 * 2**30) == expected
+    unknown = plan._replace(fleets=(*small, plan.fleets[0]), slots=2)
+    assert fleets_per_gpu(unknown, 80 * 2**30) == 1
 
 
 def test_a_node_sees_whether_it_shares_the_folder(tmp_path):
@@ -163,10 +169,15 @@ PROGRAM = """
 import json, os, signal, sys, time
 print(json.dumps([sys.argv[1:], sorted(os.sched_getaffinity(0)), os.environ["XLA_FLAGS"]]))
 sys.stdout.flush()
+signals = []
+signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
 open(sys.argv[1] + "/started", "w").close()
-try:
-    time.sleep(float(os.environ["SLEEP"]))
-except KeyboardInterrupt:
+deadline = time.monotonic() + float(os.environ["SLEEP"])
+while time.monotonic() < deadline and not signals:
+    time.sleep(0.01)
+if signals:
+    time.sleep(0.5)  # a second signal would arrive meanwhile
+    print(f"{len(signals)} signals")
     sys.exit(1)  # as before it could handle the signal
 print("r2r2: error: no such fleet")
 sys.exit(int(os.environ["CODE"]))
@@ -223,21 +234,31 @@ def test_a_failed_process_says_why(make_runner):
     assert returned == [(2, "no such fleet")]
 
 
-def test_an_interrupted_process_ends(make_runner, tmp_path):
-    runner = make_runner(sleep=60)
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["shell", "background"])
+def handles_sigint(request):
+    """Start processes as from a shell, or as from a background job, which ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_process_ends(make_runner, handles_sigint, tmp_path):
+    runner = make_runner(sleep=600)
     thread, returned = in_thread(runner.train)
-    while not (tmp_path / "started").exists():
+    while thread.is_alive() and not (tmp_path / "started").exists():
         thread.join(0.05)
     runner.interrupt()
-    thread.join(20)
+    runner.interrupt()  # which must not be a second signal
+    thread.join()
     assert returned == [(INTERRUPTED, "")]
+    assert "1 signals" in (tmp_path / "logs" / "fleet.log").read_text()
 
 
 def test_a_process_that_was_interrupted_before_its_start(make_runner, tmp_path):
-    runner = make_runner(sleep=60)
+    runner = make_runner(sleep=600)
     runner.interrupt()
     thread, returned = in_thread(runner.train)
-    thread.join(20)
+    thread.join()
     assert returned == [(INTERRUPTED, "")]
     assert not (tmp_path / "started").exists()
 

@@ -570,8 +570,8 @@ def test_a_real_study_that_is_killed_and_interrupted_ends_as_one_that_was_not(st
     assert whole.returncode == 0, output
     assert "pruned" in output
     assert kill_during(start("parts"), "parts", "trial_0001", signal.SIGKILL)[0] == -signal.SIGKILL
-    code, output = kill_during(start("parts"), "parts", "trial_0002", signal.SIGINT)
-    assert (code, "continue with: " in output) == (130, True), output
+    code, output = kill_during(start("parts"), "parts", "trial_0002", signal.SIGTERM)
+    assert (code, "continue with: " in output) == (143, True), output
     continued = start("parts")
     output, _ = continued.communicate(timeout=300)
     assert continued.returncode == 0, output

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from r2r2.experiments.engine import FINISHED, INTERRUPTED, LOCKED, TERMINATED, FleetEnd
-from r2r2.experiments.machine import Device, Machine
+from r2r2.experiments.machine import GPU_MEMORY_SHARE, Device, Machine
 from r2r2.experiments.plan import Plan, PlannedFleet
 from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.storage.files import cannot_write
 
 JOB = "r2r2.experiments.fleet_job"
 POLL_SECONDS = 0.05  # between two looks at the processes
-GPU_MEMORY_SHARE = 0.9  # of a GPU, for all fleets on it
 LOG_TAIL = 20_000  # bytes of a log in which the reason of a failure is looked for
 MAX_WHY = 300  # letters
 # Lines that follow the message of an exception without adding to it.

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from r2r2.training.host_memory import host_bytes
 
+MAX_FLEETS_PER_GPU = 2  # at a time: their environments need cores as well
+GPU_MEMORY_SHARE = 0.9  # of a GPU's memory, for all fleets on it
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
 QUERY_SECONDS = 20.0
 DRIVER = Path("/proc/driver/nvidia/gpus")  # one folder per GPU, also without nvidia-smi

@@ -11,26 +11,30 @@ from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Spec
 from r2r2.experiments.costs import CostModel, Estimate, load_costs, task_sizes
 from r2r2.experiments.experiment import RunKey, run_keys
-from r2r2.experiments.machine import Machine
+from r2r2.experiments.machine import MAX_FLEETS_PER_GPU, Machine
 from r2r2.experiments.plan import Plan, PlannedFleet, fleet_name, with_members
-from r2r2.experiments.scheduling import Part, Work, divide, lower_bound, makespan
-
-__all__ = ["lower_bound", "make_plan", "makespan", "plan_seconds", "plan_works", "within_budget"]
+from r2r2.experiments.scheduling import Part, Work, divide, makespan
 
 MEMORY_SHARE = 0.8  # of a device, which fleets may use: as the check before training
 # Two fleets share a GPU if updates occupy it for less than this share of their time.
 SHARED_BUSY = 0.45
-CORES_PER_SLOT = 4  # at least, for two fleets on a GPU: their environments run on cores
+CORES_PER_SLOT = 4  # at least, for fleets that share a GPU: their environments run on cores
 MAX_CORES = 8  # of a fleet on a CPU; more do not help small networks
 GUESSED_START = 0.1  # of a run's work, where nothing was measured
 
 Finished = Mapping[RunKey, tuple[Path, int]]
 
 
+class ExperimentCells(NamedTuple):
+    """The cells of an experiment, as they are to be trained."""
+
+    name: str  # of the experiment
+    scale: float  # by which its steps were scaled
+    configs: Sequence[RunConfig]  # finalized, with one task each
+
+
 def make_plan(
-    name: str,
-    scale: float,
-    cells: Sequence[RunConfig],
+    cells: ExperimentCells,
     machine: Machine,
     finished: Finished | None = None,
     stored: Plan | None = None,
@@ -46,9 +50,7 @@ def make_plan(
     since results depend on the fleet; those of which no run is wanted any more are dropped.
 
     Args:
-        name: of the experiment.
-        scale: by which its steps were scaled.
-        cells: finalized configs with one task each.
+        cells: what to train.
         machine: what the fleets run on; its devices are taken as equal.
         finished: runs that need not be trained again, with their folders and steps.
         stored: the plan of an earlier sweep of the same name.
@@ -58,18 +60,20 @@ def make_plan(
     Example:
         >>> from r2r2.experiments.costs import MeasuredCosts
         >>> from r2r2.experiments.machine import Device
-        >>> cells = [RunConfig(env=(x,), seeds=(0, 1)) for x in ("dog-run", "dog-walk", "Ant-v5")]
+        >>> tasks = "dog-run", "dog-walk", "Ant-v5"
+        >>> configs = [RunConfig(env=(task,), seeds=(0, 1)) for task in tasks]
+        >>> cells = ExperimentCells("demo", 1.0, configs)
         >>> machine = Machine((Device("cpu", "cpu", 2**36),), cores=1)
-        >>> plan = make_plan("demo", 1.0, cells, machine, costs=MeasuredCosts([], "cpu"))
+        >>> plan = make_plan(cells, machine, costs=MeasuredCosts([], "cpu"))
         >>> [(fleet.config.env, fleet.config.seeds) for fleet in plan.fleets]
         [(('dog-run', 'dog-walk'), (0, 1)), (('Ant-v5',), (0, 1))]
     """
     costs = load_costs(machine=machine) if costs is None else costs
-    costs.prepare(cells)
-    kept = [_with_estimate(fleet, costs) for fleet in _kept_fleets(stored, cells)]
+    costs.prepare(cells.configs)
+    kept = [_with_estimate(fleet, costs) for fleet in _kept_fleets(stored, cells.configs)]
     done = {key: fleet.config.steps for fleet in kept for key in fleet.keys}
     done |= {key: max(steps, done.get(key, 0)) for key, (_, steps) in (finished or {}).items()}
-    groups = _groups(cells, done)
+    groups = _groups(cells.configs, done)
     cores, slots = _cores_and_slots(machine, groups, costs)
     if stored is not None:
         cores = stored.cores if kept else cores
@@ -77,7 +81,7 @@ def make_plan(
     works = [_work(group, costs, _fleet_memory(machine, slots), longest) for group in groups]
     parts = divide(works, slots * len(machine.devices))
     new = [_fleet(groups[part.work], part, costs) for part in parts]
-    return Plan(name, scale, cores, (*kept, *new), slots)
+    return Plan(cells.name, cells.scale, cores, (*kept, *new), slots)
 
 
 def plan_works(cells: Sequence[RunConfig], machine: Machine, costs: CostModel) -> list[Work]:
@@ -209,7 +213,9 @@ def _cores_and_slots(
         largest = max((costs.estimate(group.config).memory for group in groups), default=0)
         fitting = int(memory // max(largest, 1)) if memory < math.inf else machine.cores
         return cores, max(min(_slots(machine, cores), fitting), 1)
-    slots = 2 if _is_idle(groups, costs) and machine.cores >= 2 * CORES_PER_SLOT * devices else 1
+    shared = MAX_FLEETS_PER_GPU
+    has_cores = machine.cores >= shared * CORES_PER_SLOT * devices
+    slots = shared if has_cores and _is_idle(groups, costs) else 1
     return max(machine.cores // (devices * slots), 1), slots
 
 

@@ -16,12 +16,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from r2r2.config.errors import UserError
 from r2r2.experiments.engine import FAILED, INTERRUPTED, FleetEnd
+from r2r2.experiments.machine import GPU_MEMORY_SHARE, MAX_FLEETS_PER_GPU
 from r2r2.experiments.plan import Plan, PlannedFleet
 from r2r2.experiments.ray_node import (
     CHUNK_BYTES,
@@ -42,8 +43,6 @@ SNAPSHOT_SECONDS = 30.0  # between two copies of a run folder from its node
 LOSS_SECONDS = 20.0  # until Ray notices that a node is lost, after its processes ended
 CLOSE_SECONDS = 10.0  # to kill the processes of a fleet
 READY_SECONDS = 1.0  # between two looks whether a fleet's actor has started
-FLEETS_PER_GPU = 2  # at most: their environments need cores as well
-GPU_MEMORY_SHARE = 0.9  # of a GPU's memory, for all fleets on it
 WAITING = "no node of the cluster can train a fleet now; waiting for one to join"
 WRONG_TOKEN = re.compile(rb"InvalidAuthToken|AuthenticationError")  # in Ray's messages
 CONNECT = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False, configure_logging=False)"
@@ -192,7 +191,7 @@ def node_share(
     """
     cpus, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
     if gpus:
-        per_gpu = fleets_per_gpu(plan.fleets, facts.gpu_memory)
+        per_gpu = fleets_per_gpu(plan, facts.gpu_memory)
         slots = max(1, min(gpus * per_gpu, cpus))
         cores = min(cpus // slots, plan.cores or cpus)
         return (Share(cores, 1 / per_gpu), slots) if cpus else "it offers no CPU cores to Ray"
@@ -202,17 +201,20 @@ def node_share(
     return Share(cores, 0.0), cpus // cores
 
 
-def fleets_per_gpu(fleets: Sequence[PlannedFleet], memory: int) -> int:
+def fleets_per_gpu(plan: Plan, memory: int) -> int:
     """Return how many fleets may share a GPU with so much memory; one, if that is unknown.
 
+    These are as many as the plan says, which has more if it was made for the cores of a CPU.
+
     Example:
-        >>> fleets_per_gpu([], 0)
+        >>> fleets_per_gpu(Plan("smoke", 1.0, 4, ()), 0)
         1
     """
-    needed = [fleet.memory for fleet in fleets]
+    needed = [fleet.memory for fleet in plan.fleets]
     if not memory or not needed or min(needed) <= 0:
         return 1
-    return max(1, min(FLEETS_PER_GPU, int(memory * GPU_MEMORY_SHARE) // max(needed)))
+    fitting = int(memory * GPU_MEMORY_SHARE) // max(needed)
+    return max(1, min(MAX_FLEETS_PER_GPU, plan.slots, fitting))
 
 
 class _Cluster:

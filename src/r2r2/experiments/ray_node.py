@@ -136,7 +136,7 @@ class FleetRunner:
         command = [sys.executable, "-m", "r2r2.experiments.fleet_job", *place]
         variables = {k: v for k, v in os.environ.items() if k not in RESULT_VARIABLES}
         variables |= job.variables
-        # The process inherits both from this thread. Ray blocks SIGINT in its processes.
+        # The process inherits both from this thread; Ray blocks signals in its processes.
         if job.cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, job.cores)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -153,12 +153,15 @@ class FleetRunner:
         return self._process
 
     def interrupt(self) -> None:
-        """Let the process write a checkpoint and end."""
+        """Let the process write a checkpoint and end; a second call does nothing."""
         with self._starting:
+            if self._interrupted:  # the process would end at once at a second signal
+                return
             self._interrupted = True
         if self._process:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGINT)
+                # Not SIGINT, which is ignored if the cluster was started as a background job.
+                self._process.send_signal(signal.SIGTERM)
 
     def snapshot(self) -> FileList:
         """Take a snapshot of the run and return the list of its files, for `read`."""

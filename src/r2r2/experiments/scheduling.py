@@ -11,7 +11,7 @@ import bisect
 import heapq
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 ROUNDS = 30  # of a bisection
 ROUNDING = 20  # dual feasible functions
+FEW = 12  # works, for which it matters which runs fit into one slot together
+TICKS = 600  # into which the time of a slot is divided there
+MAX_PATTERNS = 200
 
 
 class Part(NamedTuple):
@@ -254,7 +257,8 @@ def lower_bound(works: Sequence[Work], slots: int) -> float:
 
     It is the largest limit that is proved to be too short: a single run takes longer; or the
     fleets, of which there must be enough to be short enough, sum to more than all slots have; or
-    the runs do not fit into the slots by the bound of Martello and Toth (1990) for bin packing.
+    the runs do not fit into the slots by the bound of Martello and Toth (1990) for bin packing; or,
+    with few works, by that of Gilmore and Gomory (1961) for cutting stock.
 
     Example:
         >>> round(lower_bound([Work(tasks=1, seeds=3, seconds=(4.0, 8.0, 12.0))], slots=2), 3)
@@ -265,12 +269,21 @@ def lower_bound(works: Sequence[Work], slots: int) -> float:
     lines = [_line(work) for work in works]
     low = max(min(work.seconds) for work in works)
     high = sum(x.start * x.runs + x.run * x.runs for x in lines)  # one slot, no fleet shared
+    low = _bisect(low, high, lambda limit: _is_too_short(lines, slots, limit))
+    if len(works) > FEW:
+        return low
+    # No schedule of all runs ends later than the one that `divide` finds.
+    high = max(_end(works, divide(works, slots), slots), low)
+    return _bisect(low, high, lambda limit: _too_many_patterns(works, slots, limit), 2e-3)
+
+
+def _bisect(low: float, high: float, is_below: Callable[[float], bool], error: float = 0) -> float:
+    """Return about the largest number between two for which a condition holds, or the first."""
     for _ in range(2 * ROUNDS):
+        if high - low <= error * high:
+            break
         middle = (low + high) / 2
-        if _is_too_short(lines, slots, middle):
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if is_below(middle) else (low, middle)
     return low
 
 
@@ -327,3 +340,77 @@ def _bins(items: NDArray[np.float64], size: float) -> int:
     middle_room = (large - half) * size - (sums[large] - sums[half])
     extra = np.ceil((sums[half] - sums[small] - middle_room) / size - 1e-9)
     return int((len(items) - half + np.maximum(extra, 0)).max())
+
+
+# Patterns: what one slot can train within a limit
+
+
+def _too_many_patterns(works: Sequence[Work], slots: int, limit: float) -> bool:
+    """Return whether it is certain that runs need more slots than there are.
+
+    A pattern says how many runs of each work one slot trains. The least number of patterns, also
+    in fractions, that train all runs is a linear program; patterns are added to it as its
+    prices of the runs ask for them. Any prices prove a bound: as many slots are needed as the value
+    of the most valuable pattern is contained in that of all runs (Farley 1990).
+    """
+    from scipy.optimize import linprog  # slow to import, and not needed for plans
+
+    runs = np.array([work.tasks * work.seeds for work in works], float)
+    items = _fleet_items(works, limit)
+    patterns = [_best_pattern(items, np.eye(len(works))[n]) for n in range(len(works))]
+    for _ in range(MAX_PATTERNS):
+        columns = np.array(patterns, float).T
+        solved = linprog(np.ones(len(patterns)), A_ub=-columns, b_ub=-runs, method="highs")
+        if not solved.success:  # a work does not fit at all, or rounding: nothing is proved
+            return False
+        if solved.fun <= slots * (1 + 1e-9):
+            return False
+        prices = np.maximum(-solved.ineqlin.marginals, 0.0)
+        pattern = _best_pattern(items, prices)
+        if prices @ runs > slots * (prices @ pattern) * (1 + 1e-9):
+            return True
+        if any((pattern == known).all() for known in patterns):
+            return False
+        patterns.append(pattern)
+    return False
+
+
+class _FleetItem(NamedTuple):
+    """A size of fleets of a work."""
+
+    work: int
+    members: int
+    ticks: int  # that it takes at least
+
+
+def _fleet_items(works: Sequence[Work], limit: float) -> list[_FleetItem]:
+    """Return the fleets that a slot can train within a limit, their times rounded down."""
+    items: list[_FleetItem] = []
+    for index, work in enumerate(works):
+        for members, seconds in enumerate(work.seconds, 1):
+            if seconds <= limit * (1 + 1e-9):
+                items.append(_FleetItem(index, members, int(seconds / limit * TICKS * (1 - 1e-9))))
+    return items
+
+
+def _best_pattern(items: Sequence[_FleetItem], prices: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the runs of each work that one slot trains for the largest sum of their prices."""
+    ticks = np.array([max(item.ticks, 1) for item in items])
+    values = np.array([prices[item.work] * item.members for item in items])
+    best, last = np.zeros(TICKS + 1), np.full(TICKS + 1, -1)
+    for used in range(1, TICKS + 1):  # the best value of at most so many ticks
+        before = used - ticks
+        sums = np.where(before >= 0, best[np.maximum(before, 0)] + values, -1.0)
+        choice = int(sums.argmax())
+        best[used] = best[used - 1]
+        if sums[choice] > best[used]:
+            best[used], last[used] = sums[choice], choice
+    pattern, used = np.zeros(len(prices), np.int64), TICKS
+    while used > 0:
+        if last[used] < 0:
+            used -= 1
+            continue
+        item = items[last[used]]
+        pattern[item.work] += item.members
+        used -= max(item.ticks, 1)
+    return pattern

@@ -20,7 +20,7 @@ from r2r2.experiments.experiment import (
 from r2r2.experiments.local_engine import LocalEngine
 from r2r2.experiments.machine import Machine, this_machine
 from r2r2.experiments.plan import Plan, PlannedFleet, read_plan, write_plan
-from r2r2.experiments.planner import make_plan, within_budget
+from r2r2.experiments.planner import ExperimentCells, make_plan, within_budget
 from r2r2.experiments.run_report import (
     CONTENTS,
     OnStage,
@@ -191,8 +191,8 @@ def plan_sweep(
     machine, stored = this_machine(), _usable(folder.plan(), steps)
     costs = load_costs(folder.path / "runs", machine)
     longest = math.inf if budget is None else budget
-    rest = finished, stored, costs
-    plan = make_plan(experiment.name, scale, cells, machine, *rest, longest=longest)
+    wanted = ExperimentCells(experiment.name, scale, cells)
+    plan = make_plan(wanted, machine, finished, stored, costs, longest=longest)
     plan = _with_unique_names(folder, plan, stored)
     fleets = tuple(fleet for fleet in plan.fleets if not is_finished(fleet, finished))
     if budget is not None:
