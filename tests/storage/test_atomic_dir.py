@@ -150,10 +150,7 @@ def test_page_of_another_command_is_rejected(tmp_path, old, new):
     command = old.get("page", "report")
     with pytest.raises(UserError, match=f"contains the page of 'r2r2 {command}', which would be"):
         check_report_dir(out, NAMES, new)
-    with (
-        pytest.raises(UserError, match=f"'r2r2 {command}'"),
-        atomic_dir(out, {"page": new}, NAMES),
-    ):
+    with pytest.raises(UserError, match=f"'r2r2 {command}'"), atomic_dir(out, {"page": new}, NAMES):
         pass
     assert (out / "index.html").read_text() == "old"
     check_report_dir(out, NAMES, command)
