@@ -128,7 +128,15 @@ def test_an_earlier_page_is_replaced_and_nothing_else(cli, rejected, workdir, ru
     (workdir / "other" / "mine").write_text("mine")
     assert "not empty and not a report" in rejected("theory", "--out", "other")
     assert cli("report", runs, "--out", "compared").code == 0
-    assert "a report of 'r2r2 report'" in rejected("theory", "--out", "compared")
+    assert "the page of 'r2r2 report'" in rejected("theory", "--out", "compared")
+
+
+def test_a_report_does_not_replace_the_page(cli, rejected, workdir, runs):
+    assert cli("theory").code == 0
+    before = (workdir / "theory" / "index.html").read_bytes()
+    sentence = rejected("report", runs, "--out", "theory")
+    assert sentence.startswith("theory: contains the page of 'r2r2 theory', which would be")
+    assert (workdir / "theory" / "index.html").read_bytes() == before
 
 
 def test_bad_input_is_one_sentence(rejected, workdir, tmp_path):

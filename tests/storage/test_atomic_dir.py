@@ -142,6 +142,20 @@ def test_report_with_an_extra_file_is_rejected(tmp_path):
         check_report_dir(tmp_path / "report", NAMES)
 
 
+@pytest.mark.parametrize(("old", "new"), [({}, "theory"), ({"page": "theory"}, "report")])
+def test_page_of_another_command_is_rejected(tmp_path, old, new):
+    out = tmp_path / "out"
+    with atomic_dir(out, old, NAMES) as folder:
+        (folder / "index.html").write_text("old")
+    command = old.get("page", "report")
+    with pytest.raises(UserError, match=f"contains the page of 'r2r2 {command}', which would be"):
+        check_report_dir(out, NAMES, new)
+    with pytest.raises(UserError, match=f"'r2r2 {command}'"), atomic_dir(out, {"page": new}, NAMES):
+        pass
+    assert (out / "index.html").read_text() == "old"
+    check_report_dir(out, NAMES, command)
+
+
 def test_file_or_link_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path)

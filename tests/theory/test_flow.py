@@ -12,7 +12,8 @@ from r2r2.theory.chains import STATES, examples, grid_world, random_ergodic
 from r2r2.theory.experiments import DIM, VARIANTS, hinge_push, sphere_sizes
 from r2r2.theory.flow import Flow, Variant, coefficients, measure, random_start, simulate, velocity
 from r2r2.theory.lemmas import top_eigenspace
-from r2r2.theory.losses import self_prediction, variance_hinge
+from r2r2.theory.losses import redundancy, self_prediction, variance_hinge
+from r2r2.theory.tables import top_trace
 
 GRID = grid_world(3, 4)
 TOP = top_eigenspace(GRID, DIM)
@@ -108,6 +109,21 @@ def test_negative_eigenvalues_can_keep_the_flow_from_the_top_eigenvectors():
     assert angles[1].max() < 0.01
 
 
+def test_the_trace_of_the_top_eigenspace_is_that_of_its_basis():
+    """On a chain without orthogonal eigenvectors it exceeds the sum of squared eigenvalues."""
+    chains = {chain.name: chain for chain in examples()}
+    for name, normal in (("grid world", True), ("random ergodic", False)):
+        chain = chains[name]
+        space = top_eigenspace(chain.matrix, DIM)
+        nothing = np.empty(0)
+        setting = ex.Setting("variants", ex.SPL, 0.0, chain, VARIANTS[0])
+        outcome = ex.Outcome(setting, nothing, None, nothing, space)
+        inner = space.basis.T @ chain.matrix @ space.basis
+        assert top_trace(outcome) == pytest.approx(np.trace(inner.T @ inner))
+        squares = float((np.abs(space.eigenvalues) ** 2).sum())
+        assert (top_trace(outcome) < squares + 1e-9) == normal
+
+
 def test_stop_gradient_keeps_the_second_moment():
     z = simulate([Flow(VARIANTS[0], GRID, STARTS[0])], 100.0).z[0, -1]
     np.testing.assert_allclose(z.T @ z, STARTS[0].T @ STARTS[0], atol=2e-3)  # of 3; the step size
@@ -138,8 +154,26 @@ def test_on_the_sphere_the_paper_threshold_drives_the_constant_mode_out():
     assert (share[1] < 0.05).all()
     # Above the largest deviation the threshold has no effect at all.
     np.testing.assert_array_equal(paths.z[3:6], paths.z[6:9])
-    push = hinge_push(paths.z[3:6], sphere(1.0).weights)
-    np.testing.assert_allclose(push, push[0, 0])  # never ends
+    whole = hinge_push(paths.z[3:6], sphere(1.0)._replace(on_sphere=False))
+    np.testing.assert_allclose(whole, whole[0, 0])  # the gradient itself never changes its norm
+    along = hinge_push(paths.z[3:6], sphere(1.0))
+    assert (along[:, -1] < 0.4 * along.max(axis=1)).all()  # but it turns away from the sphere
+
+
+def test_the_push_on_the_sphere_is_what_the_hinge_adds_to_the_velocity():
+    z = np.stack(STARTS) / np.linalg.norm(np.stack(STARTS), axis=-1, keepdims=True)
+    with_hinge, without = (
+        velocity(coefficients([Flow(sphere(1.0, weight), GRID, start) for start in z]), z)
+        for weight in (0.02, 0.0)
+    )
+    added = np.linalg.norm(with_hinge - without, axis=(-2, -1))
+    np.testing.assert_allclose(hinge_push(z, sphere(1.0, 0.02)), added, rtol=1e-9)
+
+
+def test_a_balanced_sphere_has_no_push_left():
+    z = np.concatenate([np.eye(3), -np.eye(3)])  # mean 0, equal deviations
+    push = hinge_push(z, sphere(1.0))
+    np.testing.assert_allclose(push, 0, atol=1e-15)
 
 
 @settings(max_examples=30, deadline=None)
@@ -156,7 +190,14 @@ def test_sizes_on_the_sphere_are_those_of_simbav2_spl():
     sizes = sphere_sizes(128)
     assert sizes.least_hinge == pytest.approx(0.911, abs=1e-3)
     assert sizes.least_hinge <= sizes.hinge < 0.93
-    assert sizes.gradient_ratio < 1e-4
+    # Recomputed from moves along the sphere: the slope of a term is that of scaled latents.
+    rng = np.random.default_rng(128)
+    z = rng.normal(size=(256, 128))
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    terms = redundancy(z).gradient, variance_hinge(z).gradient
+    norms = [np.sqrt(((t**2).sum(axis=1) - (t * z).sum(axis=1) ** 2).sum()) for t in terms]
+    assert sizes.gradient_ratio == pytest.approx(norms[0] / norms[1])
+    assert 1e-4 < sizes.gradient_ratio < 1e-3
 
 
 def test_progress_is_reported_at_every_step():

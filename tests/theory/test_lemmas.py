@@ -81,6 +81,11 @@ def test_a_matrix_that_is_no_chain_fails(p, broken):
         assert part in statement
 
 
+def test_one_feature_has_no_pairs():
+    with pytest.raises(UserError, match="k: expected an integer >= 2, got 1"):
+        check_compatibility(grid_world(2, 2), 1)
+
+
 def test_what_fails_outside_the_assumptions():
     by_name = {chain.name: check_assumptions(chain.matrix, DIM) for chain in examples()}
     assert by_name["absorbing walk"].eigenvalue_one == 2  # the constant mode is not unique

@@ -15,14 +15,14 @@ from r2r2.config.errors import UserError
 from r2r2.experiments.run_report import CONTENTS, OnStage, find_sources, load_study
 from r2r2.report.study import Study
 from r2r2.report.tables import Table
-from r2r2.storage.files import REPORT_FILE, atomic_dir, check_report_dir, read_json_object
+from r2r2.storage.files import atomic_dir, check_report_dir
 from r2r2.theory.chains import Chain, examples
 from r2r2.theory.experiments import Outcome, run_experiments
 from r2r2.theory.page import Part, make_parts, write_pages
 from r2r2.theory.practice import check_diagnostics
 
 DEFAULT = Path("theory")
-PAGE = "theory"  # marks the folder of this page among reports
+PAGE = "theory"  # the command, as report.json names it
 FLOW_SHARE = 0.7  # of the time that simulating the flows takes
 STAGES = 7  # after it: tables, figures of up to five parts, the page
 # Columns that fit on a terminal; the page has all of them.
@@ -68,7 +68,7 @@ def run(argv: list[str]) -> int:
     """Run `r2r2 theory` and return its exit code."""
     given = PARSER.parse(argv)
     out = Path(given.get("out", DEFAULT))
-    check_folder(out)
+    check_report_dir(out, CONTENTS, PAGE)
     paths = [Path(name) for name in given["arguments"]]
     study = read_runs(paths) if paths else None
     console, chains = Console(), examples()
@@ -90,14 +90,6 @@ def run(argv: list[str]) -> int:
     where = shlex.quote(str(out / "index.html"))
     print(one_line(f"{counts[0]} tables and {counts[1]} figures in '{out}'; open {where}"))
     return 0
-
-
-def check_folder(out: Path) -> None:
-    """Check that a folder can be written: it is missing, empty or an earlier page."""
-    check_report_dir(out, CONTENTS)
-    facts = read_json_object(out / REPORT_FILE) or {"page": PAGE}
-    if facts.get("page") != PAGE:
-        raise UserError(f"{out}: contains a report of 'r2r2 report'; choose another --out")
 
 
 def read_runs(paths: Sequence[Path]) -> Study:

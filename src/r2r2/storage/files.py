@@ -317,6 +317,7 @@ def parse_number(name: str, value: object) -> float:
 
 REPORT_FILE = "report.json"
 REPORT_KIND = "r2r2 report"
+DEFAULT_PAGE = "report"  # the command that wrote a folder whose report.json names none
 
 
 def output_entries(path: Path) -> list[str]:
@@ -331,12 +332,20 @@ def output_entries(path: Path) -> list[str]:
         raise cannot_write(path, error) from error
 
 
-def check_report_dir(path: Path, names: Collection[str]) -> None:
-    """Check that a folder is missing, empty or an earlier report with no entries but `names`."""
+def check_report_dir(path: Path, names: Collection[str], page: object = DEFAULT_PAGE) -> None:
+    """Check that a folder is missing, empty or an earlier report with no entries but `names`.
+
+    The earlier report must be of the same command, `page`.
+    """
     entries = output_entries(path)
     report = read_json_object(path / REPORT_FILE) or {}
     if entries and report.get("kind") != REPORT_KIND:
         raise UserError(f"{path}: not empty and not a report; choose another --out")
+    if entries and (found := report.get("page", DEFAULT_PAGE)) != page:
+        raise UserError(
+            f"{path}: contains the page of 'r2r2 {found}', which would be replaced; "
+            "choose another --out"
+        )
     if others := [name for name in entries if name not in (*names, REPORT_FILE)]:
         raise UserError(
             f"{path}: this report also contains {others[0]!r}, which would be deleted; "
@@ -346,8 +355,12 @@ def check_report_dir(path: Path, names: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def atomic_dir(path: Path, facts: Mapping[str, object], names: Collection[str]) -> Generator[Path]:
-    """Yield a new folder that replaces the report at `path`, described by `facts`, on success."""
-    with replace_dir(path, partial(check_report_dir, path, names)) as new:
+    """Yield a new folder that replaces the report at `path`, described by `facts`, on success.
+
+    `facts["page"]` names the command that writes it, if it is not `r2r2 report`.
+    """
+    page = facts.get("page", DEFAULT_PAGE)
+    with replace_dir(path, partial(check_report_dir, path, names, page)) as new:
         yield new
         text = json.dumps({"kind": REPORT_KIND, **facts}, indent=2) + "\n"
         atomic_write(new / REPORT_FILE, text)

@@ -34,6 +34,8 @@ def variant_chart(outcomes: Sequence[Outcome], chain: str) -> Chart:
     shown = [
         x for x in outcomes if x.setting.experiment == "variants" and x.setting.chain.name == chain
     ]
+    # Solid lines first: dashes stay visible on top of a line with the same values.
+    shown.sort(key=lambda x: STYLES[x.setting.line].dash != "solid")
     panels = [
         Panel(title, [_time_line(x, _middle(x, name), x.setting.line) for x in shown])
         for name, title in MEASURES.items()
@@ -45,7 +47,9 @@ def variant_chart(outcomes: Sequence[Outcome], chain: str) -> Chart:
         "trace objective and turns to the top eigenvectors. Without it, all directions but the "
         "constant one vanish: effective rank 1. Zero-centred latents can never contain the "
         "constant mode. Centred covariances keep it in the span, but do not see it: its share "
-        f"depends on the weights. Medians over {STARTS} random starts.",
+        "depends on the weights. Directions below 1 % of the largest do not count as part of the "
+        "span, so the trace and the angle jump where one is lost. "
+        f"Medians over {STARTS} random starts.",
         TIME,
         MEASURE,
         panels,
@@ -156,11 +160,11 @@ def sphere_chart(outcomes: Sequence[Outcome]) -> Chart:
         "sphere",
         "Threshold of the hinge on the unit sphere",
         f"Latents of norm 1 with d = {DIM}, on the grid world, at the end of the flow. The paper's "
-        f"v_th = 1 is at {DIM**0.5:g}. Above the largest deviation of a feature, at about 1.25 "
-        "(at 2 for the smallest weight), nothing changes any more: the hinge is never met, and its "
-        "push does not depend on the threshold. It drives the mean latent, and with it the "
-        "constant mode, out of Z. Up to 0.75 the hinge closes and leaves the constant mode where "
-        f"SPL put it. {BANDS}",
+        f"v_th = 1 is at {DIM**0.5:g}. Above the largest deviation of any feature (here from 1.25 "
+        "on, or from 2 for the smallest weights) nothing changes any more: the hinge is never met, "
+        "and its gradient does not depend on the threshold. It drives the mean latent, and with it "
+        "the constant mode, out of Z. Up to 0.75 the hinge closes and leaves the constant mode "
+        f"about where SPL put it. {BANDS}",
         Axis("threshold v_th in units of 1/sqrt(d)"),
         MEASURE,
         panels,
@@ -206,8 +210,9 @@ def sphere_time_chart(outcomes: Sequence[Outcome]) -> Chart:
         "sphere-flows",
         "The hinge on the unit sphere over time",
         f"The paper's weight lambda_Var = {ex.PAPER_WEIGHT:g}. The push is the norm of the "
-        "hinge's part of the velocity, as a mean over starts. With v_th = 1 it stays constant to "
-        f"the end; a threshold that can be met ends it when the features are wide enough. {BANDS}",
+        "hinge's part of the velocity along the sphere, as a mean over starts. A threshold that "
+        "can be met ends it when the features are wide enough. With v_th = 1 it fades only as "
+        f"the mean latent goes to 0 and the deviations become equal. {BANDS}",
         TIME,
         MEASURE,
         [Panel(title, lines) for title, lines in panels.items()],

@@ -161,8 +161,20 @@ def velocity(settings: Coefficients, z: Floats) -> Floats:
     gradient = sum(w * term for w, term in zip(weights, (spl, rr, var), strict=True))
     total: Floats = -(z.shape[-2] * z.shape[-1]) * (gradient + np.zeros_like(z))
     total = np.where(s.centred_output[:, None, None], centre(total), total)
-    radial = (total * z).sum(axis=-1, keepdims=True) * z
-    return np.where(s.on_sphere[:, None, None], total - radial, total)
+    return np.where(s.on_sphere[:, None, None], tangential(z, total), total)
+
+
+def tangential(z: Floats, vectors: Floats) -> Floats:
+    """Return the part of vectors that moves unit latents z, [..., n, d], along the sphere.
+
+    The rest points away from the center, and scaling latents to norm 1 removes it.
+
+    Example:
+        >>> tangential(np.array([[1.0, 0.0]]), np.array([[2.0, 3.0]]))
+        array([[0., 3.]])
+    """
+    along: Floats = vectors - (vectors * z).sum(axis=-1, keepdims=True) * z
+    return along
 
 
 class Measures(NamedTuple):

@@ -135,7 +135,7 @@ def check_lemmas(p: Floats, k: int) -> list[Check]:
 
 
 class Outside(NamedTuple):
-    """What depends on assumptions about a chain; each is 0 if the property holds."""
+    """What depends on assumptions about a chain; a float is 0 if the property holds."""
 
     eigenvalue_one: int  # multiplicity of eigenvalue 1; 1 if the constant mode is unique
     unit_circle: int  # eigenvalues of modulus 1; more than of eigenvalue 1 if periodic
@@ -146,7 +146,7 @@ class Outside(NamedTuple):
 
 
 def check_assumptions(p: Floats, k: int) -> Outside:
-    """Return what else the argument uses, measured; a symmetric chain has zeros."""
+    """Return what else the argument uses, measured; all floats of a symmetric chain are 0."""
     values, vectors = spectrum(p)
     h = centering(len(p))
     gram = np.abs(vectors.conj().T @ vectors) - np.eye(len(p))
@@ -189,6 +189,8 @@ def check_compatibility(p: Floats, k: int, threshold: float = 1.0) -> Compatibil
     k features then span k - 1 directions besides the constant one, so C w = 0 for a unit vector w,
     and C = D + O with a diagonal D >= threshold^2 gives |O| >= |O w| = |D w| >= threshold^2.
     """
+    if k < 2:
+        raise invalid_value("k", "an integer >= 2", k)
     basis, states = top_eigenspace(p, k).basis, len(p)
     u = constant_mode(states)
     # The constant mode first, then the others; then the same share of it for every feature.

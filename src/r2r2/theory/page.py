@@ -99,10 +99,11 @@ WEIGHTS = (
 SPHERE = (
     "SimbaV2-SPL scales every latent to norm 1. Then the squared deviations of the features sum "
     "to at most N/(N-1), so with d features they cannot all exceed about 1/sqrt(d). The paper's "
-    "threshold of 1 is never met, and the only way to more deviation is a smaller mean latent: "
-    "the hinge becomes a constant push against the constant mode.",
-    "Recommendation: a threshold above the largest deviation of a feature, about 1.25/sqrt(d), is "
-    "no setting at all: all such thresholds give the same training, and only lambda_Var matters. "
+    "threshold of 1 is never met. The mean deviation is largest where the mean latent is 0 and all "
+    "features are equally wide, so an open hinge always works against the constant mode.",
+    "Recommendation: a threshold above the largest deviation of any feature is no setting at all: "
+    "all such thresholds give the same training, and only lambda_Var matters. On the grid world "
+    "this begins at about 1.25/sqrt(d). "
     "To keep the constant mode, set v_th to 0.75/sqrt(d), which the encoder can meet. The paper's "
     "scores are with v_th = 1, so the default stays 1. docs/theory.md has the short training runs "
     "behind this: they show the same effect on Z, and are too short to tell returns apart.",

@@ -7,6 +7,7 @@ import numpy as np
 from r2r2.report.tables import Entry, Table, make_table, number_entry
 from r2r2.theory.chains import Chain, structure
 from r2r2.theory.experiments import DIM, SPL, STARTS, Outcome, sphere_sizes
+from r2r2.theory.flow import measure
 from r2r2.theory.lemmas import SPECTRAL, check_assumptions, check_compatibility, check_lemmas
 from r2r2.theory.losses import Floats
 
@@ -41,7 +42,8 @@ def lemma_table(chains: Sequence[Chain]) -> Table:
         [
             f"Chains have {len(chains[0].matrix)} states. H = I - 11^T/n; u is the constant vector "
             f"of norm 1; Phi is an orthonormal basis of the top {DIM} right eigenvectors. The "
-            "lost norm is that of Phi - H Phi. All in float64."
+            "lost norm is that of Phi - H Phi. Of several eigenvalues of modulus 1, the one "
+            "nearest to 1 counts as the first. All in float64."
         ],
     )
 
@@ -73,8 +75,8 @@ def assumption_table(chains: Sequence[Chain], outcomes: Sequence[Outcome]) -> Ta
             "moves a unit vector out of the span of H Phi, and the largest fall of the trace "
             "objective between two records of SPL's flow.",
             f"The next columns are SPL's flow with stop-gradient from {STARTS} starts: the median "
-            "of its trace objective over that of the top-k eigenspace (which is the largest for "
-            "symmetric chains only), and how many starts "
+            "of its trace objective over that of the top-k eigenspace (which is the largest "
+            "possible for symmetric chains only), and how many starts "
             f"end within {REACHED} degrees of it. '-': the k-th and the next eigenvalue have the "
             "same modulus, so there is no single top-k eigenspace.",
         ],
@@ -91,13 +93,22 @@ def _property_entry(violation: float, bound: float = SPECTRAL) -> Entry:
 
 
 def _limit_entries(flow: Outcome) -> list[Entry]:
-    best = float((np.abs(flow.eigenspace.eigenvalues) ** 2).sum())
-    ratio = number_entry(float(np.median(flow.last("trace"))) / best)
     if not flow.eigenspace.unique:
-        return [ratio, Entry("-")]
+        return [Entry("-"), Entry("-")]
+    ratio = number_entry(float(np.median(flow.last("trace"))) / top_trace(flow))
     angles = flow.last("angle")
     reached = int(np.sum(angles < REACHED))
     return [ratio, number_entry(reached, f"{reached} of {len(angles)}")]
+
+
+def top_trace(outcome: Outcome) -> float:
+    """Return the trace objective of the top-k eigenspace.
+
+    It is the sum of the squared moduli of the eigenvalues only if they have orthogonal
+    eigenvectors; otherwise it is larger.
+    """
+    basis, p = outcome.eigenspace.basis, outcome.setting.chain.matrix
+    return float(measure(basis, p, basis).trace)
 
 
 def compatibility_table(chains: Sequence[Chain]) -> Table:
@@ -117,10 +128,10 @@ def compatibility_table(chains: Sequence[Chain]) -> Table:
         [[name, number_entry(x, f"{x:.4g}")] for name, x in worst.items()],
         [
             f"{DIM} features that span the top {DIM} eigenvectors, rotated so that each has the "
-            "same part of the constant mode. R2R2's terms are both 0 there. The centred term "
-            "cannot be: centring leaves k features in k - 1 directions, so they must be "
-            "correlated. The lower bound holds for all features whose hinge is 0 (ours, proved "
-            "in r2r2/theory/lemmas.py)."
+            "same part of the constant mode. R2R2's terms are both 0 there, up to rounding. The "
+            "centred term cannot be: centring leaves such features in k - 1 directions, so they must be "
+            "correlated. The lower bound holds for all features that span the constant mode and "
+            "whose hinge is 0 (ours, proved in r2r2/theory/lemmas.py)."
         ],
     )
 
@@ -137,13 +148,12 @@ MEASURES = {
 
 def variant_table(outcomes: Sequence[Outcome], chain: str) -> Table:
     """Return what each variant of the loss leads to on a chain."""
-    shown = [x for x in outcomes if x.setting.experiment == "variants"]
-    rows: list[list[Entry | str]] = [
-        [x.setting.line, *(range_entry(x.last(name)) for name in MEASURES)]
-        for x in shown
-        if x.setting.chain.name == chain
+    shown = [
+        x for x in outcomes if x.setting.experiment == "variants" and x.setting.chain.name == chain
     ]
-    best = next(x.eigenspace.eigenvalues for x in shown if x.setting.chain.name == chain)
+    rows: list[list[Entry | str]] = [
+        [x.setting.line, *(range_entry(x.last(name)) for name in MEASURES)] for x in shown
+    ]
     return make_table(
         "variants",
         f"Where the flows end, {chain}",
@@ -151,7 +161,7 @@ def variant_table(outcomes: Sequence[Outcome], chain: str) -> Table:
         rows,
         [
             f"Medians over {STARTS} random starts; in brackets the range, if it is not rounding. "
-            f"The top-{DIM} eigenspace has trace objective {float((np.abs(best) ** 2).sum()):.4g}. "
+            f"The top-{DIM} eigenspace has trace objective {top_trace(shown[0]):.4g}. "
             "A direction counts if its singular value is above 1 % of the largest."
         ],
     )
@@ -178,7 +188,7 @@ def sphere_table() -> Table:
     )
     note = (
         "Unit latents, batch of 256, threshold 1. The largest deviation is sqrt(N / ((N - 1) d)), "
-        "so a threshold of 1 is never met. The last column compares norms of the gradients, on "
-        "latents drawn evenly from the sphere."
+        "so a threshold of 1 is never met by all of them. The last column compares norms of the "
+        "gradients along the sphere, on latents drawn evenly from it."
     )
     return make_table("sphere-sizes", "R2R2's terms on the unit sphere", header, rows, [note])
