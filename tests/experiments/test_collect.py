@@ -201,7 +201,7 @@ def test_other_folders_are_not_touched(runs, results, tmp_path):
         collect([results], tmp_path / "other")
     with pytest.raises(UserError, match="does not exist; expected a folder of results"):
         load_results(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="it has no results.json"):
+    with pytest.raises(UserError, match=r"it has no results\.json"):
         load_results(runs)
 
 
