@@ -33,12 +33,14 @@ ALLOWED = {
     },
     "bench": {"config", "envs", "agents", "replay", "compute", "storage", "training", "api"},
     "saved_run": {"config", "policy", "envs", "storage", "training"},  # without JAX, for robots
+    "saved_results": {"config", "envs", "storage", "saved_run"},  # without JAX
     "progress": {"training", "compute"},
     "torch": {"config"},  # without JAX
-    # `agents` in a subprocess that computes their sizes.
+    # `agents` in a subprocess that computes their sizes; `saved_run` and `export` for the policies
+    # in folders of results.
     "experiments": {
         *("config", "envs", "agents", "compute", "storage", "stats", "report", "training"),
-        *("bench", "api"),
+        *("bench", "api", "saved_run", "export"),
     },
     "cli": {
         *("config", "policy", "envs", "compute", "storage", "export", "stats", "report"),
@@ -46,7 +48,7 @@ ALLOWED = {
     },
     "__init__": {
         *("agents", "api", "config", "diagnostics", "experiments", "export", "policy", "saved_run"),
-        *("stats", "storage", "trainer", "training"),
+        *("saved_results", "stats", "storage", "trainer", "training"),
     },
     "__main__": {"cli"},
 }

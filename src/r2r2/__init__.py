@@ -17,6 +17,7 @@ The packages, from settings to the command line:
     training     the training loop, evaluation, resume
     api          train and evaluate a run
     saved_run    load a run: evaluations, diagnostics, policies; without JAX
+    saved_results  load a folder of results; without JAX
     trainer      train from scripts and notebooks
     bench        measurements of `r2r2 bench`
     experiments  grids of runs, planned as fleets, on one machine or many
@@ -50,11 +51,13 @@ if TYPE_CHECKING:
         effective_rank,
         singular_values,
     )
+    from r2r2.experiments.collect import collect
     from r2r2.experiments.experiment import Experiment, find_experiment
     from r2r2.experiments.sweep import SweepResult, plan_sweep, sweep
     from r2r2.experiments.tuning import tune
     from r2r2.export.export import export_policy
     from r2r2.policy.policy import Policy
+    from r2r2.saved_results import SavedResults, load_results
     from r2r2.saved_run import Curve, Records, SavedRun, load
     from r2r2.stats.aggregates import (
         iqm,
@@ -99,11 +102,13 @@ _EXPORTS = {
     "r2r2.config.resolve": "resolve",
     "r2r2.config.run": "RunConfig",
     "r2r2.diagnostics.representation": "dead_coordinates diagnose effective_rank singular_values",
+    "r2r2.experiments.collect": "collect",
     "r2r2.experiments.experiment": "Experiment find_experiment",
     "r2r2.experiments.sweep": "SweepResult plan_sweep sweep",
     "r2r2.experiments.tuning": "tune",
     "r2r2.export.export": "export_policy",
     "r2r2.policy.policy": "Policy",
+    "r2r2.saved_results": "SavedResults load_results",
     "r2r2.saved_run": "Curve Records SavedRun load",
     "r2r2.stats.aggregates": "iqm mean_score median_score optimality_gap performance_profile "
     "probability_of_improvement",

@@ -20,6 +20,7 @@ PAPER = {
     "spectrum": (4, 5),
     "effective-rank": (5, 5),
     "training-time": (5, 1),
+    "evidence": (10, 5),
 }
 # Fields in which a preset may differ from the agent's defaults, which are the paper's.
 ABLATED = "agent.representation."
@@ -51,7 +52,17 @@ def ablations(name):
 
 
 def test_there_are_the_presets_of_the_paper_and_a_test():
-    assert set(preset_names()) == {*PAPER, "smoke"}
+    assert set(preset_names()) == {*PAPER, "smoke", "evidence-utd-20"}
+
+
+def test_the_shorter_evidence_has_the_papers_evaluations():
+    planned = cells("evidence-utd-20")
+    assert [(c.agent.name, c.env[0]) for c in planned] == [
+        (agent, task) for agent in ("td7", "td7+r2r2") for task in ("dog-trot", "humanoid-run")
+    ]
+    assert {(c.utd, c.steps, len(c.seeds)) for c in planned} == {(20, 60_000, 5)}
+    for cell in planned:
+        assert {*changed_fields(cell, task_default_config(cell))} <= {*VARIED, "steps"}
 
 
 @pytest.mark.parametrize("name", PAPER)

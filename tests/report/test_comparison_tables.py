@@ -4,14 +4,17 @@ import pytest
 from study_helpers import Method, Override, column, full_run, run, study, texts
 
 from r2r2.report.comparison_tables import (
+    all_tables,
     method_pairs,
     pair_table,
     paper_aggregates_table,
     paper_table,
     timing_table,
 )
-from r2r2.report.study import RunTiming
+from r2r2.report.study import RunData, RunTiming
 from r2r2.stats import paper
+from r2r2.stats.scores import Results
+from r2r2.storage.evaluations import Row
 
 TD7, OURS = Method("td7", 20), Method("td7+r2r2", 20)
 BASES = [run(m._replace(utd=1), {"Ant-v5": [100.0]}) for m in (TD7, OURS)]
@@ -119,7 +122,8 @@ def near(task, shift=0.0):
 def test_reproduction_is_compared_with_the_paper():
     table = paper_table(study(full_run(TD7, {"Hopper-v5": near("Hopper-v5")})))
     (row,) = table.rows
-    ours, theirs, overlap, lacks = row[3:]
+    final, ours, theirs, overlap, lacks = row[3:]
+    assert final.numbers["mean"] == ours.numbers["mean"]  # all points are equal
     assert theirs.numbers["mean"] == 3281.9
     assert ours.numbers == pytest.approx(theirs.numbers)
     assert ours.text == theirs.text
@@ -154,9 +158,28 @@ def test_distant_intervals_do_not_overlap(shift):
 )
 def test_incomplete_result_is_not_a_reproduction(given, text):
     (row,) = paper_table(study(given)).rows
-    assert row[5].text == "not a reproduction"
-    assert text in row[6].text
-    assert row[3].numbers["mean"] == pytest.approx(3281.9, rel=0.05)
+    assert row[6].text == "not a reproduction"
+    assert text in row[7].text
+    assert row[4].numbers["mean"] == pytest.approx(3281.9, rel=0.05)
+
+
+def test_final_returns_stand_beside_the_score_of_the_paper():
+    rising = [Row("x", "Hopper-v5", seed, "return", n, n + seed) for seed in (0, 2) for n in (1, 2)]
+    table = paper_table(study(RunData("x", "runs/x", "finished", Results(TD7, rising))))
+    assert table.header[3:6] == ("final return", "ours", "paper")
+    assert (column(table, "final return")[0].text, column(table, "ours")[0].numbers["mean"]) == (
+        "3.00 ± 1.41",
+        2.5,
+    )
+
+
+def test_the_comparison_of_two_methods_comes_first():
+    two = study(run(TD7, {"a": [1.0]}), run(Method("td7+r2r2", 1), {"a": [2.0]}))
+    assert all_tables(two)[0].name == "pairs"
+    three = study(*two.runs, run(Method("minphi", 1), {"a": [2.0]}))
+    names = [table.name for table in all_tables(three)]
+    assert names[0] == "main"
+    assert names.count("pairs") == 1
 
 
 def test_normalized_cells_are_compared_with_the_paper():

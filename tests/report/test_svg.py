@@ -146,12 +146,40 @@ def test_names_are_escaped():
         }
 
 
-def test_r2r2_has_the_color_of_its_dashed_base():
-    for agent, style in AGENT_STYLES.items():
-        if agent.endswith("+r2r2"):
-            base = AGENT_STYLES[agent.removesuffix("+r2r2")]
-            assert (style.dash, base.dash) == ("solid", "dashed")
-            assert style.color == base.color
+# Linear RGB as people without one kind of cone see it (Machado and others, 2009).
+VISION = {
+    "usual": np.eye(3),
+    "protan": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
+    "deutan": np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
+    "tritan": np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
+}
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def lab(color, vision):
+    """Return a color as seen, in CIE Lab, where 2 is just visible."""
+    part = np.array([int(color[n : n + 2], 16) for n in (1, 3, 5)]) / 255
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    xyz = TO_XYZ @ np.clip(vision @ linear, 0, 1) / TO_XYZ.sum(axis=1)
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+@pytest.mark.parametrize("kind", VISION)
+def test_r2r2_and_its_base_differ_in_dash_and_in_color_for_everyone(kind):
+    pairs = [(x, x.removesuffix("+r2r2")) for x in AGENT_STYLES if x.endswith("+r2r2")]
+    for agent, base in [*pairs, ("simbav2-spl+r2r2", "simbav2")]:
+        ours, theirs = AGENT_STYLES[agent], AGENT_STYLES[base]
+        assert ours.dash == "solid" != theirs.dash
+        for colors in (COLORS, DARK_COLORS):
+            seen = [lab(colors[style.color], VISION[kind]) for style in (ours, theirs)]
+            assert np.linalg.norm(seen[0] - seen[1]) > 20, (agent, base)
+
+
+def test_other_methods_have_colors_that_no_shown_agent_has():
+    methods = [*map(Method, AGENT_STYLES), Method("sac"), Method("bro")]
+    styles = method_styles(methods)
+    assert len({style.color for style in styles.values()}) == len(methods)
 
 
 def test_styles_depend_on_variants_but_not_on_utd():
@@ -163,7 +191,7 @@ def test_styles_depend_on_variants_but_not_on_utd():
 
 def test_many_unknown_methods_use_all_colors_and_dashes():
     styles = method_styles([Method(f"m{number}") for number in range(40)])
-    assert len(set(styles.values())) == 3 * (len(COLORS) - 4)
+    assert len(set(styles.values())) == 3 * len(COLORS)
 
 
 def test_texts_and_lines_have_contrast_in_both_themes():

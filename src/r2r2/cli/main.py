@@ -28,6 +28,7 @@ COMMANDS = {
     "export": "write a policy for NumPy, ONNX, StableHLO or C",
     "push": "publish a policy with its card, curve and video",
     "pull": "fetch a published policy and verify it",
+    "collect": "write what runs have measured to a folder of CSV files",
     "report": "compare runs with each other and with the paper",
     "paper": "list the paper's experiments and what they cost",
     "theory": "check the paper's argument on small Markov chains and in runs",

@@ -1,6 +1,7 @@
 """The known tasks and the suites they belong to."""
 
 import importlib.util
+import re
 from typing import Literal, NamedTuple
 
 import gymnasium
@@ -81,6 +82,26 @@ def split_dmc_task(task: str) -> tuple[str, str]:
     """Split a DMC id into domain and task; domains contain no hyphen."""
     domain, _, name = task.partition("-")
     return domain, name
+
+
+# The robots of HumanoidBench, whose tasks are named like `h1-walk-v0`.
+HUMANOID_BENCH = r"(?:h1|g1)(?:hand|strong|touch|simplehand|torso)?"
+
+
+def clean_task_name(name: str) -> str:
+    """Return the usual spelling of a task in a published file; other names as they are.
+
+    Example:
+        >>> [clean_task_name(name) for name in ("dog_run", "Ant_v4", "h1_sit_simple_v0", "dog-run")]
+        ['dog-run', 'Ant-v4', 'h1-sit_simple-v0', 'dog-run']
+    """
+    if versioned := re.fullmatch(r"([^:]+)_(v[0-9]+)", name):
+        stem = re.sub(f"^({HUMANOID_BENCH})_", r"\1-", versioned[1])
+        return f"{stem}-{versioned[2]}"
+    if ":" in name or name in gymnasium.registry:
+        return name
+    spellings = {"_".join(pair): "-".join(pair) for pair in dm_suite().ALL_TASKS}
+    return spellings.get(name.replace("-", "_"), name)
 
 
 def default_action_repeat(task: str) -> int:

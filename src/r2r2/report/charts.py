@@ -20,13 +20,13 @@ from r2r2.storage.evaluations import Row
 Dash = Literal["solid", "dashed", "dotted"]
 Marker = Literal["none", "filled", "hollow"]
 
-# For light and dark backgrounds, safe for color-blind readers; the first six are Okabe and Ito's.
+# For light and dark backgrounds, safe for color-blind readers; most are Okabe and Ito's.
 COLORS, DARK_COLORS = zip(
     ("#0072b2", "#4fa9e2"),
     ("#d55e00", "#f28c45"),
     ("#009e73", "#2fc497"),
-    ("#cc79a7", "#e3a0c6"),
-    ("#e69f00", "#edb944"),
+    ("#a3207a", "#d85fa8"),
+    ("#c28300", "#edb944"),
     ("#56b4e9", "#8fd0f5"),
     ("#7a5195", "#b79ad0"),
     ("#8c564b", "#c99a8f"),
@@ -44,21 +44,22 @@ class Style(NamedTuple):
     dash: Dash = "solid"
 
 
-# An agent with R2R2 has the color of its base agent, whose line is dashed.
+# An agent with R2R2 has a solid line in a warm color, its base a broken one in a cool color; both
+# differ for every kind of color vision, also where lines are too short to show dashes.
 AGENT_STYLES = {
     "td7": Style(0, "dashed"),
-    "td7+r2r2": Style(0),
-    "minphi": Style(1, "dashed"),
-    "minphi+r2r2": Style(1),
-    "td7-ln": Style(2, "dashed"),
-    "td7-ln+r2r2": Style(2),
-    "simbav2": Style(3, "dotted"),
-    "simbav2-spl": Style(3, "dashed"),
+    "td7+r2r2": Style(1),
+    "minphi": Style(6, "dashed"),
+    "minphi+r2r2": Style(4),
+    "td7-ln": Style(5, "dashed"),
+    "td7-ln+r2r2": Style(9),
+    "simbav2": Style(10, "dotted"),
+    "simbav2-spl": Style(2, "dashed"),
     "simbav2-spl+r2r2": Style(3),
 }
 _DASHES: tuple[Dash, ...] = ("solid", "dashed", "dotted")
-# In colors that no agent uses, most distinct first.
-OTHER_STYLES = [Style(n, dash) for dash in _DASHES for n in (4, 6, 9, 7, 5, 8, 10)]
+# Of methods that are no agents, most distinct colors first.
+OTHER_COLORS = (7, 8, 2, 6, 4, 9, 5, 3, 10, 0, 1)
 
 
 def method_styles(methods: Sequence[Method]) -> dict[Method, Style]:
@@ -66,8 +67,10 @@ def method_styles(methods: Sequence[Method]) -> dict[Method, Style]:
     variants: dict[str, list[Method]] = {}
     for variant in dict.fromkeys(method._replace(utd=None) for method in methods):
         variants.setdefault(variant.agent, []).append(variant)
+    taken = {AGENT_STYLES[agent].color for agent in variants if agent in AGENT_STYLES}
+    free = [color for color in OTHER_COLORS if color not in taken]
     styles: dict[Method, Style] = {}
-    others = itertools.cycle(OTHER_STYLES)
+    others = itertools.cycle([Style(color, dash) for dash in _DASHES for color in free])
     for agent, of_agent in variants.items():
         agent_style = AGENT_STYLES.get(agent)
         for variant in sorted(of_agent, key=lambda variant: variant.deviation_count):

@@ -38,6 +38,7 @@ from r2r2.report.tables import (
     interval_entry,
     make_table,
     number_entry,
+    score_entry,
     summarize,
     summary_entry,
 )
@@ -45,7 +46,7 @@ from r2r2.stats import paper
 from r2r2.stats.aggregates import mean_score, probability_of_improvement
 from r2r2.stats.bootstrap import comparison_interval
 from r2r2.stats.samples import Floats, ScoresLike
-from r2r2.stats.scores import Cell, Method
+from r2r2.stats.scores import SCORE_NAME, Cell, Method
 from r2r2.stats.suites import SAMPLES, SEED, NormalizedCell
 
 FEW_METHODS = 3  # up to this number, all pairs are compared
@@ -62,6 +63,10 @@ PAPER_INTERVALS = (
     "approximated here from five synthetic seeds, evenly spaced with this mean and deviation, by "
     f"the same bootstrap as ours ({SAMPLES:,} resamples, generator seed {SEED})."
 )
+FINAL_RETURN = (
+    "Final return: the last evaluation, mean ± standard deviation over seeds. The score, ours and "
+    f"the paper's, is the {SCORE_NAME}."
+)
 POOLED = (
     "Intervals are pooled over tasks and seeds, as the paper's appear to be, with "
     f"{SAMPLES:,} resamples (generator seed {SEED})."
@@ -75,13 +80,15 @@ TIMES = (
 
 def all_tables(study: Study) -> list[Table]:
     """Return every table that the study has data for, in the order of the report."""
+    pairs = pair_table(study)
     tables = [
+        *([pairs] if compares_two(study) else []),
         main_table(study),
         aggregates_table(study),
         *score_tables(study),
         last_evaluations_table(study),
         ablation_table(study),
-        pair_table(study),
+        *([] if compares_two(study) else [pairs]),
         paper_aggregates_table(study),
         paper_table(study),
         paper_table(study, normalized=True),
@@ -93,6 +100,11 @@ def all_tables(study: Study) -> list[Table]:
         paper_cells_table(study),
     ]
     return [table for table in tables if table.rows]
+
+
+def compares_two(study: Study) -> bool:
+    """Return whether the study is about two methods, so that their comparison comes first."""
+    return len(study.methods) == 2
 
 
 def method_pairs(study: Study) -> list[tuple[Method, Method]]:
@@ -146,12 +158,15 @@ def paper_table(study: Study, normalized: bool = False) -> Table:
     for one in study.normalized:
         if theirs := published.get(paper_key(one.cell)):
             columns = _paper_columns(one if normalized else one.cell, theirs)
-            rows.append([one.cell.task, *method_columns(study, one.cell.method), *columns])
-    name, kind, notes = "beside_paper", "Raw", [PAPER_INTERVALS]
+            final = [] if normalized else [score_entry(one.cell.last_returns)]
+            start = one.cell.task, *method_columns(study, one.cell.method)
+            rows.append([*start, *final, *columns])
+    name, kind, notes = "beside_paper", "Raw", [PAPER_INTERVALS, FINAL_RETURN]
     if normalized:
-        name, kind, notes = f"{name}_normalised", "Normalised", [NORMALIZED, *notes]
+        name, kind, notes = f"{name}_normalised", "Normalised", [NORMALIZED, PAPER_INTERVALS]
     title = f"{kind} scores beside the paper's, cell by cell, with 95 % intervals"
-    header = ["task", "method", "UTD", "ours", "paper", "intervals overlap", "lacks"]
+    header = ["task", "method", "UTD", *([] if normalized else ["final return"])]
+    header += ["ours", "paper", "intervals overlap", "lacks"]
     return make_table(name, title, header, rows, notes)
 
 

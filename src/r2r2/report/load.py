@@ -1,9 +1,11 @@
 """Read the records of runs, and files of results, for a report."""
 
 import csv
+import gzip
 import io
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +38,7 @@ LARGEST_NUMBER = 1e100
 STATUS_WORDS = {"failed": "failed", "running": "is running", "interrupted": "was interrupted"}
 STEP_FIELDS = ("env_step", "decision_step", "update_step")
 RETURN_METRICS = (METRIC, "avg_return")
+SHORT_COLUMNS = {"exp_name": "exp", "env_name": "env"}  # of some published files
 LARGEST_FILE = 2**29  # bytes
 INTEGER_LIMIT = 2**63  # of other tools that read the results
 
@@ -262,25 +265,53 @@ def load_results_file(path: Path, name: str) -> list[RunData]:
 def read_results(path: Path) -> list[Row]:
     """Return the rows of a file that any program may have written."""
     try:
-        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
+        content = read_regular(path, LARGEST_FILE)
+        content = _decompress(path, content) if path.suffix == ".gz" else content
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"{path}: cannot read: {reason(error)}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: cannot read: not valid UTF-8") from error
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
-        if missing := set(Row._fields) - set(reader.fieldnames or ()):
-            raise damaged_line(path, 1, f"no column {min(missing)!r} of '{HEADER}'")
-        return [_parse_row(path, reader.line_num, line) for line in reader]
+        columns = _find_columns(path, reader.fieldnames or ())
+        return [_parse_row(path, reader.line_num, line, columns) for line in reader]
     except csv.Error as error:
         raise damaged_line(path, reader.line_num + 1, str(error)) from error
 
 
-def _parse_row(path: Path, number: int, line: Mapping[str, str | None]) -> Row:
-    name, task, metric = (str(line[x]) for x in ("exp_name", "env_name", "metric"))
+def _decompress(path: Path, content: bytes) -> bytes:
+    """Return the content of a gzip file of limited size."""
     try:
-        seed, step = (int(line[x] or "") for x in ("seed", "env_step"))
-        value = float(line["value"] or "")
+        with gzip.open(io.BytesIO(content)) as file:
+            text = file.read(LARGEST_FILE + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot read: not a valid gzip file") from error
+    if len(text) > LARGEST_FILE:
+        raise UserError(f"{path}: cannot read: longer than {LARGEST_FILE} bytes")
+    return text
+
+
+def _find_columns(path: Path, header: Collection[str]) -> dict[str, str]:
+    """Return the column in a file of each field of a row; 'metric' only if there is such a one."""
+    columns = {x: x if x in header else SHORT_COLUMNS.get(x, x) for x in Row._fields}
+    wide = [metric for metric in RETURN_METRICS if metric in header]
+    if wide and not {"metric", "value"} & {*header}:
+        columns["value"] = wide[0]
+        del columns["metric"]
+    if missing := {x for x, column in columns.items() if column not in header}:
+        raise damaged_line(path, 1, f"no column {min(missing)!r} of '{HEADER}'")
+    return columns
+
+
+def _parse_row(
+    path: Path, number: int, line: Mapping[str, str | None], columns: Mapping[str, str]
+) -> Row:
+    name, task = (str(line[columns[x]]) for x in ("exp_name", "env_name"))
+    metric = str(line[columns["metric"]]) if "metric" in columns else METRIC
+    try:
+        seed, step = (int(line[columns[x]] or "") for x in ("seed", "env_step"))
+        value = float(line[columns["value"]] or "")
     except ValueError as error:
         raise damaged_line(path, number, f"{error}") from error
     _check_return(path, number, value)

@@ -13,6 +13,7 @@ from string import Template
 from typing import NamedTuple
 
 from r2r2.report.charts import COLORS, DARK_COLORS, Chart, NoteKind
+from r2r2.report.comparison_tables import compares_two
 from r2r2.report.figures import ChartSet
 from r2r2.report.score_tables import paper_key
 from r2r2.report.study import Study
@@ -27,7 +28,7 @@ SOURCE = "run folders and result files"
 WRAP_LENGTH = 28  # letters; longer texts in tables are wrapped
 VERSIONS = ("r2r2", "python", "jax", "numpy", "gymnasium", "mujoco", "dm_control")
 # Tables with their own section; all others share one.
-SUMMARY_TABLE, RUNS_TABLE = "main", "runs"
+SUMMARY_TABLE, RUNS_TABLE, PAIRS_TABLE = "main", "runs", "pairs"
 SHORTFALLS_TABLE = "lacks"
 MISSING_TABLES = ("planned", SHORTFALLS_TABLE, "paper_cells")
 # The light and the dark color of every CSS variable of the page.
@@ -67,7 +68,7 @@ def page_html(study: Study, tables: Sequence[Table], chart_set: ChartSet) -> str
     agents = list(dict.fromkeys(method.agent for method in study.methods))
     title = f"{_names(agents, 'agents')} on {_names(study.tasks, 'tasks')}"
     above = _banner(study), _facts(study)
-    return fill_page(title, introduction(study), above, _sections(tables, chart_set))
+    return fill_page(title, introduction(study), above, _sections(study, tables, chart_set))
 
 
 def fill_page(
@@ -149,10 +150,13 @@ def _banner(study: Study) -> str:
         texts = "".join(f"<p>{escape(text)}</p>" for text in study.damage)
         title = "Files of these runs are damaged."
         damage = f'<div class="banner" role="note"><strong>{title}</strong>{texts}</div>'
-    partial = sum(not cell.complete for cell in study.cells)
+    partial = [cell for cell in study.cells if not cell.complete]
     if not partial:
         return damage
-    which = "All" if partial == len(study.cells) else f"{partial} of {len(study.cells)}"
+    which = "All" if len(partial) == len(study.cells) else f"{len(partial)} of {len(study.cells)}"
+    what = "have a note"
+    if any(cell.in_paper for cell in partial):
+        what = "are partial or scaled down: not a reproduction of the paper"
     reason = "Notes and the section “What is missing” say what each result lacks."
     if study.shared_overrides:
         reason = f"All runs: {'; '.join(map(str, study.shared_overrides))}. {reason}"
@@ -160,8 +164,8 @@ def _banner(study: Study) -> str:
         marked = "; ".join(f"{label} ({why})" for label, why in study.abnormal.items())
         reason = f"{NoteKind.ABNORMAL.value}: {marked}. {reason}"
     return (
-        f'{damage}<div class="banner" role="note"><strong>{which} results are partial or '
-        f"scaled down: not a reproduction of the paper.</strong><p>{escape(reason)}</p></div>"
+        f'{damage}<div class="banner" role="note"><strong>{which} results {what}.'
+        f"</strong><p>{escape(reason)}</p></div>"
     )
 
 
@@ -199,20 +203,23 @@ def _software(study: Study) -> dict[str, str]:
     return {**{k: texts.get(k, "") for k in ("commit", "device")}, "versions": versions}
 
 
-def _sections(tables: Sequence[Table], chart_set: ChartSet) -> list[Section]:
+def _sections(study: Study, tables: Sequence[Table], chart_set: ChartSet) -> list[Section]:
     """Return the sections of a report; some may have no content."""
     order = {**dict.fromkeys(MISSING_TABLES, 1), RUNS_TABLE: 2}  # numbered in the order of sections
     numbered = enumerate(sorted(tables, key=lambda t: order.get(t.name, 0)), start=1)
     shown = {table.name: table_html(table, number) for number, table in numbered}
-    special = SUMMARY_TABLE, RUNS_TABLE, *MISSING_TABLES
+    # Of two methods the comparison, of more the scores, is what a reader looks for.
+    summary = [PAIRS_TABLE] if compares_two(study) else []
+    summary = [name for name in (*summary, SUMMARY_TABLE) if name in shown]
+    special = *summary, RUNS_TABLE, *MISSING_TABLES
     others = [table for table in tables if table.name not in special]
     charts = chart_set.charts
     figures = "".join(figure_html(chart, n) for n, chart in enumerate(charts, start=1))
     figure_links = "".join(_link(f"figure-{c.name}", c.title) for c in charts)
     table_links = "".join(_link(f"table-{t.name}", t.title) for t in others)
-    missing = _missing_html(shown, chart_set)
+    missing = _missing_html(study, shown, chart_set)
     return [
-        Section("summary", "Summary", shown.get(SUMMARY_TABLE, "")),
+        Section("summary", "Summary", "".join(shown[name] for name in summary)),
         Section("figures", "Figures", figures, figure_links),
         Section("tables", "Tables", "".join(shown[t.name] for t in others), table_links),
         Section("missing", "What is missing", missing),
@@ -225,22 +232,25 @@ def _link(target: str, title: str, inner: str = "") -> str:
     return f'<li><a href="#{escape(target)}">{escape(title)}</a>{inner}</li>'
 
 
-def _missing_html(shown: Mapping[str, str], chart_set: ChartSet) -> str:
+def _missing_html(study: Study, shown: Mapping[str, str], chart_set: ChartSet) -> str:
     """Return the section on what is missing, from the HTML of all tables by name."""
     tables = ""
     for name in MISSING_TABLES:
-        if name == SHORTFALLS_TABLE and name in shown:
+        partial = any(cell.in_paper and not cell.complete for cell in study.cells)
+        if name == SHORTFALLS_TABLE and name in shown and partial:
             tables += (
                 "<p>These results differ from the paper's in settings, seeds or steps, and "
                 "are not a reproduction.</p>"
             )
         tables += shown.get(name, "")
     if not tables and not chart_set.missing:
-        return "<p>Nothing: every cell has the paper's settings, seeds and steps.</p>"
+        why = ": every cell has the paper's settings, seeds and steps" if study.in_paper else ""
+        return f"<p>Nothing{why}.</p>"
     texts = [f"{title}: {reason}." for title, reason in chart_set.missing]
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    heading = '<h3>Missing figures</h3><ul class="lacks">'
-    return f"{tables}{heading}{items}</ul>" if items else tables
+    summary = f"<summary>Figures that these runs have no data for ({len(texts)})</summary>"
+    figures = f'<details class="notes">{summary}<ul class="lacks">{items}</ul></details>'
+    return f"{tables}{figures}" if items else tables
 
 
 def figure_html(chart: Chart, number: int) -> str:
@@ -256,7 +266,8 @@ def figure_html(chart: Chart, number: int) -> str:
     for character in "<>&":  # so that no value ends the script element
         values = values.replace(character, f"\\u{ord(character):04x}")
     size = {1: " one", 2: " two"}.get(len(chart.panels), " rows" if chart.rows else "")
-    title = escape(chart.title) + (' <span class="tag">partial</span>' if chart.notes else "")
+    partial = any(note.kind is NoteKind.PARTIAL for note in chart.notes)
+    title = escape(chart.title) + (' <span class="tag">partial</span>' if partial else "")
     caption = " ".join([chart.caption, *(f"{note.text}." for note in chart.notes)])
     files = f"figures/{chart.name}", ("svg", "png", "pdf", "csv")
     heading = _heading(f"Figure {number}.", title, *files)
@@ -299,7 +310,7 @@ def _legend(chart: Chart) -> str:
 
 
 def table_html(table: Table, number: int) -> str:
-    """Return a table that scrolls in its own box, with its notes below."""
+    """Return a table that scrolls in its own box, with a line below that opens its notes."""
     name, title = escape(table.name), escape(table.title)
     ids = {note: f"note-{name}-{n}" for n, note in enumerate(table.footnotes, start=1)}
     numeric = [  # aligned to the right
@@ -314,14 +325,17 @@ def table_html(table: Table, number: int) -> str:
     notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
     if ids:
         items = "".join(f'<li id="{i}">{escape(n)}</li>' for n, i in ids.items())
-        explanation = "Italic: settings, seeds or steps differ from the paper's."
-        notes = f"<p>{explanation}</p><ol>{items}</ol>{notes}"
+        notes = f"<ol>{items}</ol>{notes}"
+    caveats = f" ({len(ids)} on numbers in italics)" if ids else ""
+    if notes:
+        summary = f"<summary>Notes{caveats}</summary>"
+        notes = f'<details class="notes">{summary}{notes}</details>'
     heading = f"Table {number}.", title, f"tables/{table.name}", ("csv", "md", "tex")
     return (
         f'<div class="sheet" id="table-{name}">{_heading(*heading)}'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}"><table>'
         f"<thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table></div>"
-        f'<div class="notes">{notes}</div></div>'
+        f"{notes}</div>"
     )
 
 

@@ -157,7 +157,7 @@ def shortfalls_table(study: Study) -> Table:
         if not cell.complete
     ]
     header = ["method", "UTD", "task", "seeds with a score", "lacks"]
-    return make_table("lacks", "Missing, uneven or scaled down", header, rows)
+    return make_table("lacks", "What each result lacks", header, rows)
 
 
 def planned_table(study: Study) -> Table:
@@ -281,7 +281,8 @@ def table_notes(study: Study, *notes: str) -> list[str]:
     if not study.shared_overrides:
         return list(notes)
     shared = "; ".join(map(str, study.shared_overrides))
-    return [f"All runs: {shared}. None of them reproduces the paper.", *notes]
+    verdict = " None of them reproduces the paper." if study.in_paper else ""
+    return [f"All runs: {shared}.{verdict}", *notes]
 
 
 def _method_header(study: Study) -> list[str]:

@@ -161,6 +161,11 @@ class Study(NamedTuple):
         return tuple(dict.fromkeys(cell.method for cell in self.cells))
 
     @property
+    def in_paper(self) -> bool:
+        """Whether the paper has any of the tasks, so that results can reproduce it or not."""
+        return any(cell.in_paper for cell in self.cells)
+
+    @property
     def run_methods(self) -> frozenset[Method]:
         """The methods of runs, without those of files."""
         return frozenset(r.results.method for r in self.runs if r.status != "file")

@@ -3,7 +3,8 @@
 The score of a seed is the mean of its last 10 points. A cell is one method on one task. It
 reproduces the paper's cell only with the paper's settings and at least five seeds that all reach
 the paper's last step with 50 points. Everything else is a `Shortfall` of the cell, which keeps its
-scores but is not `complete`. No seed is ever dropped.
+scores but is not `complete`. No seed is ever dropped. On a task that the paper does not have there
+is nothing to reproduce: its cells lack only what went wrong in their runs.
 """
 
 import enum
@@ -100,7 +101,7 @@ class ShortfallKind(enum.Enum):
     """Ways in which scores fail to reproduce the paper's: text for a `Shortfall`."""
 
     UNKNOWN_SETTINGS = "settings unknown (from {0.got})"
-    NOT_IN_PAPER = "not in the paper: {0.got.agent} at UTD {0.got.utd} on {0.got.task}"
+    NOT_IN_PAPER = "not in the paper: {0.got.agent} at UTD {0.got.utd}"
     OVERRIDE = "{0.got}"
     SEPARATE_RUN = "run {0.got} (another run with the same settings has different returns)"
     FEW_SEEDS = "{0.got} of {0.expected} seeds"
@@ -169,8 +170,13 @@ class Cell(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether it may be compared with the paper's cell as a reproduction."""
+        """Whether it lacks nothing, and may count as a reproduction if the paper has its task."""
         return not self.shortfalls
+
+    @property
+    def in_paper(self) -> bool:
+        """Whether the paper has its task."""
+        return paper.find_suite(self.task) is not None
 
     @property
     def scores(self) -> Floats:
@@ -255,8 +261,11 @@ def _make_cell(
     by_seed: Mapping[int, Mapping[int, float]],
     marks: Mapping[int, Sequence[Shortfall]],
 ) -> Cell:
-    shortfalls = [*_method_shortfalls(method, task)]
-    if len(by_seed) < paper.SEEDS:
+    in_paper = paper.find_suite(task) is not None
+    shortfalls = [*_method_shortfalls(method, task)] if in_paper else []
+    if method.run:
+        shortfalls.append(Shortfall(ShortfallKind.SEPARATE_RUN, method.run))
+    if in_paper and len(by_seed) < paper.SEEDS:
         shortfalls.append(Shortfall(ShortfallKind.FEW_SEEDS, len(by_seed), paper.SEEDS))
     seeds: list[SeedScore] = []
     for seed, points in sorted(by_seed.items()):
@@ -276,19 +285,17 @@ def _method_shortfalls(method: Method, task: str) -> Iterable[Shortfall]:
             yield Shortfall(ShortfallKind.NOT_IN_PAPER, key)
     for override in method.overrides:
         yield Shortfall(ShortfallKind.OVERRIDE, override)
-    if method.run:
-        yield Shortfall(ShortfallKind.SEPARATE_RUN, method.run)
 
 
 def _seed_shortfalls(seed: SeedScore, task: str) -> Iterable[Shortfall]:
     if not seed.points:
         yield Shortfall(ShortfallKind.NO_EVALUATION, seed=seed.seed)
         return
-    suite = paper.find_suite(task)
-    steps = DECISION_STEPS * ACTION_REPEAT[suite] if suite else None
-    if steps not in (seed.env_steps, None):
-        yield Shortfall(ShortfallKind.ENV_STEPS, seed.env_steps, steps, seed.seed)
-    if seed.points != POINTS:
-        yield Shortfall(ShortfallKind.POINTS, seed.points, POINTS, seed.seed)
+    if suite := paper.find_suite(task):
+        steps = DECISION_STEPS * ACTION_REPEAT[suite]
+        if steps != seed.env_steps:
+            yield Shortfall(ShortfallKind.ENV_STEPS, seed.env_steps, steps, seed.seed)
+        if seed.points != POINTS:
+            yield Shortfall(ShortfallKind.POINTS, seed.points, POINTS, seed.seed)
     if not np.isfinite(seed.score):
         yield Shortfall(ShortfallKind.NOT_FINITE, str(seed.score), seed=seed.seed)

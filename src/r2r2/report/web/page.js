@@ -181,3 +181,24 @@ button.addEventListener("click", () => {
 systemDark.addEventListener("change", labelButton);
 labelButton();
 button.hidden = false;
+
+// Notes are closed until a mark leads to them, and printed in full.
+function openNotes() {
+  const note = location.hash.startsWith("#note-") && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const notes = note && note.closest("details");
+  if (!notes || notes.open) return;
+  notes.open = true;
+  note.scrollIntoView();
+}
+addEventListener("hashchange", openNotes);
+openNotes();
+const opened = [];
+addEventListener("beforeprint", () => {
+  for (const notes of document.querySelectorAll("details:not([open])")) {
+    notes.open = true;
+    opened.push(notes);
+  }
+});
+addEventListener("afterprint", () => {
+  for (const notes of opened.splice(0)) notes.open = false;
+});
