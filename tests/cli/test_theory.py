@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from r2r2.cli import theory as command
+from r2r2.experiments.run_report import find_sources, load_study
 from r2r2.report import figures
 from r2r2.theory.experiments import run_experiments
 from synthetic_runs import flat, make_run
@@ -106,6 +107,15 @@ def test_the_share_is_one_minus_the_squared_spread(cli, workdir, runs):
     expected = np.mean([1 - x**2 for x in spreads.values()])
     assert float(first["share of the constant mode: mean"]) == pytest.approx(expected)
     assert [row["method"] for row in papers] == ["td7+r2r2 (paper only)"]
+
+
+def test_the_first_direction_is_that_of_the_squared_singular_values(cli, workdir, runs):
+    cli("theory", runs / "td71")
+    study = load_study(find_sources([runs / "td71"]))
+    spectra = [m.spectra[-1].singular_values for m in study.members_by_seed().values()]
+    first, *_ = table(workdir / "theory", "practice")
+    expected = np.mean([s[0] ** 2 / np.sum(s**2) for s in spectra])
+    assert float(first["share of the first direction: mean"]) == pytest.approx(expected)
 
 
 def test_equal_inputs_give_equal_pages(cli, workdir, runs):

@@ -56,6 +56,11 @@ def test_a_grid_world_stops_at_walls():
     np.testing.assert_allclose(p[0], [0.6, 0.2, 0.2, 0.0])
 
 
+def test_a_drifting_walk_prefers_the_right():
+    p = chains.drifting_walk(3)
+    np.testing.assert_allclose(p, [[0.6, 0.4, 0], [0.3, 0.3, 0.4], [0, 0.3, 0.7]])
+
+
 def test_absorbing_ends_are_never_left():
     p = chains.absorbing_walk(5)
     np.testing.assert_array_equal(p[0], [1, 0, 0, 0, 0])

@@ -8,6 +8,7 @@ import pytest
 from r2r2.agents.losses import representation
 from r2r2.theory import losses
 from r2r2.theory.chains import absorbing_walk, grid_world, ring
+from r2r2.theory.experiments import DIM, VICREG_WEIGHTS
 
 BATCHES = [(2, 2), (7, 3)]
 
@@ -73,6 +74,18 @@ def test_self_prediction_is_the_loss_on_all_transitions(p, moves, stop):
         return jnp.mean((x[states] @ model - x[following]) ** 2)
 
     compare(losses.self_prediction(p, z, stop), loss, z)
+
+
+def test_vicreg_weights_are_those_of_its_paper():
+    z = latents((9, DIM))
+    covariance = np.cov(z, rowvar=False)
+    off_diagonal = (covariance**2).sum() - (np.diag(covariance) ** 2).sum()
+    hinge = np.maximum(0, 1 - z.std(axis=0, ddof=1)).mean()
+    expected = (25 * hinge + 1 * off_diagonal / DIM) / 25  # for an invariance term of weight 1
+    w = VICREG_WEIGHTS
+    terms = losses.redundancy(z, w.zero_centred), losses.variance_hinge(z, w.variance_threshold)
+    value = w.lambda_rr * terms[0].value + w.lambda_var * terms[1].value
+    np.testing.assert_allclose(value, expected)
 
 
 def test_the_model_is_optimal():

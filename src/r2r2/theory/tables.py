@@ -129,9 +129,9 @@ def compatibility_table(chains: Sequence[Chain]) -> Table:
         [
             f"{DIM} features that span the top {DIM} eigenvectors, rotated so that each has the "
             "same part of the constant mode. R2R2's terms are both 0 there, up to rounding. The "
-            "centred term cannot be: centring leaves such features in k - 1 directions, so they must "
-            "be correlated. The lower bound holds for all features that span the constant mode and "
-            "whose hinge is 0 (ours, proved in r2r2/theory/lemmas.py)."
+            "centred term cannot be: centring leaves such features in k - 1 directions, so they "
+            "must be correlated. The lower bound holds for all features that span the constant "
+            "mode and whose hinge is 0 (ours, proved in r2r2/theory/lemmas.py)."
         ],
     )
 
