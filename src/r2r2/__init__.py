@@ -20,6 +20,7 @@ The packages, from settings to the command line:
     trainer      train from scripts and notebooks
     bench        measurements of `r2r2 bench`
     experiments  grids of runs, planned as fleets, on one machine or many
+    doctor       what `r2r2 doctor` examines
     cli          the command line
     torch        the losses for PyTorch
 """
