@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from r2r2.training.loggers import TensorBoardCallback, WandbCallback
     from r2r2.training.video import record_video
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public names by module. They are imported on first use, because worker processes
 # step environments without JAX. Type checkers read the imports above.
