@@ -42,8 +42,10 @@ ALLOWED = {
         *("config", "envs", "agents", "compute", "storage", "stats", "report", "training"),
         *("bench", "api", "saved_run", "export"),
     },
+    # `experiments` for the GPUs that NVIDIA's driver knows; never JAX itself.
+    "doctor": {"envs", "storage", "training", "experiments"},
     "cli": {
-        *("config", "policy", "envs", "compute", "storage", "export", "stats", "report"),
+        *("doctor", "config", "policy", "envs", "compute", "storage", "export", "stats", "report"),
         *("theory", "training", "bench", "api", "saved_run", "progress", "experiments"),
     },
     "__init__": {

@@ -21,6 +21,7 @@ The packages, from settings to the command line:
     trainer      train from scripts and notebooks
     bench        measurements of `r2r2 bench`
     experiments  grids of runs, planned as fleets, on one machine or many
+    doctor       what `r2r2 doctor` examines
     cli          the command line
     torch        the losses for PyTorch
 """
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
     from r2r2.training.loggers import TensorBoardCallback, WandbCallback
     from r2r2.training.video import record_video
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public names by module. They are imported on first use, because worker processes
 # step environments without JAX. Type checkers read the imports above.

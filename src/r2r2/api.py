@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -28,7 +27,7 @@ from r2r2.envs.vector.step_types import EnvFactory, EnvSlot
 from r2r2.report.figures import draw_curve
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.events import early_end, read_events
-from r2r2.storage.files import file_entry, storage_errors
+from r2r2.storage.files import cache_folder, file_entry, storage_errors
 from r2r2.storage.run_folder import (
     CURVE_FILE,
     RunFolder,
@@ -610,6 +609,5 @@ def enable_compilation_cache(replace: bool = True) -> None:
     settings: Any = jax.config
     if settings.jax_compilation_cache_dir and not replace:
         return
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    settings.update("jax_compilation_cache_dir", str(Path(home) / "r2r2" / "xla"))
+    settings.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
     settings.update("jax_persistent_cache_min_compile_time_secs", 1.0)

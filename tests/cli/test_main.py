@@ -56,6 +56,7 @@ def test_help_and_version_do_not_import_jax(workdir):
         ("push RUN -h", "--[no-]private "),
         ("pull -h", "usage: r2r2 pull SRC DIR [--overwrite]"),
         ("list --help", "usage: r2r2 list agents|envs"),
+        ("doctor -h", "--[no-]json print one JSON document"),
         ("completion -h", "usage: r2r2 completion bash|zsh|fish"),
     ],
 )

@@ -10,7 +10,7 @@ from r2r2.config.resolve import default_config
 from r2r2.config.toml_io import to_toml
 from r2r2.envs.spec import Spec
 from r2r2.experiments import agent_sizes
-from r2r2.experiments.agent_sizes import SizeQuery, cache_folder, find_sizes, trace_sizes
+from r2r2.experiments.agent_sizes import SizeQuery, find_sizes, trace_sizes
 from r2r2.experiments.costs import (
     MeasuredCosts,
     Speed,
@@ -21,6 +21,7 @@ from r2r2.experiments.costs import (
 )
 from r2r2.experiments.machine import Device, Machine
 from r2r2.storage.events import EventLog, StepCounts
+from r2r2.storage.files import cache_folder
 from r2r2.storage.run_folder import create_run
 from r2r2.training.memory import agent_bytes, build_agent, replay_rows, row_bytes, update_bytes
 from r2r2.training.saved_config import fleet_members

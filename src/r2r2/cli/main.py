@@ -35,6 +35,7 @@ COMMANDS = {
     "bench": "measure how fast this machine trains",
     "clean": "show the disk space of runs, and free it",
     "list": "list agents or environments",
+    "doctor": "examine this installation; what a bug report should contain",
     "completion": "print a completion script for bash, zsh or fish",
 }
 

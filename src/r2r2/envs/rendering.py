@@ -64,13 +64,21 @@ def find_backend() -> str | None:
 
 def backend_works(name: str) -> bool:
     """Return whether MuJoCo can render with a back end on this machine."""
+    return not backend_error(name)
+
+
+def backend_error(name: str) -> str:
+    """Return why MuJoCo cannot render with a back end on this machine; "" if it can."""
     command = [sys.executable, "-c", PROBE, name]
     environ = {k: v for k, v in os.environ.items() if k != "PYOPENGL_PLATFORM"}
     try:
         process = subprocess.run(command, env=environ, capture_output=True, timeout=60)
-    except subprocess.TimeoutExpired:
-        return False
-    return process.returncode == 0
+    except subprocess.TimeoutExpired as error:
+        return f"no answer after {error.timeout:g} s"
+    if process.returncode == 0:
+        return ""
+    lines = process.stderr.decode(errors="replace").split("\n")
+    return next((x.strip() for x in reversed(lines) if x.strip()), f"code {process.returncode}")
 
 
 def rendering_problem(error: BaseException) -> str:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import NamedTuple, cast
 
 from r2r2.config.common import AgentConfig
@@ -23,7 +22,7 @@ from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import to_toml
 from r2r2.envs.spec import Spec
 from r2r2.experiments.machine import available_cores
-from r2r2.storage.files import atomic_write, is_number, read_json_object
+from r2r2.storage.files import atomic_write, cache_folder, is_number, read_json_object
 
 TRACE_SECONDS = 600.0  # limit of the subprocess
 CACHE_FILE = "sizes.json"
@@ -58,17 +57,6 @@ class SizeQuery(NamedTuple):
     def toml(self) -> str:
         """The agent as the TOML of a run."""
         return to_toml(RunConfig(agent=self.agent, env=("task",)))
-
-
-def cache_folder() -> Path:
-    """Return the folder of the user's cache, in which compiled programs are kept, too.
-
-    Example:
-        >>> cache_folder().name
-        'r2r2'
-    """
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "r2r2"
 
 
 def find_sizes(queries: Iterable[SizeQuery]) -> dict[str, AgentSizes]:

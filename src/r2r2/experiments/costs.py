@@ -41,11 +41,11 @@ from r2r2.config.toml_io import to_toml
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
 from r2r2.envs.vector.pool import try_task
-from r2r2.experiments.agent_sizes import AgentSizes, SizeQuery, cache_folder, find_sizes
+from r2r2.experiments.agent_sizes import AgentSizes, SizeQuery, find_sizes
 from r2r2.experiments.machine import Machine, this_machine
 from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.events import read_events
-from r2r2.storage.files import atomic_write, is_number, read_json_object
+from r2r2.storage.files import atomic_write, cache_folder, is_number, read_json_object
 from r2r2.training.saved_config import find_config
 
 SPEEDS_FILE, SPEEDS_KIND, SPEEDS_FORMAT = "speeds.json", "r2r2 speeds", 1

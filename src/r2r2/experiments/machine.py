@@ -51,7 +51,7 @@ def this_machine() -> Machine:
         >>> len(machine.devices) >= 1, machine.cores >= 1
         (True, True)
     """
-    gpus = _visible(_gpus()) if _jax_has_gpus() else []
+    gpus = visible_gpus(nvidia_gpus()) if _jax_has_gpus() else []
     return Machine(tuple(gpus) or (Device("cpu", "cpu", host_bytes()),), available_cores())
 
 
@@ -69,14 +69,16 @@ def available_cores() -> int:
     return max(cores or 1, 1)
 
 
-class _Gpu(NamedTuple):
+class Gpu(NamedTuple):
+    """A GPU as NVIDIA's driver describes it."""
+
     number: str  # as nvidia-smi counts
     uuid: str
     kind: str
     memory: int
 
 
-def _gpus() -> list[_Gpu]:
+def nvidia_gpus() -> list[Gpu]:
     """Return all GPUs of the machine, from nvidia-smi or from the driver's files."""
     try:
         output = subprocess.run(
@@ -85,24 +87,24 @@ def _gpus() -> list[_Gpu]:
     except (OSError, subprocess.SubprocessError):
         return _driver_gpus()
     rows = [[cell.strip() for cell in row] for row in csv.reader(output.splitlines())]
-    return [_Gpu(row[0], row[1], row[2], _mebibytes(row[3])) for row in rows if len(row) == 4]
+    return [Gpu(row[0], row[1], row[2], _mebibytes(row[3])) for row in rows if len(row) == 4]
 
 
 def _mebibytes(text: str) -> int:
     return int(text) * 2**20 if text.isdigit() else 0
 
 
-def _driver_gpus() -> list[_Gpu]:
+def _driver_gpus() -> list[Gpu]:
     """Return the GPUs in the driver's files, which do not say how much memory they have."""
-    gpus: list[_Gpu] = []
+    gpus: list[Gpu] = []
     for number, file in enumerate(sorted(DRIVER.glob("*/information"))):
         lines = [line.partition(":") for line in file.read_text().splitlines()]
         facts = {name.strip(): value.strip() for name, _, value in lines}
-        gpus.append(_Gpu(str(number), facts.get("GPU UUID", ""), facts.get("Model", "GPU"), 0))
+        gpus.append(Gpu(str(number), facts.get("GPU UUID", ""), facts.get("Model", "GPU"), 0))
     return gpus
 
 
-def _visible(gpus: Sequence[_Gpu]) -> list[Device]:
+def visible_gpus(gpus: Sequence[Gpu]) -> list[Device]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES allows, in its order, as CUDA reads it."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     chosen = list(gpus)
@@ -121,9 +123,14 @@ def _visible(gpus: Sequence[_Gpu]) -> list[Device]:
 
 def _jax_has_gpus() -> bool:
     """Return whether JAX in a new process would train on NVIDIA's GPUs."""
-    platforms = os.environ.get("JAX_PLATFORMS", "").split(",")
-    if not set(platforms) & set(GPU_PLATFORMS):
+    if not platforms_allow_gpus():
         return False
     spec = importlib.util.find_spec("jax_plugins")  # a namespace that holds the plugins of JAX
     places = spec.submodule_search_locations if spec else None
     return any(next(Path(place).glob("xla_cuda*"), None) is not None for place in places or [])
+
+
+def platforms_allow_gpus() -> bool:
+    """Return whether JAX_PLATFORMS, if it is set, lets JAX use NVIDIA's GPUs."""
+    platforms = os.environ.get("JAX_PLATFORMS", "").split(",")
+    return bool(set(platforms) & set(GPU_PLATFORMS))

@@ -28,6 +28,17 @@ class StorageError(Exception):
     """A file of a run cannot be written or deleted, for example because the disk is full."""
 
 
+def cache_folder() -> Path:
+    """Return the folder of the user's cache, in which compiled programs are kept, too.
+
+    Example:
+        >>> cache_folder().name
+        'r2r2'
+    """
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "r2r2"
+
+
 def reason(error: OSError) -> str:
     """Return the operating system's message without the file name."""
     return error.strerror or str(error) or type(error).__name__

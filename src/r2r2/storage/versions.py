@@ -5,14 +5,9 @@ import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
-
-import jax
+from typing import Any
 
 PACKAGES = "r2r2 jax jaxlib numpy mujoco dm_control gymnasium equinox".split()
-
-# JAX's signatures refer to jaxlib types that mypy does not know.
-_untyped_jax = cast("Any", jax)
 
 
 def versions(device: Any = None) -> dict[str, str]:
@@ -20,9 +15,13 @@ def versions(device: Any = None) -> dict[str, str]:
 
     `device` is the JAX device in use, by default the first one.
     """
-    device = device or _untyped_jax.devices()[0]
-    devices = _untyped_jax.devices(device.platform)
-    precision = _untyped_jax.config.jax_default_matmul_precision
+    import jax  # not for `package_version` and `source_commit`, which also work without it
+
+    # JAX's signatures refer to jaxlib types that mypy does not know.
+    untyped_jax: Any = jax
+    device = device or untyped_jax.devices()[0]
+    devices = untyped_jax.devices(device.platform)
+    precision = untyped_jax.config.jax_default_matmul_precision
     return {
         **{name: package_version(name) for name in PACKAGES},
         "commit": source_commit(Path(__file__).resolve().parents[1]),
