@@ -15,6 +15,11 @@ hypothesis.settings.register_profile("r2r2", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("r2r2")
 
 
+def pytest_configure():
+    """Handle SIGINT as in a shell's foreground: jobs in the background ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(autouse=True)
 def no_silent_broadcasting():
     with jax.numpy_rank_promotion("raise"):

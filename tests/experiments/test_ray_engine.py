@@ -50,8 +50,9 @@ def test_a_sweep_that_loses_nodes_equals_an_undisturbed_one(work, monkeypatch):
     for name, value in {**VARIABLES, "JAX_COMPILATION_CACHE_DIR": str(work / "xla")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TMPDIR", str(work))
-    direct, plan = store_plan(work / "direct")
-    losses, _ = store_plan(work / "losses")
+    steps = 6_000  # so that a fleet is still running when its checkpoint is seen
+    direct, plan = store_plan(work / "direct", steps=steps)
+    losses, _ = store_plan(work / "losses", steps=steps)
     store_plan(work / "errors")
     train_directly(direct, plan)
 
