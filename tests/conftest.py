@@ -62,3 +62,12 @@ def default_signals():
     yield handlers
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def workdir(tmp_path, monkeypatch):
+    """An empty working folder."""
+    folder = tmp_path / "workdir"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder

@@ -39,15 +39,6 @@ def cli_settings(tmp_path_factory):
 
 
 @pytest.fixture
-def workdir(tmp_path, monkeypatch):
-    """An empty working folder."""
-    folder = tmp_path / "workdir"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture
 def cli(cli_settings, workdir, capsys) -> Cli:
     """The program, run in this process and in an empty folder."""
 

@@ -1,8 +1,8 @@
 """A stand-in for `sbatch` that runs the script at once, task by task, as SLURM would in time.
 
 It copies the script first, as SLURM does. `STUB_FOLDER` has its files: what was submitted, the
-tasks that `scontrol requeue` names, and `time_limit` with a run folder: once that run has started,
-its task gets USR1.
+tasks that `scontrol requeue` names, `refused` with the name of a script to refuse, and `time_limit`
+with a run folder: once that run has started, its task gets USR1.
 """
 
 import os
@@ -56,8 +56,12 @@ def main():
     job = 1 + len(list(STUB.glob("job*.sh")))
     copy = STUB / f"job{job}.sh"
     shutil.copy(script, copy)
+    refused = STUB / "refused"
+    if refused.exists() and refused.read_text() == script.name:
+        sys.exit("sbatch: error: invalid account")
+    names = "--dependency", "--partition", "--time"
     with (STUB / "submitted").open("a") as log:
-        log.write(f"{job} {script.name} {options.get('--dependency', '')}\n")
+        log.write(" ".join([str(job), script.name, *(options.get(x, "") for x in names)]) + "\n")
     print(f"{job};cluster", flush=True)
     command = ["bash", str(copy), *arguments]
     first, _, last = options.get("--array", "").partition("-")

@@ -9,7 +9,7 @@ import pytest
 from r2r2.config.resolve import default_config
 from r2r2.config.toml_io import to_toml
 from r2r2.envs.spec import Spec
-from r2r2.experiments import agent_sizes
+from r2r2.experiments import agent_sizes, costs
 from r2r2.experiments.agent_sizes import SizeQuery, find_sizes, trace_sizes
 from r2r2.experiments.costs import (
     MeasuredCosts,
@@ -208,6 +208,16 @@ def test_a_single_event_gives_averages(tmp_path):
     measured = measure_speed(write_run(tmp_path / "run", config(), EVENTS[1:2]))
     assert measured.update == pytest.approx(2 / 100)
     assert measured.step == pytest.approx(8 / 200)
+
+
+def test_a_run_without_updates_says_nothing_about_their_speed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run = write_run(tmp_path / "run", config(random_only=True), EVENTS[:1])
+    assert record_speed(run) is None
+    old = speed(config(), update=0.0)  # as an earlier version recorded it
+    table = {**old._asdict(), "spec": list(old.spec)}
+    assert costs._parse_speed(table) is None
+    assert costs._parse_speed({**table, "update": 0.1}) is not None
 
 
 @pytest.mark.parametrize("events", [[], [{**EVENTS[0], "steps": 10}]])

@@ -49,11 +49,11 @@ def test_the_scripts_train_and_report_a_sweep(tmp_path, stub, monkeypatch):
     train_directly(direct, first)
     (stub / "time_limit").write_text(str(folder.run(plan.fleets[0].name)))
 
-    output = submit(write_job_scripts(folder, plan, gpus=0), "--partition=long")
+    output = submit(write_job_scripts(folder, plan, gpus=0), "--partition=long", "--time=9:00:00")
 
     assert "submitted the array 1 and the report 2" in output
     submitted = (stub / "submitted").read_text().splitlines()
-    assert submitted == ["1 array.sh ", "2 collect.sh afterany:1"]
+    assert submitted == ["1 array.sh  long 9:00:00", "2 collect.sh afterany:1 long 1:00:00"]
     assert (stub / "requeued_before").read_text() == "1_0\n"  # the first task, at its time limit
     log = folder.log(plan.fleets[0].name).read_text()
     assert "writing a checkpoint" in log
@@ -113,6 +113,14 @@ def test_a_task_retries_a_fleet_that_fails(scripts, stub):
     assert calls[-1] == ["-m", "r2r2", "report", *runs, "--out", str(folder.report)]
     (output,) = script.parent.glob("report_*.out")
     assert f"{second} has not started" in output.read_text()
+
+
+def test_a_report_that_is_refused_does_not_hide_the_array(scripts, stub):
+    (stub / "refused").write_text("collect.sh")
+    (stub / "codes").write_text("0\n0\n")
+    done = subprocess.run(["bash", str(scripts[2])], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 1
+    assert "submitted the array 1, but not the report" in done.stderr
 
 
 def test_the_folder_can_be_moved_before_it_is_submitted(scripts, stub):

@@ -74,14 +74,6 @@ def read_table(folder):
 
 
 @pytest.fixture
-def workdir(tmp_path, monkeypatch):
-    folder = tmp_path / "workdir"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture
 def settings_restored(tmp_path, monkeypatch):
     """Restore what the command line changes."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
@@ -470,7 +462,16 @@ def test_the_command_prints_progress_the_best_values_and_what_to_do_next(fake, w
     assert re.search(r"trial 3 of 12: encoder_rate [\d.e-]+, batch_size \d+, latent \d+\n", out)
     assert re.search(r"trial 3: [\d.-]+ in 0:\d\d; best [\d.]+ \(trial \d\), ETA 0:\d\d\n", out)
     assert re.search(r"parameter +value +importance *\n +encoder_rate +[\d.e-]+ +\d+% *\n", out)
-    assert "train --config tuning/rates/best.toml --seeds 5\n" in out
+    assert "train --config tuning/rates/best.toml --seeds 10,11,12,13,14\n" in out
+
+
+def test_the_command_says_what_a_study_does_not_show(fake, tmp_path, capsys):
+    result = tune(with_study(trials=2, pruner="none"), tmp_path / "a")
+    equal = tuple(trial._replace(value=1.0) for trial in result.trials)
+    assert tune_command._print_result(result._replace(trials=equal), 3) == 0
+    out, err = capsys.readouterr()
+    assert "1 of 3 trials were not started; the same command continues the study\n" in out
+    assert err.startswith("r2r2: warning: all 2 complete trials have the same value")
 
 
 def test_ctrl_c_prints_how_to_continue(fake, workdir, capsys):

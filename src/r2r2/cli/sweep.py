@@ -111,7 +111,8 @@ def _summary(planned: SweepPlan) -> str:
     runs, done = len(planned.keys), len(planned.finished)
     text = f"sweep {planned.folder.name} in '{planned.folder.path}': {runs} runs"
     text += f", {done} finished already" if done else ""
-    text += f"; {len(planned.fleets)} fleets to train" if planned.fleets else "; nothing to train"
+    count = len(planned.fleets)
+    text += f"; {count} fleet{'s' * (count > 1)} to train" if count else "; nothing to train"
     if count := len(planned.postponed):
         text += f", {count} postponed, as they do not fit into the budget"
     seconds = sum(fleet.seconds for fleet in planned.fleets)

@@ -48,7 +48,7 @@ early. Repeating the command continues an interrupted study; with a larger
     """\
   r2r2 tune rates.toml
   r2r2 tune rates.toml --trials 100 --budget 8h
-  r2r2 train --config tuning/rates/best.toml --seeds 5
+  r2r2 train --config tuning/rates/best.toml --seeds 10,11,12,13,14
 """,
     field_table(
         ("out", str, f"{TUNING}/<name>", "folder of the study", FOLDER),
@@ -84,7 +84,7 @@ def run(argv: list[str]) -> int:
             return _print_interrupted(out, argv, interruption)
     if result.interrupted:
         return _print_interrupted(out, argv, KeyboardInterrupt())
-    return _print_result(result)
+    return _print_result(result, given.get("trials", study.settings.trials))
 
 
 class TuningDisplay:
@@ -157,24 +157,40 @@ def _print_interrupted(out: Path, argv: list[str], interruption: KeyboardInterru
     return exit_code(interruption)
 
 
-def _print_result(result: TuningResult) -> int:
-    """Print the best parameters and what to do next; return the exit code."""
+def _print_result(result: TuningResult, wanted: int) -> int:
+    """Print the best parameters of `wanted` trials and what to do next; return the exit code."""
     counts: dict[str, int] = {}
     for trial in result.trials:
         counts[trial.state] = counts.get(trial.state, 0) + 1
     print(f"{len(result.trials)} trials: " + ", ".join(f"{n} {x}" for x, n in counts.items()))
+    if left := max(wanted - len(result.trials), 0):
+        print(f"{left} of {wanted} trials were not started; the same command continues the study")
     if result.best is None:
         failed = [trial for trial in result.trials if trial.why]
         why = f"; trial {failed[-1].number}: {failed[-1].why}" if failed else ""
         print(f"r2r2: error: {result.folder}: no trial is complete{why}", file=sys.stderr)
         return 1
     _print_best(result, result.best)
+    values = [trial.value for trial in result.trials if trial.state == "complete"]
+    if len(values) > 1 and len(set(values)) == 1:
+        print(
+            f"r2r2: warning: all {len(values)} complete trials have the same value, so nothing was "
+            "learned about the parameters; runs may be too short to change the policy that is "
+            "evaluated",
+            file=sys.stderr,
+        )
     config = shlex.quote(str(result.best_config))
     print(f"  trials:  {result.folder / TABLE_FILE}")
     print(f"  picture: {result.folder / PICTURE_FILE}")
-    print(f"  train:   {program_name()} train --config {config} --seeds 5")
+    print(f"  train:   {program_name()} train --config {config} --seeds {_other_seeds(result)}")
     print(f"  compare: {program_name()} report {shlex.quote(str(result.folder))}")
     return 0
+
+
+def _other_seeds(result: TuningResult) -> str:
+    """Return five seeds that the study has not used, as an option."""
+    start = (max(result.study.corners()[0].seeds) // 10 + 1) * 10
+    return ",".join(map(str, range(start, start + 5)))
 
 
 def _print_best(result: TuningResult, best: TrialRecord) -> None:

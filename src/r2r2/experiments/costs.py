@@ -123,7 +123,7 @@ class Speed(NamedTuple):
 
 
 def measure_speed(run: Path) -> Speed | None:
-    """Return the speed of a run, or None if its events do not say it.
+    """Return the speed of a run, or None if its events do not say it or it made no updates.
 
     Rates are those between the first and the last `time` event with updates, so that
     compiling does not count; a run with one such event gives its averages.
@@ -141,6 +141,8 @@ def measure_speed(run: Path) -> Speed | None:
         return None
     first = next((x for x in events if x["update_step"] > 0), events[0])
     startup, step, update = _rates(first, events[-1])
+    if not update:
+        return None
     cores = str(versions.get("cpu_count", ""))
     return Speed(
         toml=to_toml(config),
@@ -221,7 +223,8 @@ def _parse_speed(value: object) -> Speed | None:
     except (TypeError, KeyError, ValueError, RecursionError, UserError):
         return None
     numbers = speed.seconds, speed.startup, speed.step, speed.update, speed.when
-    return speed if all(is_number(x) and x >= 0 for x in numbers) else None
+    is_valid = all(is_number(x) and x >= 0 for x in numbers) and speed.update > 0
+    return speed if is_valid else None
 
 
 def task_sizes(config: RunConfig) -> Spec:

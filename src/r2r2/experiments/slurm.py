@@ -110,16 +110,30 @@ exec $python -m r2r2 report "$${runs[@]}" --out "$$sweeps/reports/"$sweep
 SUBMIT = """\
 #!/bin/bash
 # Submit the sweep; arguments are options of sbatch for its tasks, and replace those of array.sh:
-#   bash submit.sh --partition=gpu --time=12:00:00
+#   bash submit.sh --partition=gpu --time=12:00:00 --mem=32G
+# Options that say where and for whom a job runs are also those of the report; write them with '='.
 # Submitted again, it resumes the fleets that are not finished.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 sweeps=$(cd "$here/../.." && pwd)
+shared=()
+for option in "$@"; do
+  case $option in
+    --partition=* | --account=* | --qos=* | --clusters=* | --reservation=* | --mail-*=*)
+      shared+=("$option")
+      ;;
+  esac
+done
 array=$(sbatch --parsable --output="$here/%A_%a.out" "$@" "$here/array.sh" "$sweeps")
 array=${array%%;*} # without the name of the cluster
-report=$(sbatch --parsable --output="$here/report_%j.out" --dependency="afterany:$array" \\
-  "$here/collect.sh" "$sweeps")
-echo "r2r2: submitted the array $array and the report ${report%%;*}"
+if report=$(sbatch --parsable --output="$here/report_%j.out" --dependency="afterany:$array" \\
+  "${shared[@]+"${shared[@]}"}" "$here/collect.sh" "$sweeps"); then
+  echo "r2r2: submitted the array $array and the report ${report%%;*}"
+else
+  echo "r2r2: error: submitted the array $array, but not the report; when the array has ended:" \\
+    "bash '$here/collect.sh' '$sweeps'" >&2
+  exit 1
+fi
 """
 
 
