@@ -44,14 +44,16 @@ def test_members_are_copied_to_the_bit_and_the_others_are_kept(packed, who, coun
     for leaf, new, copied in zip(*map(jax.tree.leaves, (expected, trained)), used, strict=True):
         if copied:
             leaf[who[:count]] = new[who[:count]]
-    PolicyCopy(used, packed)(host, jax.tree.map(jnp.asarray, trained), np.array(who), count)
+    PolicyCopy(lambda same: same, used, packed)(
+        host, jax.tree.map(jnp.asarray, trained), np.array(who), count
+    )
     assert_same_bits(host, expected)
 
 
 def test_one_transfer_has_one_array_per_type(monkeypatch):
     fetched, device_get = [], jax.device_get
     monkeypatch.setattr(jax, "device_get", lambda tree: fetched.append(tree) or device_get(tree))
-    copy = PolicyCopy([True] * 6, packed=True)
+    copy = PolicyCopy(lambda same: same, [True] * 6, packed=True)
     copy(policies(0), jax.tree.map(jnp.asarray, policies(1)), np.arange(SIZE), SIZE)
     (arrays,) = fetched
     assert {name: (x.dtype, x.ndim) for name, x in arrays.items()} == {

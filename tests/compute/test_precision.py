@@ -177,14 +177,17 @@ LAYERS = {"simbav2": (6, 4), "simbav2-spl+r2r2": (7, 5)}
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_programs_multiply_16_bit_operands_and_return_none(fp16_on_cpu, name):
+def test_programs_multiply_16_bit_operands_which_learners_do_not_have(fp16_on_cpu, name):
     fleet = fleet_of(small(name), [0, 1], options=MIXED)
     traced = fleet._updates.traced(ProgramKey(2, True, 1))
     critic, actor = LAYERS[name]
     # Forward for actor, target and critics' loss; backward, for inputs and weights, for
     # the first and the last. The actor: forward twice, backward once.
     assert fp16_products(traced.jaxpr.jaxpr) == 7 * critic + 4 * actor
-    assert jax.tree.structure(traced.out_info) == jax.tree.structure(fleet.learners)
+    carried, learners = (
+        {x.dtype.name for x in jax.tree.leaves(y)} for y in (traced.out_info, fleet.learners)
+    )
+    assert "float16" in carried - learners
 
 
 @pytest.mark.slow

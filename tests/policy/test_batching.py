@@ -23,7 +23,7 @@ def test_a_batch_equals_its_rows_for_every_agent(name):
     for size in (len(obs), 7, 1, 0):  # with one program
         actual = batch(obs[:size])
         assert actual.dtype == np.float32
-        np.testing.assert_allclose(actual, expected[:size], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(actual, expected[:size], rtol=0, atol=5e-6)
 
 
 W = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)

@@ -6,6 +6,7 @@ from interrupted import NEVER
 from runs import select
 
 from r2r2 import resolve, train
+from r2r2.compute import update_loop
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
 from r2r2.training.fleet import Fleet
@@ -24,6 +25,11 @@ WIDTHS = {
     "minphi+r2r2": {"width": 8, "latent": 8},
     "simbav2": {"actor_width": 8, "critic_width": 8},
 }
+
+
+@pytest.fixture(autouse=True)
+def loops_pack(monkeypatch):
+    monkeypatch.setattr(update_loop, "packs", lambda: True)
 
 
 def pretend(monkeypatch, **settings):

@@ -44,10 +44,9 @@ def history(monkeypatch):
     trained, acted = {}, {}
     train, act = Fleet.train, Fleet.act
 
-    def seen_train(self, call, made, scales=None):
-        self.catch_up()
-        trained[int(made[0])] = np.array(self._learners.state.actor[0])
-        train(self, call, made, scales)
+    def seen_train(self, call, made, *rest):
+        trained[int(made[0])] = np.array(self.states.actor[0])
+        train(self, call, made, *rest)
 
     def seen_act(self, obs, steps):
         acted[int(steps[0])] = np.array(self.policies[0])

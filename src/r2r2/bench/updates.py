@@ -372,12 +372,11 @@ class BenchFleet(Fleet):
         if agent.normalizes:
             shape = members, spec.obs_dim
             self.scales = Scales(np.zeros(shape), np.ones(shape), np.ones(members))
-        priorities = self._learners.priorities
+        priorities = self._state.rest.priorities
         equal = sum_tree.build_levels(np.ones((members, rows)))
         levels = zip(equal, priorities.tree.levels, strict=True)
         tree = sum_tree.SumTree(tuple(jnp.asarray(x, old.dtype) for x, old in levels))
-        priorities = priorities._replace(tree=tree)
-        self._learners = self._learners._replace(priorities=priorities)
+        self._set_priorities(priorities._replace(tree=tree))
 
     def compile_ahead(self) -> CompiledUpdates:
         """Compile nothing; `compile_cost` times the compilation."""
@@ -418,10 +417,11 @@ class BenchFleet(Fleet):
 
     def seconds(self, updates: int) -> float:
         """Return the seconds of one call, from an idle device to an idle device."""
-        _block((self.learners, self._rows))
+        _block((self._state, self._rows))
         start = time.perf_counter()
         self.train(self._call(updates), self._done, self.scales)
-        _block(self.learners)
+        self.wait()
+        _block(self._state)
         seconds = time.perf_counter() - start
         self._done += updates
         return seconds
@@ -437,7 +437,7 @@ class BenchFleet(Fleet):
         actions, rewards = np.zeros((self.size, action)), np.ones(self.size)
         step = HostTransition(actions, rewards, flags, flags, vector, vector, flags)
         self.add(range(self.size), step)
-        _block((self._packed or self._learners, self._rows))
+        _block((self._state, self._rows))
         start = time.perf_counter()
         self.update_and_act(updates, self._done, self._done, self.scales, vector)
         seconds = time.perf_counter() - start

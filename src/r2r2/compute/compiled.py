@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property
 from typing import Any, NamedTuple, Self, cast
 
 import jax
@@ -20,16 +20,8 @@ from r2r2.agents.base import Agent, Array, use_replacements
 from r2r2.compute.devices import platform
 from r2r2.compute.fast_optimizer import FAST
 from r2r2.compute.precision import ComputeOptions, matmul_precision
-from r2r2.compute.update import (
-    Data,
-    LearnerState,
-    Purpose,
-    UpdateGroup,
-    select,
-    step_key,
-    update_plainly,
-)
-from r2r2.compute.update_loop import LoopState, UpdateLoop, group_sizes, update_many
+from r2r2.compute.update import Data, LearnerState, Purpose, UpdateGroup, select, step_key
+from r2r2.compute.update_loop import LoopState, UpdateLoop, group_sizes
 from r2r2.replay import buffer
 from r2r2.replay.buffer import Priorities, Replay, Rows, StepBlock
 from r2r2.replay.normalizer import Scales
@@ -56,7 +48,7 @@ class ProgramKey(NamedTuple):
 
     size: int
     is_fleet: bool  # the whole fleet, in its order
-    stride: int  # see `update_many`
+    stride: int  # see `UpdateLoop.run`
 
 
 @contextlib.contextmanager
@@ -67,6 +59,16 @@ def tracing(options: ComputeOptions) -> Iterator[None]:
         yield
 
 
+def with_options(function: Any, options: ComputeOptions) -> Any:
+    """Return a function that is always traced as the options ask for."""
+
+    def call(*args: Any) -> Any:
+        with tracing(options):
+            return function(*args)
+
+    return call
+
+
 class CompiledUpdates:
     """Updates of groups of a fleet, compiled once for every size of a group.
 
@@ -75,16 +77,44 @@ class CompiledUpdates:
     """
 
     def __init__(self, agent: Agent, example: tuple[Any, ...], options: ComputeOptions):
-        self._options = options
-        update: Any = partial(update_plainly, agent)
-        if options.fast:
-            update = partial(update_many, agent, fp16=options.fp16)
+        self._agent, self._options = agent, options
         settings: Any = {"donate_argnums": 1, "static_argnames": "stride"}
-        self._fleet = jax.jit(partial(_update_fleet, update), **settings)
-        self._part = jax.jit(partial(_update_part, update), **settings)
+        self._fleet = jax.jit(self._update_fleet, **settings)
+        self._part = jax.jit(self._update_part, **settings)
         self._data, self._learners, self._keys = jax.tree.map(_shape, example)
         self._compiler = ThreadPoolExecutor(2)
         self._compiled: dict[ProgramKey, Future[Any]] = {}
+
+    @cached_property
+    def loop(self) -> UpdateLoop:
+        """The form in which programs take and return the learners of the whole fleet."""
+        return self._loop_of(self._learners)
+
+    def _loop_of(self, learners: LearnerState) -> UpdateLoop:
+        return UpdateLoop(self._agent, learners, self._options.fp16, self._options.fast)
+
+    @cached_property
+    def _carried(self) -> LoopState:
+        """The shapes of the learners of the whole fleet, as its loop carries them."""
+        with tracing(self._options):
+            return cast(LoopState, jax.eval_shape(self.loop.pack, self._learners))
+
+    def pack(self, learners: LearnerState) -> LoopState:
+        """Return the fleet's learners as programs take them."""
+        return cast(LoopState, self._packing[0](learners))
+
+    def restore(self, state: LoopState) -> LearnerState:
+        """Return the fleet's learners from what programs return."""
+        return cast(LearnerState, self._packing[1](state))
+
+    @cached_property
+    def _packing(self) -> tuple[Any, Any]:
+        """The functions `pack` and `restore`: programs, unless there is nothing to compute."""
+        pack, restore = (
+            with_options(function, self._options)
+            for function in (self.loop.pack, self.loop.restore)
+        )
+        return (jax.jit(pack), jax.jit(restore)) if self.loop.packs else (pack, restore)
 
     def program(self, key: ProgramKey) -> Future[Any]:
         """Return a program, compiled in another thread."""
@@ -102,8 +132,19 @@ class CompiledUpdates:
         group = UpdateGroup(member, self._keys, member, count)
         program = self._fleet if key.is_fleet else self._part
         with tracing(self._options):
-            args = self._data, self._learners, (group, member)
+            args = self._data, self._carried, (group, member)
             return program.trace(*args, key.stride)
+
+    def _update_fleet(self, data: Data, state: LoopState, who: Any, stride: int) -> LoopState:
+        return self.loop.run(data, state, who[0], stride)
+
+    def _update_part(self, data: Data, state: LoopState, who: Any, stride: int) -> LoopState:
+        group, place = who
+        group = group._replace(key=group.key[group.member])
+        part = jax.tree.map(lambda x: x[group.member], state)
+        shapes = jax.tree.map(lambda x: _with_length(x, len(group.member)), self._learners)
+        part = self._loop_of(shapes).run(data, part, group, stride)
+        return cast(LoopState, scatter(state, place, part))
 
     def wait(self) -> None:
         """Wait until all requested programs are compiled."""
@@ -141,32 +182,23 @@ class LockstepResult(NamedTuple):
 
 
 class LockstepPrograms:
-    """One call per step of a whole fleet: store the transition, update, act.
-
-    The learners stay packed between the calls; `pack` and `restore` convert them.
-    """
+    """One call per step of a whole fleet: store the transition, update, act."""
 
     def __init__(
         self, agent: Agent, example: tuple[Any, ...], keys: Array, options: ComputeOptions
     ):
         self._fixed = keys, example[0].offline  # what every step needs and none changes
         data, learners = jax.tree.map(_shape, example)
-        self._agent, self._options = agent, options
-        self._loop = UpdateLoop(agent, learners, options.fp16)
+        self._agent = agent
+        self._loop = UpdateLoop(agent, learners, options.fp16, options.fast)
         self._scaled = data.scales is not None
-        self.pack = jax.jit(self._traced(self._loop.pack))
-        self.restore = jax.jit(self._traced(self._loop.restore))
-        self._step = jax.jit(self._traced(self._run), donate_argnums=(0, 1), static_argnums=4)
+        self._step = jax.jit(
+            with_options(self._run, options), donate_argnums=(0, 1), static_argnums=4
+        )
         self._compiler = ThreadPoolExecutor(1)
         self._compiled: dict[int, Future[Any]] = {}  # by the number of updates
-        self._shapes = data.rows, jax.eval_shape(self.pack, learners), (keys, data.offline)
-
-    def _traced(self, function: Any) -> Any:
-        def traced(*args: Any) -> Any:
-            with tracing(self._options):
-                return function(*args)
-
-        return traced
+        carried = jax.eval_shape(with_options(self._loop.pack, options), learners)
+        self._shapes = data.rows, carried, (keys, data.offline)
 
     def step(
         self, rows: Rows, learners: LoopState, inputs: LockstepInputs, updates: int
@@ -184,11 +216,9 @@ class LockstepPrograms:
             zeros = jnp.zeros((members, action + 5 * obs + 5), rows.obs.dtype)
             inputs = LockstepInputs(zeros, jnp.zeros((3, members), int))
             shapes = *self._shapes, jax.tree.map(_shape, inputs)
-            traced = self._step.trace(*shapes, updates)
-            options = graph_options(traced.jaxpr.jaxpr)
-            self._compiled[updates] = self._compiler.submit(
-                compile_lowered, traced.lower(), options
-            )
+            step = self._step.trace(*shapes, updates)
+            options = graph_options(step.jaxpr.jaxpr)
+            self._compiled[updates] = self._compiler.submit(compile_lowered, step.lower(), options)
         return self
 
     def wait(self) -> None:
@@ -233,6 +263,10 @@ def _shape(leaf: Array) -> Any:
     return jax.eval_shape(lambda same: same, leaf)
 
 
+def _with_length(shape: Any, length: int) -> Any:
+    return jax.eval_shape(lambda: jnp.zeros((length, *shape.shape[1:]), shape.dtype))
+
+
 def graph_options(jaxpr: Jaxpr) -> dict[str, str | bool]:
     """Return XLA's options for a program on a GPU."""
     return GRAPH | (LIBRARY if largest_product(jaxpr) > LARGE_PRODUCT else {})
@@ -264,36 +298,17 @@ class UpdateSeconds:
         self.running = self.compiling = 0.0
 
 
-def run_compiled(
-    program: Future[Any], x64: bool, seconds: UpdateSeconds, *args: Any
-) -> LearnerState:
+def run_compiled(program: Future[Any], x64: bool, seconds: UpdateSeconds, *args: Any) -> LoopState:
     """Run a program and wait; x64 is `x64_enabled()` where it was traced."""
     start = time.perf_counter()
     compiled = program.result()
     begin = time.perf_counter()
     with jax.enable_x64(x64):
-        learners: LearnerState = compiled(*args)
-    for leaf in jax.tree.leaves(learners.metrics):
-        leaf.block_until_ready()
+        state: LoopState = compiled(*args)
+    state.rest.alarm.raised.block_until_ready()
     seconds.compiling += begin - start
     seconds.running += time.perf_counter() - begin
-    return learners
-
-
-def _update_fleet(
-    update: Any, data: Data, learners: LearnerState, who: Any, stride: int
-) -> LearnerState:
-    return cast(LearnerState, update(data, learners, who[0], stride))
-
-
-def _update_part(
-    update: Any, data: Data, learners: LearnerState, who: Any, stride: int
-) -> LearnerState:
-    group, place = who
-    group = group._replace(key=group.key[group.member])
-    part = jax.tree.map(lambda x: x[group.member], learners)
-    part = update(data, part, group, stride)
-    return cast(LearnerState, scatter(learners, place, part))
+    return state
 
 
 def scatter(fleet: Any, place: Array, part: Any) -> Any:
@@ -324,10 +339,13 @@ def read_metrics(metrics: Any) -> tuple[Array, Any]:
     return stacked, jax.tree.map(jnp.zeros_like, metrics)
 
 
-def checkpoint_policies(agent: Agent, learners: LearnerState, chosen: Array) -> LearnerState:
+def checkpoint_policies(
+    agent: Agent, loop: UpdateLoop, state: LoopState, chosen: Array
+) -> LoopState:
     """Copy the behavior policies of the chosen [S] to their policy checkpoints."""
+    learners = loop.unpack(state)
     new = jax.vmap(agent.checkpoint_policy)(learners.state)
-    return learners._replace(state=select(chosen, new, learners.state))
+    return loop.repack(learners._replace(state=select(chosen, new, learners.state)))
 
 
 def flops_of(jaxpr: Jaxpr) -> float:

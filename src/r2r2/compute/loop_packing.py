@@ -42,17 +42,20 @@ class LoopPacking:
     """
 
     def __init__(self, tree: Any, packs: bool):
+        self._packs = packs
         named, self._structure = jax.tree.flatten_with_path(tree)
         self._shapes = [leaf.shape for _, leaf in named]
-        self._small = [packs and _is_small(leaf) for _, leaf in named]
-        self._kernel = [packs and _name(path) in KERNELS for path, _ in named]
-        self._transposed = [packs and unit for unit in _in_unit_layer(tree)]
+        self._small = [_is_small(leaf) for _, leaf in named]
+        self._kernel = [_name(path) in KERNELS for path, _ in named]
+        self._transposed = _in_unit_layer(tree)
         sizes = [math.prod(x[1:]) for x in self._select(self._shapes, small=True)]
         self._ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
 
     def pack(self, tree: Any) -> Packed:
         """Pack a tree, as it was given or as `unpack` returned it."""
         leaves = jax.tree.leaves(tree)
+        if not self._packs:
+            return Packed(jnp.zeros((len(leaves[0]), 0)), leaves)
         flat = [x.reshape(len(x), -1) for x in self._select(leaves, small=True)]
         empty = jnp.zeros((self._shapes[0][0], 0))
         kernels = self._select(self._kernel, small=False)
@@ -65,6 +68,8 @@ class LoopPacking:
 
     def unpack(self, packed: Packed) -> Any:
         """Return the tree, in which kernels have rows of zeros."""
+        if not self._packs:
+            return jax.tree.unflatten(self._structure, packed.large)
         parts = iter(jnp.split(packed.small, self._ends[:-1], axis=1))
         shapes = iter(self._select(self._shapes, small=True))
         large = iter(self._transpose(packed.large))
@@ -75,6 +80,8 @@ class LoopPacking:
 
     def restore(self, packed: Packed) -> Any:
         """Return the tree in its original shapes."""
+        if not self._packs:
+            return self.unpack(packed)
         leaves = jax.tree.leaves(self.unpack(packed))
         cut = [
             leaf[tuple(slice(length) for length in shape)]

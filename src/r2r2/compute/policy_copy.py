@@ -1,6 +1,6 @@
 """Copies of trained policies on the host, for members that act there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -56,26 +56,43 @@ class PolicyCopy:
     """Copies members of trained policies into arrays on the host.
 
     Only leaves that `used` selects are copied; the others keep their values, since no action
-    depends on them. With `packed`, one program packs them on the device and one transfer per type
-    fetches them: each transfer from an accelerator takes time, however short. A CPU has nothing
-    to transfer, so packing would only copy twice (3 to 6 times as long, measured).
+    depends on them. With `packed`, `policies` and the packing are one program on the device, and
+    one transfer per type fetches its result: each transfer from an accelerator takes time, however
+    short. A CPU has nothing to transfer, so packing would only copy twice (3 to 6 times as long,
+    measured).
+
+    Args:
+        policies: returns the policies [S, ...] from what the fleet carries.
+        used: which leaves of the policies actions depend on.
+        packed: whether to pack them.
     """
 
-    def __init__(self, used: Sequence[bool], packed: bool):
-        self._used, self._packed = tuple(used), packed
-        self._pack = jax.jit(pack_leaves)
+    def __init__(self, policies: Callable[[Any], Any], used: Sequence[bool], packed: bool):
+        self._policies, self._used, self._packed = policies, tuple(used), packed
+        self._pack = jax.jit(lambda carried, who: pack_leaves(self._select(policies(carried)), who))
 
-    def __call__(self, host: Any, trained: Any, who: NDArray[np.int_], count: int) -> None:
-        """Write the first `count` of the members `who` to `host` [S, ...], in place."""
-        targets, sources = self._select(host), self._select(trained)
-        if not self._packed:
-            for target, source in zip(targets, map(np.asarray, sources), strict=True):
-                for member in who[:count]:
-                    target[member] = source[member]
-            return
-        parts = jax.device_get(self._pack(sources, who))
+    def fetch(self, carried: Any, who: NDArray[np.int_]) -> dict[str, NDArray[Any]]:
+        """Return the members `who` in one flat array per type; only with `packed`."""
+        parts: dict[str, NDArray[Any]] = jax.device_get(self._pack(carried, who))
+        return parts
+
+    def write(
+        self, host: Any, parts: dict[str, NDArray[Any]], who: NDArray[np.int_], count: int
+    ) -> None:
+        """Write the first `count` of the members that were fetched to `host` [S, ...]."""
+        targets = self._select(host)
         for target, part in zip(targets, unpack_leaves(parts, targets, len(who)), strict=True):
             target[who[:count]] = part[:count]
+
+    def __call__(self, host: Any, carried: Any, who: NDArray[np.int_], count: int) -> None:
+        """Write the first `count` of the members `who` to `host` [S, ...], in place."""
+        if self._packed:
+            self.write(host, self.fetch(carried, who), who, count)
+            return
+        sources = map(np.asarray, self._select(self._policies(carried)))
+        for target, source in zip(self._select(host), sources, strict=True):
+            for member in who[:count]:
+                target[member] = source[member]
 
     def _select(self, tree: Any) -> list[Any]:
         pairs = zip(jax.tree.leaves(tree), self._used, strict=True)

@@ -205,7 +205,7 @@ def learn_group(agent: Agent, learners: LearnerState, inputs: Sample, step: Any)
 
 
 def update_plainly(
-    agent: Agent, data: Data, learners: LearnerState, group: UpdateGroup, _: int = 1
+    agent: Agent, data: Data, learners: LearnerState, group: UpdateGroup
 ) -> LearnerState:
     """Make `group.updates` updates of every member of a group, one after the other."""
 

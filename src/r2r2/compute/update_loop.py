@@ -29,6 +29,7 @@ from r2r2.compute.update import (
     sample_group,
     select,
     sync,
+    update_plainly,
 )
 
 # Entries of a state up to which a single member runs two updates per turn: a turn costs
@@ -46,7 +47,11 @@ def longest_stride(agent: Agent, members: int) -> int:
 
 
 class LoopState(NamedTuple):
-    """The learners of a fleet as the loop carries them."""
+    """The learners of a fleet as the loop carries them, in arrays [S, ...].
+
+    Fleets hold them in this form between calls, too: it has few arrays and no modules, and each
+    array and each module costs time when a program is called.
+    """
 
     packed: Packed
     rest: LearnerState  # without what is packed
@@ -55,14 +60,14 @@ class LoopState(NamedTuple):
 class UpdateLoop:
     """Many updates of every member of a group as one loop, for learners of some shapes.
 
-    `pack`, `run` and `restore` are one after the other in a call that makes many updates.
-    Short calls follow each other faster if only the first one packs and the last one restores.
+    Without `fast`, the loop carries the learners as they are and makes the plain updates.
     """
 
-    def __init__(self, agent: Agent, shapes: LearnerState, fp16: bool = False):
-        self._agent, self._fp16 = agent, fp16
+    def __init__(self, agent: Agent, shapes: LearnerState, fp16: bool = False, fast: bool = True):
+        self._agent, self._fp16, self._fast = agent, fp16 and fast, fast
         carried = jax.eval_shape(lambda learners: _carried(self._with_copies(learners)), shapes)
-        self._packing = LoopPacking(carried, packs())
+        self.packs = fast and packs()
+        self._packing = LoopPacking(carried, self.packs)
 
     def _with_copies(self, learners: LearnerState) -> LearnerState:
         return learners._replace(state=add_copies(learners.state)) if self._fp16 else learners
@@ -74,6 +79,10 @@ class UpdateLoop:
     def unpack(self, state: LoopState) -> LearnerState:
         """Return the learners as updates see them: kernels have rows of zeros."""
         return _unpack(self._packing, state)
+
+    def repack(self, learners: LearnerState) -> LoopState:
+        """Return learners in the form of `unpack` as the loop carries them."""
+        return _pack(self._packing, learners)
 
     def restore(self, state: LoopState) -> LearnerState:
         """Return the learners in their original shapes."""
@@ -87,6 +96,8 @@ class UpdateLoop:
 
     def run(self, data: Data, state: LoopState, group: UpdateGroup, stride: int = 1) -> LoopState:
         """Make `group.updates` updates of every member."""
+        if not self._fast:
+            return self.repack(update_plainly(self._agent, data, self.unpack(state), group))
         # A stride above 1 is whole policy periods that divide `group.updates`, `sync_period` and
         # `group.made`: conditions of an update are then known at trace time, and the loop has no
         # branches.
@@ -141,19 +152,6 @@ def _count_clipped(state: LoopState, updates: Any) -> LoopState:
         return state
     counted = rest.clipped._replace(times=rest.clipped.times + updates)
     return state._replace(rest=rest._replace(clipped=counted))
-
-
-def update_many(
-    agent: Agent,
-    data: Data,
-    learners: LearnerState,
-    group: UpdateGroup,
-    stride: int = 1,
-    fp16: bool = False,
-) -> LearnerState:
-    """Make `group.updates` updates of every member of a group."""
-    loop = UpdateLoop(agent, learners, fp16)
-    return loop.restore(loop.run(data, loop.pack(learners), group, stride))
 
 
 class _Carry(NamedTuple):

@@ -1,5 +1,6 @@
 """Actions in NumPy: of a policy, and uniformly random ones."""
 
+import copy
 import itertools
 import math
 from collections.abc import Sequence
@@ -89,9 +90,8 @@ class Actor:
     """A policy with its parameters: returns actions for observations."""
 
     def __init__(self, spec: PolicySpec, parameters: Sequence[Value]):
-        self._scales: list[Value] = []  # mean and deviation of observations
-        if spec.normalizes:
-            parameters, self._scales = parameters[:-2], list(parameters[-2:])
+        self._normalizes = spec.normalizes
+        parameters, self._scales = self._split(parameters)
         self._program = BoundProgram(spec.program, parameters)
         self._dtype = np.dtype(spec.dtype)
         ends = list(itertools.accumulate(map(math.prod, spec.noise), initial=0))
@@ -100,11 +100,23 @@ class Actor:
             for bounds, shape in zip(itertools.pairwise(ends), spec.noise, strict=True)
         ]
 
+    def with_parameters(self, parameters: Sequence[Value]) -> "Actor":
+        """Return the same policy with other parameters."""
+        other = copy.copy(self)
+        parameters, other._scales = self._split(parameters)
+        other._program = self._program.with_parameters(parameters)
+        return other
+
+    def _split(self, parameters: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
+        """Return the parameters of the program, and mean and deviation of the observations."""
+        end = len(parameters) - 2 * self._normalizes
+        return parameters[:end], parameters[end:]
+
     def __call__(
         self, obs: NDArray[np.float64], noise: NDArray[np.floating] = NO_NOISE
     ) -> NDArray[np.floating]:
         """Return the action for one observation; `noise` is flat, for policies that explore."""
-        if self._scales:
+        if self._normalizes:
             mean, deviation = self._scales
             obs = (obs - mean) / deviation
         inputs = [obs.astype(self._dtype)]

@@ -4,6 +4,7 @@
 observations without JAX, whose import and calls take longer than the policy itself.
 """
 
+import copy
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -181,17 +182,30 @@ class BoundProgram:
         operations, self._output = _simplified(program)
         size = max([program.output, first, *(x.output for x in program.operations)]) + 1
         self._values: list[Any] = [None] * size
-        self._values[: program.parameters] = parameters
         self._values[first : first + len(program.constants)] = program.constants
         depends = set(range(program.parameters, first))
         self._steps: list[_Step] = []
+        self._first_steps: list[_Step] = []  # which depend on parameters alone
         for operation in operations:
-            function, read = _function(operation), _reader(operation.inputs)
+            step = _function(operation), _reader(operation.inputs), operation.output
             if depends.isdisjoint(operation.inputs):
-                self._values[operation.output] = function(*read(self._values))
+                self._first_steps.append(step)
             else:
                 depends.add(operation.output)
-                self._steps.append((function, read, operation.output))
+                self._steps.append(step)
+        self._bind(parameters)
+
+    def with_parameters(self, parameters: Sequence[Value]) -> "BoundProgram":
+        """Return the same program with other parameters; much faster than binding it anew."""
+        other = copy.copy(self)
+        other._values = self._values.copy()
+        other._bind(parameters)
+        return other
+
+    def _bind(self, parameters: Sequence[Value]) -> None:
+        self._values[: len(parameters)] = parameters
+        for function, read, output in self._first_steps:
+            self._values[output] = function(*read(self._values))
 
     def __call__(self, *inputs: Value) -> Value:
         """Return the output for the inputs, which must have the traced shapes and types."""

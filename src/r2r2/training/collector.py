@@ -23,7 +23,8 @@ from r2r2.training.schedule import Schedule
 from r2r2.training.state import TrainState
 from r2r2.training.time_account import ACTING, ENVIRONMENTS, EVALUATION, TRANSFER, UPDATES
 
-IDLE_SECONDS = 1e-4  # between two looks for rows, when there is nothing else to do
+IDLE_SECONDS = 5e-5  # between two looks for news, when there is nothing else to do
+MAX_IDLE_SECONDS = 5e-3  # in which nobody looks at anything but the news
 
 
 class FirstEpisodes(NamedTuple):
@@ -113,16 +114,28 @@ class Collector:
         acting = [m for m in members if m not in playing]
         self._start_playing(playing)
         state.evals.play()
-        recorded = bool(acting)
         if acting:
             self._step_in_lockstep(acting)
+        elif fleet.async_updates:
+            self._await_news(playing)
         if playing:
-            recorded |= self._record_training(playing, wait=not fleet.async_updates)
+            self._record_training(playing, wait=not fleet.async_updates)
         if state.evals.busy and not state.shared_env:
             wait = not fleet.accelerated or not (members or state.in_flight)
-            recorded |= self._record_evaluation(wait)
-        if not recorded:
-            with state.times.part(UPDATES if state.in_flight else ENVIRONMENTS):
+            self._record_evaluation(wait)
+
+    def _await_news(self, playing: list[int]) -> None:
+        """Wait a little, but no longer than until updates or an episode have ended.
+
+        Every look at all rows takes time from the thread that starts the updates.
+        """
+        state, end = self._state, time.perf_counter() + MAX_IDLE_SECONDS
+        with state.times.part(UPDATES if state.in_flight else ENVIRONMENTS):
+            while time.perf_counter() < end:
+                if state.in_flight and state.fleet.ready:
+                    return
+                if playing and state.pool.has_news(playing):
+                    return
                 time.sleep(IDLE_SECONDS)
 
     def _start_playing(self, members: list[int]) -> None:
@@ -199,8 +212,8 @@ class Collector:
         last = rollout.reward[members], rollout.ended[members]
         state.normalizer.observe(members, rollout.obs[members], *last)
 
-    def _record_training(self, members: list[int], wait: bool) -> bool:
-        """Record steps that workers have made; return whether there were any.
+    def _record_training(self, members: list[int], wait: bool) -> None:
+        """Record steps that workers have made.
 
         Without `wait`, several of a member at once, but not beyond an evaluation.
         """
@@ -218,14 +231,12 @@ class Collector:
             result = StepResult(taken.next_obs, taken.reward, *flags, taken.obs)
             self._record(taken.slots, taken.action, result)
         self._recover(taken)
-        return bool(len(taken.slots))
 
-    def _record_evaluation(self, wait: bool) -> bool:
+    def _record_evaluation(self, wait: bool) -> None:
         state = self._state
         with state.times.part(EVALUATION):
             taken = state.evals.take(wait)
         self._recover(taken)
-        return bool(len(taken.slots))
 
     def _recover(self, taken: TakenRows) -> None:
         for fault in taken.faults:

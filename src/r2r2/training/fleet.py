@@ -41,7 +41,7 @@ from r2r2.compute.update_loop import (
 )
 from r2r2.envs.spec import Spec
 from r2r2.replay import buffer
-from r2r2.replay.buffer import HostRows, OfflineData, Replay, Rows, fetch_rows, put_rows
+from r2r2.replay.buffer import HostRows, OfflineData, Priorities, Replay, Rows, fetch_rows, put_rows
 from r2r2.replay.normalizer import Scales
 from r2r2.replay.prefill import RecordedRows, offline_places
 from r2r2.replay.sum_tree import SumTree, build_levels
@@ -148,6 +148,21 @@ def _offline_data(mixed: MixedData, rows: Rows, batch_size: int) -> OfflineData:
     return OfflineData(Rows(*columns), jnp.asarray(offline_places(mixed.share, batch_size)))
 
 
+class FetchedPolicies(NamedTuple):
+    """Trained policies on the host, as `PolicyCopy` fetches them."""
+
+    members: tuple[int, ...]
+    parts: dict[str, NDArray[Any]]
+
+
+class UpdateResult(NamedTuple):
+    """The fleet after a call of updates."""
+
+    state: LoopState
+    raised: NDArray[np.bool_]  # [S], whose loss was ever not finite
+    policies: FetchedPolicies | None
+
+
 class FleetOptions(NamedTuple):
     """How a fleet acts and trains."""
 
@@ -201,7 +216,7 @@ class Fleet:
             tree = self._tree(mixed.data.live[None], replay.rows)
             replay = replay._replace(priorities=replay.priorities._replace(offline=tree))
         self._rows = replay.rows
-        self._learners = self._initial_learners(replay, lengths, device)
+        learners = self._initial_learners(replay, lengths, device)
         accelerated = self.accelerated = device.platform != "cpu"  # launches take time
         self._growth = 4 if accelerated else 2  # padding members are then almost free
         strides = accelerated and compute.fast
@@ -216,18 +231,20 @@ class Fleet:
         self._to_checkpoint: set[int] = set()
         self.update_seconds = UpdateSeconds()
         self._trainer = ThreadPoolExecutor(1)
-        self._in_flight: Future[LearnerState] | None = None
-        self._packed: LoopState | None = None  # instead of `_learners`, between lockstep calls
-        self._stale_policies = False  # `_policies` are older than the learners
+        self._in_flight: Future[UpdateResult] | None = None
+        self._raised = np.zeros(self.size, dtype=bool)  # whose loss was ever not finite
+        self._fetched: list[FetchedPolicies] = []  # from the updates that are done
+        self._stale_policies = False  # `policies` are older than the learners
         fuses = fuse_steps and not self.async_updates
         self.fuses_steps = accelerated and compute.fast and fuses
-        self._compile()
+        self._compile(learners)
+        self._set_learners(learners)
         if self.async_updates or self.fuses_steps or (accelerated and not fuse_steps):
             self.compile_ahead()
         self._acts_on_host = act_on_cpu
-        self.policies = self._copy(agent.behavior_policy(self._learners.state))
+        self.policies = self._copy(agent.behavior_policy(learners.state))
         used = acting_leaves(agent, self.policies, spec.obs_dim)
-        self._copy_to_host = PolicyCopy(used, packed=accelerated)
+        self._copy_to_host = PolicyCopy(self._trained_policies, used, packed=accelerated)
 
     def _initial_learners(self, replay: Replay, lengths: RunLengths, device: Any) -> LearnerState:
         # On the act device: a GPU takes long to compile orthogonal initialization.
@@ -242,20 +259,21 @@ class Fleet:
             learners = learners._replace(clipped=zeros)
         return learners
 
-    def _compile(self) -> None:
+    def _compile(self, learners: LearnerState) -> None:
         agent = self.agent
         self._act = jax.jit(partial(compiled.act, agent))
         self._first = jax.jit(buffer.set_first_obs, donate_argnums=0, static_argnums=2)
         self._store = jax.jit(compiled.store, donate_argnums=0)
-        self._checkpoint = jax.jit(partial(compiled.checkpoint_policies, agent), donate_argnums=0)
         self._read_metrics = jax.jit(compiled.read_metrics)
         self._gather = jax.jit(lambda tree, who: jax.tree.map(lambda x: x[who], tree))
         self._scatter = jax.jit(compiled.scatter, donate_argnums=0)
         members, _, obs = self._rows.obs.shape
         scales = Scales(*map(jnp.zeros, ((members, obs), (members, obs), members)))
         data = self.data(scales if agent.normalizes else None)
-        example = data, self._learners, self._keys
+        example = data, learners, self._keys
         self._updates = CompiledUpdates(agent, example, self._options)
+        checkpoint = partial(compiled.checkpoint_policies, agent, self._updates.loop)
+        self._checkpoint = jax.jit(checkpoint, donate_argnums=0)
         self._lockstep = LockstepPrograms(agent, example[:2], self._keys, self._options)
 
     def compile_ahead(self) -> CompiledUpdates | LockstepPrograms:
@@ -282,17 +300,36 @@ class Fleet:
 
     def wait(self) -> None:
         """Wait for all updates started so far."""
-        if self._packed is not None:
-            self._learners, self._packed = self._lockstep.restore(self._packed), None
         if self._in_flight is not None:
-            self._learners = self._in_flight.result()
-            self._in_flight = None
+            result, self._in_flight = self._in_flight.result(), None
+            self._set_state(result.state)
+            self._raised = result.raised
+            if result.policies is not None:
+                self._fetched.append(result.policies)
+
+    def _set_state(self, state: LoopState) -> None:
+        self._state = state
+        self._restored: LearnerState | None = None
+
+    def _set_learners(self, learners: LearnerState) -> None:
+        self._set_state(self._updates.pack(learners))
+
+    def _set_priorities(self, priorities: Priorities) -> None:
+        self._set_state(self._state._replace(rest=self._state.rest._replace(priorities=priorities)))
 
     @property
     def learners(self) -> LearnerState:
         """All that updates change, [S, ...]; waits for those started so far."""
         self.catch_up()
-        return self._learners
+        return self._restore()
+
+    def _restore(self) -> LearnerState:
+        if self._restored is None:
+            self._restored = self._updates.restore(self._state)
+        return self._restored
+
+    def _trained_policies(self, state: LoopState) -> Any:
+        return self.agent.behavior_policy(self._updates.loop.restore(state).state)
 
     @property
     def states(self) -> Any:
@@ -310,8 +347,8 @@ class Fleet:
         rows = _cast(data.rows, self._rows)
         for member in range(self.size):
             self._rows = put_rows(self._rows, member, 0, rows)
-        priorities = self._learners.priorities._replace(tree=self._tree(weights, self._rows))
-        self._learners = self._learners._replace(priorities=priorities)
+        tree = self._tree(weights, self._rows)
+        self._set_priorities(self._state.rest.priorities._replace(tree=tree))
         self.opened[:] = count
 
     def _tree(self, weights: NDArray[Any], rows: Rows) -> SumTree:
@@ -321,8 +358,8 @@ class Fleet:
 
     def set_states(self, states: Any) -> None:
         """Replace the agents' states, [S, ...], before the first update."""
-        self._learners = self._learners._replace(state=jax.tree.map(jnp.asarray, states))
-        self.policies = self._copy(self.agent.behavior_policy(self._learners.state))
+        self._set_learners(self.learners._replace(state=jax.tree.map(jnp.asarray, states)))
+        self.policies = self._copy(self.agent.behavior_policy(self.states))
 
     def act(self, obs: NDArray[np.floating], steps: np.ndarray) -> NDArray[np.floating]:
         """Return actions [S, action] of all members."""
@@ -343,9 +380,7 @@ class Fleet:
 
         Exactly one step of all members may be waiting to be stored.
         """
-        if self._packed is None:
-            self.wait()
-            self._packed = self._lockstep.pack(self._learners)
+        self.wait()
         _, packed = self._pending.take(self.size)
         newest = self.opened % self.replay_rows
         self.opened += 1 + packed[:, self._ended].astype(int)
@@ -355,8 +390,9 @@ class Fleet:
         floats = np.concatenate([*parts, np.asarray(reward)[:, None]], axis=1).astype(dtype)
         inputs = LockstepInputs(floats, np.stack([made, steps, newest]))
         start = time.perf_counter()
-        result = self._lockstep.step(self._rows, self._packed, inputs, updates)
-        self._rows, self._packed = result[:2]
+        result = self._lockstep.step(self._rows, self._state, inputs, updates)
+        self._rows = result.rows
+        self._set_state(result.learners)
         self._stale_policies = True
         output = np.asarray(result.output)
         self.update_seconds.running += time.perf_counter() - start
@@ -371,34 +407,59 @@ class Fleet:
     def add(self, members: Sequence[int] | NDArray[np.int_], step: HostTransition) -> None:
         """Store steps of `members`, whose fields are [K, ...]; a member's own are in order."""
         self._pending.add(np.asarray(members), step)
-        if len(self._pending) >= STEPS and self._in_flight is None and self._packed is None:
+        if len(self._pending) >= STEPS and self._in_flight is None and not self._stale_policies:
             self.catch_up()
 
     def checkpoint_policies(self, members: Sequence[int]) -> None:
         """Copy the behavior policies of `members` to their policy checkpoints."""
         self._to_checkpoint |= set(members)
 
-    def train(self, call: UpdateCall, made: np.ndarray, scales: Scales | None = None) -> None:
-        """Start `call.updates` updates of `call.members`; made and scales are [S]."""
+    def train(
+        self,
+        call: UpdateCall,
+        made: np.ndarray,
+        scales: Scales | None = None,
+        finished: Sequence[int] = (),
+    ) -> None:
+        """Start `call.updates` updates of `call.members`; made and scales are [S].
+
+        The policies of `finished` are copied for `refresh` as soon as the updates are done.
+        """
         self.catch_up()
         members, is_fleet = call.members, len(call.members) == self.size
-        who = pad_members(members, group_size(len(members), self.size, self._growth))
+        who = self._padded(members)
         # Padding members are written beyond the fleet's end, which drops them.
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
         # Left on the host: a separate transfer takes as long as half an update.
         group = UpdateGroup(who, self._keys, made[who], np.asarray(call.updates))
         stride = choose_stride(call, made, self._stride)
         program = self._updates.program(ProgramKey(len(who), is_fleet, stride))
-        args = self.data(scales), self._learners, (group, place)
-        settings = x64_enabled(), self.update_seconds
-        self._in_flight = self._trainer.submit(run_compiled, program, *settings, *args)
+        args = self.data(scales), self._state, (group, place)
+        fetched = tuple(finished) if self._acts_on_host and self.accelerated else ()
+        self._fetched = []
+        self._in_flight = self._trainer.submit(self._update, program, x64_enabled(), args, fetched)
+
+    def _update(
+        self, program: Future[Any], x64: bool, args: Any, finished: tuple[int, ...]
+    ) -> UpdateResult:
+        """Make updates, in the thread of the trainer."""
+        state = run_compiled(program, x64, self.update_seconds, *args)
+        policies = None
+        if finished:
+            with jax.enable_x64(x64):
+                parts = self._copy_to_host.fetch(state, self._padded(finished))
+            policies = FetchedPolicies(finished, parts)
+        return UpdateResult(state, np.asarray(state.rest.alarm.raised), policies)
+
+    def _padded(self, members: Sequence[int]) -> NDArray[np.int_]:
+        return pad_members(tuple(members), group_size(len(members), self.size, self._growth))
 
     def catch_up(self) -> None:
         """Apply to the device what had to wait for the updates in flight."""
         self.wait()
         if self._to_checkpoint:
             chosen = np.isin(np.arange(self.size), list(self._to_checkpoint))
-            self._learners = self._checkpoint(self._learners, chosen)
+            self._set_state(self._checkpoint(self._state, chosen))
             self._to_checkpoint = set()
         while self._pending:
             # Two programs: for one step of a fleet, and for many.
@@ -407,38 +468,48 @@ class Fleet:
             members, packed = self._pending.take(most)
             block = place_steps(members, packed, self._ended, self.opened, self.replay_rows)
             block = buffer.StepBlock(*(np.resize(x, (most, *x.shape[1:])) for x in block))
-            stored = self._store((self._rows, self._learners.priorities), block)
-            self._rows, priorities = stored
-            self._learners = self._learners._replace(priorities=priorities)
+            self._rows, priorities = self._store((self._rows, self._state.rest.priorities), block)
+            self._set_priorities(priorities)
 
     def refresh(self, members: Sequence[int]) -> None:
         """Copy the trained policies of `members` to their behavior policies."""
         self.wait()
-        trained = self.agent.behavior_policy(self._learners.state)
-        who = pad_members(tuple(members), group_size(len(members), self.size, self._growth))
+        missing = [member for member in members if not self._write_fetched(member)]
+        if not missing:
+            return
+        who = self._padded(missing)
         if self._acts_on_host:
-            self._copy_to_host(self.policies, trained, who, len(members))
+            self._copy_to_host(self.policies, self._state, who, len(missing))
         elif len(members) == self.size or self._stale_policies:
+            trained = self.agent.behavior_policy(self.states)
             self.policies, self._stale_policies = self._copy(trained), False
         else:
-            part = self._gather(trained, who)
+            part = self._gather(self.agent.behavior_policy(self.states), who)
             self.policies = self._scatter(self.policies, who, part)
+
+    def _write_fetched(self, member: int) -> bool:
+        """Write a member's policy that was fetched after its updates; return whether it was."""
+        for fetched in self._fetched:
+            if member in fetched.members:
+                who = self._padded(fetched.members)
+                self._copy_to_host.write(self.policies, fetched.parts, who, len(fetched.members))
+                return True
+        return False
 
     def read_metrics(self) -> dict[str, NDArray[np.floating]]:
         """Return means per member since the last call, NaN if nothing was computed."""
-        self.wait()
-        metrics, clipped = self._learners.metrics, self._learners.clipped
+        learners = self.learners
+        metrics, clipped = learners.metrics, learners.clipped
         names = sorted(metrics) + ([] if clipped is None else ["precision/saturated"])
         stacked, zeros = self._read_metrics((metrics, clipped))
-        self._learners = self._learners._replace(metrics=zeros[0], clipped=zeros[1])
+        self._set_learners(learners._replace(metrics=zeros[0], clipped=zeros[1]))
         totals, times = np.split(np.asarray(stacked), 2)
         with np.errstate(invalid="ignore"):
             return dict(zip(names, totals / times, strict=True))
 
     def nonfinite_members(self) -> list[int]:
         """Return members with a non-finite loss, as of the updates that are done."""
-        raised = self._learners.alarm.raised if self._packed is None else self._raised
-        return np.flatnonzero(np.asarray(raised)).tolist()
+        return np.flatnonzero(self._raised).tolist()
 
     def nonfinite_batch(self, member: int) -> HostRows:
         """Return the transitions in which a member's loss was first non-finite."""
@@ -464,7 +535,7 @@ class Fleet:
         if self._stale_policies:
             self.refresh(range(self.size))
         kept = np.isin(np.arange(self.size), list(self._to_checkpoint))
-        learners = self._learners._replace(clipped=None)
+        learners = self._restore()._replace(clipped=None)
         parts = learners, self.policies, jnp.asarray(self.opened % self.replay_rows)
         learners, policies, newest = jax.tree.map(np.array, jax.device_get(parts))
         rest = self._waiting(), self.opened.copy(), kept
@@ -489,7 +560,8 @@ class Fleet:
     def restore(self, snapshot: FleetSnapshot) -> None:
         """Continue from a snapshot, except for the rows."""
         learners = jax.tree.map(jnp.asarray, snapshot.learners)
-        self._learners = learners._replace(clipped=self._learners.clipped)
+        self._raised = np.array(snapshot.learners.alarm.raised)
+        self._set_learners(learners._replace(clipped=self._state.rest.clipped))
         self.policies = self._copy(snapshot.policies)
         self.opened = snapshot.opened.copy()
         for members, packed, _ in zip(*snapshot.waiting, strict=True):  # of an earlier version

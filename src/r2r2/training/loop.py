@@ -284,8 +284,9 @@ class Training:
 
     def _start_call(self, scales: Scales | None, alone: bool = False) -> None:
         state, schedule, call = self.state, self.state.schedule, self._next_call(alone)
+        finished = [m for m in call.members if schedule.pending[m] == call.updates]
         with state.times.part(TRANSFER):
-            state.fleet.train(call, schedule.done, scales)
+            state.fleet.train(call, schedule.done, scales, finished)
         schedule.record_updates(call.members, call.updates)
         state.in_flight = list(call.members)
 

@@ -541,6 +541,12 @@ class EnvPool:
             self.streams.start(slot, plan)
         self._runner.wake(plans)
 
+    def has_news(self, slots: Sequence[int]) -> bool:
+        """Return whether rows of slots that play should be taken now, and not a little later."""
+        ahead = all(map(self._runner.plays_ahead, slots))  # the others play when rows are taken
+        faults = bool(self._pending_faults)
+        return not ahead or faults or self.streams.has_news(np.asarray(slots))
+
     def take(
         self, slots: Sequence[int], wait: bool, most: Callable[[int], int] = lambda _: 1
     ) -> TakenRows:

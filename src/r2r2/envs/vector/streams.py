@@ -27,6 +27,7 @@ from r2r2.policy.actor import Actor, PolicySpec, UniformActions
 
 RING_BYTES = 2**20  # of a training slot's rows, about
 NOISE_ROWS = 128  # for which noise is drawn ahead; an episode may end at any time
+NEWS_ROWS = NOISE_ROWS // 4  # that a slot has made when it is worth a look
 RANDOM, EXPLORE, GREEDY = range(3)  # kinds of actions
 READY, FAILED = range(2)  # states of a slot
 
@@ -223,7 +224,8 @@ class Player:
         known = self._actors.get((kind, member))
         if known is None or known[0] != version:
             spec, memory = _policy_memory(self._layout.actors, self._streams, kind)
-            actor = Actor(spec, [view.copy() for view in spec.views(memory[member])])
+            views = spec.views(memory[member])  # no copy: they do not change while it is played
+            actor = Actor(spec, views) if known is None else known[1].with_parameters(views)
             known = self._actors[kind, member] = version, actor
         return known[1]
 
@@ -273,6 +275,15 @@ class StreamTable:
     def has_row(self, slot: int) -> bool:
         """Return whether a row of a slot can be taken."""
         return bool(self._streams.made[slot] > self._taken[slot])
+
+    def has_news(self, slots: NDArray[np.int_]) -> bool:
+        """Return whether one of the slots has ended its episode, failed, or made many rows."""
+        streams, taken = self._streams, np.array([self._taken[slot] for slot in slots])
+        made = streams.made[slots]
+        last = slots, (made - 1) % self._layout.ring
+        ended = (streams.terminated[last] | streams.truncated[last]) & (made > taken)
+        many, failed = made - taken >= NEWS_ROWS, streams.state[slots] == FAILED
+        return bool((ended | many | failed).any())
 
     def has_failed(self, slot: int) -> bool:
         """Return whether a slot's environment failed after the rows that it made."""
