@@ -61,8 +61,8 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("hopper-x1", "speed", "td7+r2r2", "Hopper-v5", 1, 1, 10_000, "steps/s", 1600, 2500),
-    Row("hopper-x5", "speed", "td7+r2r2", "Hopper-v5", 5, 1, 10_000, "steps/s", 5000, 8000),
+    Row("hopper-x1", "speed", "td7+r2r2", "Hopper-v5", 1, 1, 40_000, "steps/s", 1600, 2500),
+    Row("hopper-x5", "speed", "td7+r2r2", "Hopper-v5", 5, 1, 40_000, "steps/s", 5000, 8000),
     Row("dogs-x20", "speed", "td7+r2r2", DOGS, 5, 1, 3000, "steps/s", 4000, 5000, minutes=4),
     Row("humanoid-utd20", "share", "td7+r2r2", "Humanoid-v5", 5, 20, 3000, "% of bench", 85, 95,
         minutes=4),

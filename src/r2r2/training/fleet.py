@@ -498,7 +498,8 @@ class Fleet:
 
     def read_metrics(self) -> dict[str, NDArray[np.floating]]:
         """Return means per member since the last call, NaN if nothing was computed."""
-        learners = self.learners
+        self.wait()  # without storing steps: one may be left for the next fused call
+        learners = self._restore()
         metrics, clipped = learners.metrics, learners.clipped
         names = sorted(metrics) + ([] if clipped is None else ["precision/saturated"])
         stacked, zeros = self._read_metrics((metrics, clipped))
