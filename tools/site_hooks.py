@@ -25,9 +25,10 @@ FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
 
-# Of the theme: the sitemap holds the build date, and the rest is for other languages, Mermaid
-# diagrams (loaded from another host) and debugging.
-UNUSED = ("sitemap.xml*", "assets/**/*.map", "assets/javascripts/lunr")
+# Of the theme: the sitemap holds the build date, the page for 404 errors expects a web server
+# that knows it, and the rest is for debugging and for search in other languages.
+UNUSED = ("sitemap.xml*", "404.html", "assets/**/*.map", "assets/javascripts/lunr")
+# The theme would load Mermaid from there.
 OTHER_HOSTS = re.compile(r"https://unpkg\.com/[^\"'`]*")
 DOWNLOADS = re.compile(r'<span class="links">(<a href="(tables|figures)/[^<]*</a>)+</span>')
 
