@@ -32,8 +32,7 @@ class SiteFields(griffe.Extension):
         init = cls.members.get("__init__")
         if isinstance(init, griffe.Function):  # of a dataclass
             for parameter in init.parameters:
-                if option := _option(parameter.default):
-                    parameter.default = option[0]
+                parameter.default = _shown_default(parameter.default)
 
 
 def _fields(cls: griffe.Class) -> Iterator[griffe.Attribute]:
@@ -49,6 +48,15 @@ def _option(value: Any) -> tuple[Any, str] | None:
         return None
     default, text, *_ = value.arguments
     return default, ast.literal_eval(str(text))
+
+
+def _shown_default(value: Any) -> Any:
+    """Return a default without `option`, and what a default factory returns."""
+    if option := _option(value):
+        return option[0]
+    if isinstance(value, griffe.ExprCall) and isinstance(value.function, griffe.ExprLambda):
+        return value.function.body
+    return value
 
 
 def _description(field: griffe.Attribute) -> str:
