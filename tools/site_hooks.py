@@ -1,7 +1,8 @@
 """Hooks of the documentation site: links out of docs/, formulas, and what is published.
 
 Pages are written for two readers. On a code host, links such as `../benchmarks/pool.py` lead to
-the file. The site has no such file: there, the name of the file is shown instead of a link.
+the file. The site has no such file, nor those of `exclude_docs`: there, the name of the file is
+shown instead of a link.
 """
 
 import html
@@ -20,7 +21,7 @@ LOG = logging.getLogger("mkdocs.plugins.r2r2")  # its warnings fail a strict bui
 GENERATED = {"CHANGELOG.md": "changelog.md"}  # pages made from files outside docs/
 
 FENCE = re.compile(r"^(```.*?^```|~~~.*?^~~~)", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((\.\./[^)\s#]*)(#[^)\s]*)?\)")
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:|/|#)([^)\s#]+)(#[^)\s]*)?\)")
 FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<tex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
@@ -50,7 +51,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         text, target, _ = link.groups()
         path = (folder / target).resolve()
         if path.is_relative_to(docs):
-            return link[0]
+            file = files.get_file_from_path(path.relative_to(docs).as_posix())
+            if file is None or not file.inclusion.is_excluded():
+                return link[0]  # MkDocs follows it, and reports one that leads nowhere
         if not path.exists():
             LOG.warning("%s: link to %r, which does not exist", page.file.src_uri, target)
         name = path.relative_to(docs.parent).as_posix()

@@ -113,25 +113,38 @@ def hooks():
     return module
 
 
+class Files:
+    """The files of a site, one of them excluded."""
+
+    def get_file_from_path(self, path):
+        excluded = SimpleNamespace(is_excluded=lambda: True)
+        return SimpleNamespace(inclusion=excluded) if path.startswith("example/") else None
+
+
+def show(hooks, source, written):
+    """Return the text of a page of the site."""
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=source))
+    config = SimpleNamespace(docs_dir=str(ROOT / "docs"))
+    return hooks.on_page_markdown(written, page, config, Files())
+
+
 @pytest.mark.parametrize(
     ("source", "written", "shown"),
     [
         ("a.md", "[pool](../benchmarks/pool.py)", "pool (`benchmarks/pool.py`)"),
         ("a.md", "[`benchmarks/pool.py`](../benchmarks/pool.py#L3)", "`benchmarks/pool.py`"),
         ("b/a.md", "[log](../../CHANGELOG.md)", "[log](../changelog.md)"),
-        ("b/a.md", "[data](../data.md#x)", "[data](../data.md#x)"),
+        ("b/a.md", "[data](../data.md#x)", None),
+        ("a.md", "[host](https://example.org/x.md)", None),
+        ("a.md", "[script](example/make.py)", "script (`docs/example/make.py`)"),
         ("a.md", "```\n[pool](../benchmarks/pool.py)\n```", None),
     ],
 )
-def test_links_out_of_the_documentation_become_names(hooks, source, written, shown):
-    page = SimpleNamespace(file=SimpleNamespace(src_uri=source))
-    config = SimpleNamespace(docs_dir=str(ROOT / "docs"))
-    assert hooks.on_page_markdown(written, page, config, None) == (shown or written)
+def test_links_to_files_that_are_not_published_become_names(hooks, source, written, shown):
+    assert show(hooks, source, written) == (shown or written)
 
 
 def test_a_link_to_a_missing_file_fails_a_strict_build(hooks, caplog):
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="a.md"))
-    config = SimpleNamespace(docs_dir=str(ROOT / "docs"))
     with caplog.at_level(logging.WARNING, "mkdocs"):
-        hooks.on_page_markdown("[x](../no/such.py)", page, config, None)
+        show(hooks, "a.md", "[x](../no/such.py)")
     assert "a.md: link to '../no/such.py', which does not exist" in caplog.text
