@@ -31,17 +31,30 @@ def address(site):
         server.shutdown()
 
 
+def check_page(browser, address, page, size, dark=False):
+    """Check the width of a page, its console and its requests."""
+    browser.open(Address(address + page), width=SIZES[size], dark=dark)
+    width = browser.run("return document.documentElement.scrollWidth")
+    assert width <= SIZES[size], page
+    assert browser.console() == [], page
+    requests = [x for x in browser.requests() if not x.startswith(("data:", "about:"))]
+    assert len(requests) > 3
+    assert [x for x in requests if not x.startswith(address)] == [], page
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_pages_fit_the_window_and_load_only_from_their_server(browser, address, size, dark):
     for page in PAGES:
-        browser.open(Address(address + page), width=SIZES[size], dark=dark)
-        width = browser.run("return document.documentElement.scrollWidth")
-        assert width <= SIZES[size], page
-        assert browser.console() == [], page
-        requests = [x for x in browser.requests() if not x.startswith(("data:", "about:"))]
-        assert len(requests) > 3
-        assert [x for x in requests if not x.startswith(address)] == [], page
+        check_page(browser, address, page, size, dark)
+
+
+def test_every_page_fits_a_phone(browser, address, site):
+    paths = [path.parent.relative_to(site).as_posix() for path in site.rglob("index.html")]
+    pages = sorted(f"{path}/" for path in paths if path not in (".", "example_report"))
+    assert len(pages) > 50
+    for page in pages:
+        check_page(browser, address, page, "phone")
 
 
 @pytest.mark.parametrize(("dark", "scheme"), [(False, "default"), (True, "slate")])
