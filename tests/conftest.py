@@ -1,5 +1,8 @@
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import hypothesis
 import jax
@@ -70,4 +73,16 @@ def workdir(tmp_path, monkeypatch):
     folder = tmp_path / "workdir"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The documentation site, built in strict mode."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    root = Path(__file__).parents[1]
+    answer = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
     return folder

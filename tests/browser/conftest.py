@@ -27,8 +27,8 @@ ARGUMENTS = (
     "--disable-dev-shm-usage",
     "--force-device-scale-factor=1",
     "--force-prefers-reduced-motion",
-    # No host can be resolved: every request to the network fails.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    # No host but this machine can be resolved: every request to the network fails.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 
 # The page handles a scroll event in the next frame and then hides the values: a pointer

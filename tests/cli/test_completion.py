@@ -47,6 +47,7 @@ def test_bash_completes_commands_options_and_values(complete):
     assert complete("completion", "z") == ["zsh"]
     assert complete("eval", "runs/a") == []  # left to the completion of files
     assert complete("clean", "--un") == ["--unfinished"]
+    assert complete("docs", "--no-b") == ["--no-browser"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -90,6 +90,7 @@ class Agent(NamedTuple):
     explore: Callable[[Any, Array, Any], Array]  # policy, obs, noise -> action
     greedy: Callable[[Any, Array], Array]  # policy, obs -> action
     update_noise: Callable[[Array], Any]  # key -> noise of one update
+    # state, batch, noise, step -> next state, Update
     update: Callable[[Any, Batch, Any, Array], tuple[Any, Update]]
     value: Callable[[Any, Array, Array], Array]  # state, obs, action -> value, [B]
     batch_size: int  # rows sampled for one update

@@ -36,6 +36,7 @@ COMMANDS = {
     "clean": "show the disk space of runs, and free it",
     "list": "list agents or environments",
     "doctor": "examine this installation; what a bug report should contain",
+    "docs": "show the documentation in a browser",
     "completion": "print a completion script for bash, zsh or fish",
 }
 

@@ -33,6 +33,12 @@ class AgentSpec:
 
 
 AGENTS: dict[str, AgentSpec] = {}
+"""The agents of this process by name; `register_agent` adds one.
+
+Example:
+    >>> AGENTS["td7"].config.batch_size
+    256
+"""
 
 
 def register_agent(spec: AgentSpec, replace: bool = False) -> AgentSpec:

@@ -56,6 +56,12 @@ class Representation:
 
 SPL = Representation()
 R2R2 = Representation(lambda_rr=0.01, lambda_var=0.01)
+"""The weights of R2R2 in the paper: both of its terms at 0.01.
+
+Example:
+    >>> R2R2.lambda_spl, R2R2.lambda_rr, R2R2.lambda_var
+    (1.0, 0.01, 0.01)
+"""
 
 
 @dataclasses.dataclass(frozen=True)
