@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PROJECT_FILES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+PROJECT_FILES = (
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md"),
+    ".github/PULL_REQUEST_TEMPLATE.md",
+)
 GENERATED = ROOT / "docs" / "example_report"  # its tables are output of `r2r2 report`
 MARKER = re.compile(r"<!-- not run: (.+) -->")
 FILE_MARKER = re.compile(r"<!-- file: (.+) -->")
@@ -95,15 +98,15 @@ def prose(page: str) -> list[str]:
 
 
 def headings(page: str) -> set[str]:
-    """Return the anchors of the headings of a page, as GitHub and MkDocs form them."""
+    """Return the anchors of the headings of a page that GitHub and MkDocs form alike."""
     anchors: dict[str, int] = {}
     for line in prose(page):
         if heading := re.match(r"#{1,6} +(.*?)(?: *\{#([\w-]+)\})? *#*$", line):
             text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading[1])
             anchor = heading[2] or re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-")
-            anchors[anchor] = anchors.get(anchor, -1) + 1
-    repeated = {f"{name}-{n}" for name, most in anchors.items() for n in range(1, most + 1)}
-    return set(anchors) | repeated
+            if "--" not in anchor and anchor.isascii():
+                anchors[anchor] = anchors.get(anchor, -1) + 1
+    return {anchor for anchor, repetitions in anchors.items() if not repetitions}
 
 
 def links(page: str) -> list[tuple[int, str]]:

@@ -16,6 +16,7 @@ PAGES = pages()
 OTHER_OPTIONS = {
     "docker": {"--gpus", "--rm"},
     "git": {"--depth"},
+    "pre-commit": {"--all-files"},
     "pytest": {"--dist", "--durations", "--collect-only", "--hypothesis-profile"},
     "ruff": {"--check", "--fix"},
     "mypy": {"--strict"},
@@ -29,9 +30,11 @@ OTHER_OPTIONS = {
     },
     "XLA": {"--xla-gpu-enable-triton-gemm"},
 }
-# Options of `ddpg:DDPG`, an example of an agent.
-EXAMPLE_OPTIONS = {"--noise"}
-FOLDERS = ("src", "docs", "tests", "benchmarks", "examples", ".ci", ".github")
+# An option of `ddpg:DDPG`, an example of an agent, and one that r2r2 answers with a suggestion.
+EXAMPLE_OPTIONS = {"--noise", "--gamma"}
+FOLDERS = ["src", "docs", "tests", "benchmarks", "examples"]
+# A source distribution does not have these.
+FOLDERS += [name for name in (".ci", ".github") if (ROOT / name).is_dir()]
 # Paths that the documentation names and that are not there, with the reason.
 ABSENT: dict[str, str] = {}
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*[a-z0-9]")
@@ -67,6 +70,13 @@ def test_links_and_anchors_exist(page):
         elif anchor and anchor not in headings(path.relative_to(ROOT).as_posix()):
             wrong.append(f"{page}:{line}: {target}: no such heading")
     assert not wrong, "\n".join(wrong)
+
+
+def test_readme_has_its_figure_once_it_exists():
+    figure = "docs/figures/learning_curves.svg"
+    shown = {target for _, target in links("README.md")}
+    assert (figure in shown) == (ROOT / figure).is_file()
+    assert figure in read("README.md")  # else a comment says where it goes
 
 
 def places(pattern):
