@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -151,7 +152,12 @@ TEXTS = {
     "ddpg.py": (ROOT / "examples" / "ddpg.py").read_text(),
     "out.mp4": "a film",
 }
-TABLES = ("other.csv", "theirs.csv", "published.csv.gz")
+ALL_INPUTS = (
+    *TEXTS,
+    *INPUTS,
+    *("other.csv", "theirs.csv", "published.csv.gz", "data.npz", "pendulum.npz"),
+    *("results", "sweeps", "runs/first", "runs/fleet"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -225,27 +231,21 @@ def folder(shared, tmp_path, monkeypatch):
 
     def fill(page):
         text = "\n".join(shlex.join(command.tokens) for command in commands(page))
-        made = set(re.findall(r"--out (\S+)", text))
-        for name in [
-            *TEXTS,
-            *INPUTS,
-            *TABLES,
-            "data.npz",
-            "pendulum.npz",
-            "results",
-            "sweeps",
-            "runs/first",
-            "runs/fleet",
-        ]:
-            top = name.partition("/")[0]
-            named = re.search(rf"(?<![\w/-]){re.escape(Path(name).stem)}\b", text)
-            if name not in made and top not in made and (named or top == "runs"):
+        for name in ALL_INPUTS:
+            if name == "tiny.toml" or is_input(name, text):
                 copy(shared / name, tmp_path / name)
-        copy(shared / "tiny.toml", tmp_path / "tiny.toml")
         for name, code in page_files(page).items():
             (tmp_path / name).write_text(code)
 
     return fill
+
+
+def is_input(name, text):
+    """Return whether the commands of a page use a file before they make it."""
+    if name.startswith("runs/") and re.search(r"\bruns\b(?!/)|watch|clean", text):
+        return not re.search(rf"--out {name}\b", text)
+    first = re.search(rf"(?<![\w/.-]){re.escape(Path(name).with_suffix('').as_posix())}\b", text)
+    return first is not None and not text[: first.start()].endswith("--out ")
 
 
 def copy(source, target):
@@ -316,8 +316,11 @@ def check_extras(arguments):
 def test_commands_run(page, folder, capsys, monkeypatch):
     folder(page)
     for command in commands(page):
+        start = time.process_time()
         try:
             run_command(command, capsys, monkeypatch)
         except BaseException as error:
             error.add_note(f"{command.place}: {shlex.join(command.tokens)}")
             raise
+        with capsys.disabled():
+            print(f"\n{time.process_time() - start:.1f} {shlex.join(command.tokens)[:80]}")
