@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -316,11 +315,8 @@ def check_extras(arguments):
 def test_commands_run(page, folder, capsys, monkeypatch):
     folder(page)
     for command in commands(page):
-        start = time.process_time()
         try:
             run_command(command, capsys, monkeypatch)
         except BaseException as error:
             error.add_note(f"{command.place}: {shlex.join(command.tokens)}")
             raise
-        with capsys.disabled():
-            print(f"\n{time.process_time() - start:.1f} {shlex.join(command.tokens)[:80]}")
