@@ -11,6 +11,15 @@ PROJECT_FILES = (
     ".github/PULL_REQUEST_TEMPLATE.md",
 )
 GENERATED = ROOT / "docs" / "example_report"  # its tables are output of `r2r2 report`
+# Blocks that other tests run, because they check more than that the code runs.
+TESTED_ELSEWHERE = {
+    ("docs/callbacks.md", "python"): "tests/test_callbacks_page.py",
+    ("docs/data.md", "python"): "tests/training/test_start_data.py",
+    ("docs/environments.md", "python"): "tests/envs/test_environments_page.py",
+    ("docs/export.md", "c"): "tests/export/test_documentation.py",
+    ("docs/export.md", "python"): "tests/export/test_documentation.py",
+    ("docs/extending.md", "python"): "tests/test_extending.py",
+}
 MARKER = re.compile(r"<!-- not run: (.+) -->")
 FILE_MARKER = re.compile(r"<!-- file: (.+) -->")
 FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<info>.*)")

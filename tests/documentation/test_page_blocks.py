@@ -1,20 +1,14 @@
 """Every code block of the documentation is run by a test, is data, or says why it is not run."""
 
-import doctest
 import itertools
 import re
-import sys
 import tomllib
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
-import gymnasium
-import numpy as np
 import pytest
-from doc_pages import ROOT, all_blocks, blocks, pages
+from doc_pages import ROOT, TESTED_ELSEWHERE, all_blocks, pages
 
-import r2r2
 from r2r2.config.resolve import resolve
 from r2r2.experiments.experiment import finalize_cells, find_experiment
 from r2r2.experiments.tuning_file import load_tuning_study
@@ -22,15 +16,6 @@ from r2r2.experiments.tuning_file import load_tuning_study
 # Output, or data that nothing reads.
 DATA = ("text", "output", "console", "mermaid", "json", "csv")
 RUN = ("bash", "sh", "python", "toml")  # by the tests of this folder
-# Blocks that other tests run, because they check more than that the code runs.
-TESTED_ELSEWHERE = {
-    ("docs/callbacks.md", "python"): "tests/test_callbacks_page.py",
-    ("docs/data.md", "python"): "tests/training/test_start_data.py",
-    ("docs/environments.md", "python"): "tests/envs/test_environments_page.py",
-    ("docs/export.md", "c"): "tests/export/test_documentation.py",
-    ("docs/export.md", "python"): "tests/export/test_documentation.py",
-    ("docs/extending.md", "python"): "tests/test_extending.py",
-}
 # All markers `<!-- not run: REASON -->`: whoever adds one adds it here, too.
 NOT_RUN = {
     ("docs/cluster.md", "needs a Ray cluster"): 1,
@@ -119,76 +104,3 @@ def test_toml_is_valid(block, tmp_path):
         assert finalize_cells(find_experiment(str(path)))
     else:
         resolve({"env": "Hopper-v5"}, tables)
-
-
-# Python blocks run as they stand, except that runs are short and small:
-SHORT = {
-    r"\bsteps=[\d_]{4,}": "steps=60",
-    r"\bwarmup=[\d_]{3,}": "warmup=10",
-    r"\butd=\d+": "utd=2",
-    r"\bseeds=5\b": "seeds=4",
-    r"\bepisodes=\d+": "episodes=1",
-}
-SMALL_TRAINER = {
-    **{"width": 16, "latent": 16, "warmup": 10, "eval_episodes": 1, "eval_every": 30},
-    **{"workers": 0, "progress": False},
-}
-SMALL_FIELDS = {"width": 16, "latent": 16, "batch_size": 16, "eval_episodes": 1}
-# Names that examples use without defining them.
-GIVEN = {
-    "np": np,
-    "gymnasium": gymnasium,
-    "observation": np.zeros(11),
-    "observations": np.zeros((4, 11)),
-}
-
-
-def python_pages():
-    have = {x.page for x in BLOCKS if x.language == "python"}
-    return sorted(page for page in have if (page, "python") not in TESTED_ELSEWHERE)
-
-
-def small_config(*layers):
-    """Resolve a config, with small sizes for fields that are not given."""
-    config = resolve(*layers)
-    try:
-        return resolve(SMALL_FIELDS, *layers)
-    except r2r2.UserError:  # an agent without one of these fields
-        return config
-
-
-def shortened(code):
-    for long, short in SHORT.items():
-        code = re.sub(long, short, code)
-    return code
-
-
-@pytest.fixture
-def small_runs(tmp_path, monkeypatch):
-    """Make runs small; use the tests' folder of modules and an empty working folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parent), *sys.path])
-    trainer = partial(r2r2.Trainer, **SMALL_TRAINER)
-    monkeypatch.setattr(r2r2, "Trainer", trainer, raising=False)
-    monkeypatch.setattr(r2r2, "resolve", small_config, raising=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", python_pages())
-def test_python_blocks_run(page, small_runs):
-    names = dict(GIVEN, __name__="__main__")
-    for block in blocks(page):
-        if block.language == "python" and not block.not_run:
-            run_python(block, names)
-
-
-def run_python(block, names):
-    code = shortened(block.code)
-    if code.startswith(">>> "):
-        session = doctest.DocTestParser().get_doctest(code, names, block.place, None, block.line)
-        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-        assert not runner.run(session, clear_globs=False).failed
-        names.update(session.globs)
-        return
-    # Lines of a traceback are those of the page.
-    exec(compile("\n" * block.line + code, str(ROOT / block.page), "exec"), names)

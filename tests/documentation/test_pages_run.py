@@ -1,4 +1,4 @@
-"""The commands in bash blocks of the documentation run, page by page and in order."""
+"""Commands and Python of the documentation run, page by page and in order, in one folder."""
 
 import functools
 import gzip
@@ -15,8 +15,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
-from doc_pages import ROOT, blocks, pages
+from doc_pages import ROOT, TESTED_ELSEWHERE, blocks, pages
 from small_commands import small
+from small_python import GIVEN, make_runs_small, run_python
 
 from r2r2.cli import theory
 from r2r2.cli.main import main
@@ -43,15 +44,23 @@ class Command(NamedTuple):
     writes: str = ""  # the file that its output is redirected to
 
 
-def commands(page):
-    """Return the commands of a page, in order."""
-    found = []
-    for block in blocks(page):
-        if block.language in SHELLS and not block.not_run:
-            code = re.sub(HERE_DOCUMENT, "", block.code).replace("\\\n", " ")
-            for line in code.splitlines():
-                found += split_line(line, block.place)
-    return found
+def blocks_to_run(page):
+    """Return the blocks of commands and of Python that run here, in order."""
+    return [
+        block
+        for block in blocks(page)
+        if block.language in (*SHELLS, "python")
+        and not block.not_run
+        and (page, block.language) not in TESTED_ELSEWHERE
+    ]
+
+
+def commands(block):
+    """Return the commands of a block, in order; none of a Python block."""
+    if block.language not in SHELLS:
+        return []
+    code = re.sub(HERE_DOCUMENT, "", block.code).replace("\\\n", " ")
+    return [command for line in code.splitlines() for command in split_line(line, block.place)]
 
 
 # A file that a block writes with `cat > FILE <<EOF`.
@@ -228,8 +237,10 @@ def folder(shared, tmp_path, monkeypatch):
     monkeypatch.setattr(theory, "run_experiments", short)
     monkeypatch.setattr(figures, "render_chart", lambda _: dict.fromkeys(figures.FORMATS, b""))
 
+    make_runs_small(monkeypatch)
+
     def fill(page):
-        text = "\n".join(shlex.join(command.tokens) for command in commands(page))
+        text = "\n".join(page_texts(page))
         for name in ALL_INPUTS:
             if name == "tiny.toml" or is_input(name, text):
                 copy(shared / name, tmp_path / name)
@@ -239,12 +250,20 @@ def folder(shared, tmp_path, monkeypatch):
     return fill
 
 
+def page_texts(page):
+    """Return the commands and the Python code of a page."""
+    for block in blocks_to_run(page):
+        yield from (shlex.join(command.tokens) for command in commands(block))
+        if block.language == "python":
+            yield block.code
+
+
 def is_input(name, text):
-    """Return whether the commands of a page use a file before they make it."""
-    if name.startswith("runs/") and re.search(r"\bruns\b(?!/)|watch|clean", text):
+    """Return whether a page uses a file before it makes it."""
+    if name.startswith("runs/") and re.search(r"^r2r2 .*\bruns\b(?!/)|watch|clean", text, re.M):
         return not re.search(rf"--out {name}\b", text)
     first = re.search(rf"(?<![\w/.-]){re.escape(Path(name).with_suffix('').as_posix())}\b", text)
-    return first is not None and not text[: first.start()].endswith("--out ")
+    return first is not None and not text[: first.start()].endswith(("--out ", 'out="'))
 
 
 def copy(source, target):
@@ -311,12 +330,16 @@ def check_extras(arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in pages() if commands(page)])
-def test_commands_run(page, folder, capsys, monkeypatch):
+@pytest.mark.parametrize("page", [page for page in pages() if blocks_to_run(page)])
+def test_page_runs(page, folder, capsys, monkeypatch):
     folder(page)
-    for command in commands(page):
-        try:
-            run_command(command, capsys, monkeypatch)
-        except BaseException as error:
-            error.add_note(f"{command.place}: {shlex.join(command.tokens)}")
-            raise
+    names = dict(GIVEN, __name__="__main__")
+    for block in blocks_to_run(page):
+        for command in commands(block):
+            try:
+                run_command(command, capsys, monkeypatch)
+            except BaseException as error:
+                error.add_note(f"{command.place}: {shlex.join(command.tokens)}")
+                raise
+        if block.language == "python":
+            run_python(block, names)
