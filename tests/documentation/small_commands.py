@@ -7,8 +7,8 @@ names, except for these changes:
   the same suite (`TASKS`); a run has two members. With --resume, only --steps changes.
 - `sweep` trains `tiny.toml` in place of its experiment, without --scale and --budget, unless it
   only plans (--dry-run, SLURM).
-- Other commands get the options of `MORE`, `bench` one agent with at most two members, and `clean`
-  does not ask.
+- Other commands get the options of `MORE`, `bench` one agent in one fleet, and `clean` does not
+  ask.
 - `hf:NAME` is a folder; /FOLDER is one below the working folder; --device gpu is cpu.
 - Pictures of `report` and `theory` are empty files, and the flows of `theory` are short.
 """
@@ -33,7 +33,7 @@ MORE = {
     "tune": ("--trials", "2", "--workers", "0"),
     "watch": ("--once",),
     "bench": (
-        *("--updates", "2", "--repeats", "1", "--short-calls", "1"),
+        *("--updates", "2", "--repeats", "1", "--short-calls", "1", "--no-bases"),
         *("--width", "16", "--batch-size", "16", "--rows", "64", "--obs", "11", "--action", "3"),
     ),
 }
@@ -97,11 +97,10 @@ def _sweep(arguments: list[str]) -> list[str]:
 def _bench(arguments: list[str]) -> list[str]:
     given = command_parser("bench").parse(arguments)
     agents = given.get("agents", ("td7+r2r2",))[:1]
-    members = sorted({min(int(count), 2) for count in given.get("members", ("1", "2"))})
-    counts = ",".join(map(str, members))
+    members = min(map(int, given.get("members", ("1",))))
     tasks = _tasks(tuple(given[x] for x in ("task",) if x in given))
     task = ["--task", *tasks, "--steps", "40"] if tasks else []
-    return [*arguments, *MORE["bench"], "--agents", *agents, "--members", counts, *task]
+    return [*arguments, *MORE["bench"], "--agents", *agents, "--members", str(members), *task]
 
 
 def _options(fields: dict[str, object]) -> list[str]:

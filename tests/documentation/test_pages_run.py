@@ -120,6 +120,9 @@ def test_commands_become_small():
     assert "--env=cartpole-swingup,cartpole-balance" in changed
     assert not any(option.startswith("--warmup=") for option in changed)
     assert small(["train"])[1] == "--quick"
+    assert small(["bench", "--members", "1", "20"])[-2:] == ["--members", "1"]
+    assert small(["clean"]) == ["clean"]
+    assert small(["clean", "--unfinished"])[-1] == "--yes"
 
 
 # Inputs that pages name and do not make themselves, by name.
