@@ -20,6 +20,7 @@ case "$*" in
   *) echo "570.1, {free}, 143771" ;;
 esac
 """
+IMPORT_ERRORS = packages.import_errors
 MODULES = {"jaxlib": "0.10.2", "jax": "0.10.2"}
 
 
@@ -133,8 +134,33 @@ def test_packages_that_cannot_be_imported(quiet):
     assert what.endswith("does not work (ImportError: libGL)")
     assert advice.startswith("reinstall it: pip install --force-reinstall 'mujoco==")
     assert stops
-    quiet.setattr(packages, "import_errors", lambda _: {"dm-control": "UserError: MUJOCO_GL: ..."})
-    assert one_problem()[2].startswith("unset MUJOCO_GL")
+
+
+def test_a_back_end_that_cannot_be_loaded(quiet):
+    """Three packages fail, in other words each; the problem is the variable."""
+    failing = {"gymnasium": "glGetError", "mujoco": "glGetError", "dm-control": "MUJOCO_GL: x"}
+    asked = []
+
+    def errors(check, subjects, variables):
+        asked.append((check, list(subjects), variables))
+        return failing if check == "imports" and not variables else {}
+
+    quiet.setattr(packages, "import_errors", IMPORT_ERRORS)
+    quiet.setattr(packages, "_errors", errors)
+    assert {x["subject"] for x in examine()["problems"]} == {"gymnasium", "mujoco", "MUJOCO_GL"}
+    quiet.setenv("MUJOCO_GL", "osmesa")
+    subject, what, advice, stops = one_problem()
+    assert (subject, stops) == ("MUJOCO_GL", True)
+    assert what == "gymnasium, mujoco, dm-control cannot load the back end 'osmesa' (glGetError)"
+    assert advice.startswith("unset MUJOCO_GL")
+    assert asked[-2] == ("imports", ["numpy", *failing], {"MUJOCO_GL": "disable"})
+
+
+def test_a_broken_package_is_not_blamed_on_the_back_end(quiet):
+    quiet.setattr(packages, "import_errors", IMPORT_ERRORS)
+    quiet.setattr(packages, "_errors", lambda check, *_: {"mujoco": "ImportError: libGL"})
+    quiet.setenv("MUJOCO_GL", "egl")
+    assert one_problem()[0] == "mujoco"
 
 
 def test_without_jax_no_device_is_looked_for(quiet):

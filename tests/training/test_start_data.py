@@ -524,7 +524,7 @@ def test_examples_of_the_documentation_run(tmp_path, monkeypatch):
     code = re.findall(r"```python\n(.*?)```", DOCS, flags=re.DOTALL)
     assert len(code) == 2
     exec("\n".join(code), {})
-    commands = re.findall(r"^    r2r2 train (.*--prefill pendulum.*)$", DOCS, flags=re.MULTILINE)
+    commands = re.findall(r"^r2r2 train (.*--prefill pendulum.*)$", DOCS, flags=re.MULTILINE)
     assert len(commands) == 3
     for command in commands:
         config = finalize_config(parse_train(shlex.split(command)).config)
@@ -536,7 +536,7 @@ def test_examples_of_the_documentation_run(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_commands_with_trained_networks_in_the_documentation_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    commands = re.findall(r"^    r2r2 train (.*--init-from.*)$", DOCS, flags=re.MULTILINE)
+    commands = re.findall(r"^r2r2 train (.*--init-from.*)$", DOCS, flags=re.MULTILINE)
     assert len(commands) == 2
     small = ["--steps", "40", "--eval-every", "40", "--eval-episodes", "1", "--workers", "0"]
     small += ["--agent", "small_agent:SLOPE"]

@@ -1,6 +1,7 @@
 """Which packages are installed, in which versions, and whether they work together."""
 
 import functools
+import os
 import platform
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,8 @@ ABSENT = "absent"
 # Modules to import where the name of the package does not say it; dm_control's `__init__` is empty.
 MODULES = {"dm-control": "r2r2.envs.dm_control"}
 TASKS = {"gymnasium": "Hopper-v5", "dm-control": "cartpole-swingup"}  # made as a test
+GL_VARIABLE = "MUJOCO_GL"  # the back end that MuJoCo loads when it is imported
+RENDERING = ("gymnasium", "mujoco", "dm-control")  # these load it
 NOT_NEEDED = ("optax", "flax")  # named in reports, as users of JAX often have them
 # Packages of extras that are extras of another package.
 EXTRA_PACKAGES = {"cuda": ("jax-cuda12-plugin", "jax-cuda13-plugin")}
@@ -132,21 +135,36 @@ def find_packages(wanted: "Iterable[Requirement]") -> list[Package]:
 
 
 def import_errors(packages: Iterable[Package]) -> dict[str, str]:
-    """Import packages, make a task of every suite, and return the errors by package."""
+    """Import packages, make a task of every suite, and return the errors by package.
+
+    An error that `MUJOCO_GL` causes, by naming a back end that cannot be loaded, names it.
+    """
     names = [x.name for x in packages if x.version != ABSENT]
+    errors = _import_errors(names, {})
+    broken = [name for name in errors if name in RENDERING]
+    if os.environ.get(GL_VARIABLE) and broken:
+        others = _import_errors(["numpy", *broken], {GL_VARIABLE: "disable"})
+        errors |= {x: f"{GL_VARIABLE}: {errors[x]}" for x in broken if x not in others}
+    return errors
+
+
+def _import_errors(names: list[str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the errors by package, in child processes with these environment variables."""
     modules = {name: MODULES.get(name, name.replace("-", "_")) for name in names}
-    errors = _errors("imports", modules)
+    errors = _errors("imports", modules, variables)
     if "numpy" in errors or "numpy" not in names:
         return errors  # the tasks cannot be made either
     makeable = {x: task for x, task in TASKS.items() if x in names and x not in errors}
-    return errors | _errors("tasks", makeable)
+    return errors | _errors("tasks", makeable, variables)
 
 
-def _errors(check: str, subjects: Mapping[str, str]) -> dict[str, str]:
+def _errors(
+    check: str, subjects: Mapping[str, str], variables: Mapping[str, str]
+) -> dict[str, str]:
     """Return what fails of a check, by package; a crash is that of the first without an answer."""
     if not subjects:
         return {}
-    answer = run_check([check, *subjects.values()])
+    answer = run_check([check, *subjects.values()], variables)
     told = {str(fact.get("name")): str(fact.get("error")) for fact in answer.facts}
     errors = {name: told.get(subject, "") for name, subject in subjects.items()}
     silent = [name for name, subject in subjects.items() if subject not in told]
@@ -157,7 +175,8 @@ def _errors(check: str, subjects: Mapping[str, str]) -> dict[str, str]:
 
 def package_problems(packages: Iterable[Package]) -> list[Problem]:
     """Return what is wrong with packages that r2r2 always needs; each one stops training."""
-    problems: list[Problem] = []
+    packages = list(packages)
+    problems = _back_end_problems(packages)
     for package in packages:
         version = f"=={package.known}" if package.known else package.required
         install = f"install it: pip install '{package.name}{version}'"
@@ -166,13 +185,23 @@ def package_problems(packages: Iterable[Package]) -> list[Problem]:
         elif not package.fits:
             what = f"version {package.version} is not supported; expected {package.required}"
             problems.append(Problem(package.name, what, install, True))
-        elif package.error:
+        elif package.error and GL_VARIABLE not in package.error:
             what = f"version {package.version} does not work ({package.error})"
             advice = f"reinstall it: pip install --force-reinstall '{package.name}{version}'"
-            if "MUJOCO_GL" in package.error:
-                advice = "unset MUJOCO_GL; r2r2 then looks for a back end that works"
             problems.append(Problem(package.name, what, advice, True))
     return problems
+
+
+def _back_end_problems(packages: Iterable[Package]) -> list[Problem]:
+    """Return one problem for all packages that fail because of `MUJOCO_GL`."""
+    failing = {x.name: x.error for x in packages if GL_VARIABLE in x.error}
+    if not failing:
+        return []
+    chosen = os.environ.get(GL_VARIABLE, "")
+    error = next(iter(failing.values())).removeprefix(f"{GL_VARIABLE}: ")
+    what = f"{', '.join(failing)} cannot load the back end {chosen!r} ({error})"
+    advice = f"unset {GL_VARIABLE}; r2r2 then looks for a back end that works"
+    return [Problem(GL_VARIABLE, what, advice, True)]
 
 
 def python_problems() -> list[Problem]:

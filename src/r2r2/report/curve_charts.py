@@ -89,7 +89,7 @@ def _with_statistic(
     return line._replace(y=statistic(sample), detail=detail)
 
 
-def _with_mean(line: Line, x: Floats, values: Floats) -> Line:
+def with_mean(line: Line, x: Floats, values: Floats) -> Line:
     """Add the mean over seeds of values [seeds, points], with 95 % intervals."""
     sample = Sample(("",), (len(values),), np.ascontiguousarray(values.T))
     return _with_statistic(line._replace(x=x), sample, mean_score)
@@ -305,7 +305,7 @@ def _task_panels(study: Study, series: SeedSeries, published: Published) -> tupl
             seeds = [*series.get((method, task), {}).values()]
             if not seeds:
                 continue
-            line = _with_mean(method_line(study, method, [task]), *_finite_common_steps(seeds))
+            line = with_mean(method_line(study, method, [task]), *_finite_common_steps(seeds))
             if len(seeds) > 1 or np.isfinite(_first_nonfinite_step(seeds[0])):
                 finite = [np.stack(seed)[:, np.isfinite(seed.values)] for seed in seeds]
                 line = line._replace(seeds=tuple((x, y) for x, y in finite))
@@ -382,7 +382,7 @@ def _fill_spectrum(line: Line, by_seed: Collection[Floats]) -> Line:
     spaced = np.linspace(0, length - 1, min(length, SPACED_VALUES)).round()
     first = np.arange(min(length, FIRST_VALUES))
     indices = np.unique(np.concatenate([first, spaced.astype(np.int64)]))
-    line = _with_mean(line, indices + 1.0, spectra[:, indices])
+    line = with_mean(line, indices + 1.0, spectra[:, indices])
     if line.low is None:
         return line
     # A logarithmic axis cannot show an interval that ends at zero.
