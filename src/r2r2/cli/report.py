@@ -63,7 +63,7 @@ def run(argv: list[str]) -> int:
         raise UserError("expected runs, folders or CSV files, as in 'r2r2 report runs'")
     check_report_dir(out, CONTENTS)
     sources = find_sources([Path(name) for name in given["arguments"]])
-    with progress_bar(Console(), len(sources) + STAGES_AFTER_READING) as on_stage:
+    with progress_bar(Console(emoji=False), len(sources) + STAGES_AFTER_READING) as on_stage:
         study = load_study(sources, on_stage)
         summary = write_report(study, sources, out, on_stage)
     print(one_line(summary))
