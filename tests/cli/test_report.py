@@ -5,6 +5,7 @@ import html
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from r2r2.training.run_config import finalize_config
 from synthetic_runs import flat, make_csv, make_run
 
 SMALL = {"steps": 1000, "eval_every": 200}
+ROOT = Path(__file__).parents[2]
 HEADER = "exp_name,env_name,seed,metric,env_step,value\n"
 
 
@@ -57,6 +59,18 @@ def runs(made, tmp_path):
 def table(folder, name):
     with (folder / "tables" / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_settings_of_an_agent_in_the_working_folder_are_named(cli, workdir):
+    shutil.copy(ROOT / "examples" / "ddpg.py", workdir / "report_ddpg.py")
+    short = "--agent report_ddpg:DDPG --env Pendulum-v1 --steps 10 --eval-episodes 1 --random-only"
+    for out, noise in (("usual", "0.1"), ("noisy", "0.3")):
+        assert cli("train", *short.split(), "--noise", noise, "--out", f"runs/{out}").code == 0
+    sys.path.remove("")
+    del sys.modules["report_ddpg"]
+    assert cli("report", "runs").code == 0
+    methods = {row["method"] for row in table(workdir / "report", "last_evaluations")}
+    assert methods == {"report_ddpg:DDPG", "report_ddpg:DDPG, noise=0.3"}
 
 
 def test_a_report_is_a_page_figures_and_tables(cli, workdir, made, drawn):
@@ -157,7 +171,7 @@ def test_seeds_of_runs_of_one_method_are_combined(cli, workdir):
     make_run("a", flat(1.0), seeds="0,1", **SMALL)
     make_run("b", flat(1.0), seeds=[4], **SMALL)
     assert cli("report", "a", "b").code == 0
-    (row,) = table(workdir / "report", "raw_utd1")
+    (row,) = table(workdir / "report", "last_evaluations")
     # 1, 2 and 5.
     assert float(row["td7+r2r2: mean"]) == pytest.approx(8 / 3)
     assert row["td7+r2r2: seeds"] == "3"
