@@ -171,7 +171,7 @@ def test_seeds_of_runs_of_one_method_are_combined(cli, workdir):
     make_run("a", flat(1.0), seeds="0,1", **SMALL)
     make_run("b", flat(1.0), seeds=[4], **SMALL)
     assert cli("report", "a", "b").code == 0
-    (row,) = table(workdir / "report", "last_evaluations")
+    (row,) = table(workdir / "report", "raw_utd1")
     # 1, 2 and 5.
     assert float(row["td7+r2r2: mean"]) == pytest.approx(8 / 3)
     assert row["td7+r2r2: seeds"] == "3"
@@ -447,7 +447,7 @@ def test_the_progress_bar_is_delayed(monkeypatch, capsys):
 
 def test_the_progress_bar_shows_names_literally(cli, workdir, monkeypatch):
     terminal = Console(force_terminal=True, width=100)
-    monkeypatch.setattr("r2r2.cli.report.Console", lambda: terminal)
+    monkeypatch.setattr("r2r2.cli.report.Console", lambda **_: terminal)
     monkeypatch.setattr("r2r2.cli.report.BAR_DELAY", -1.0)
     for folder, agent in (("a[", "td7"), ("c", "td7+r2r2")):
         make_run(workdir / folder / "b]\x1b[31m", flat(1.0), agent=agent, **SMALL)
