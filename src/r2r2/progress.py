@@ -97,7 +97,7 @@ class NotebookView:
         """Show a renderable in place of the last one."""
         del refresh
         text = io.StringIO()
-        Console(file=text, width=self._width, force_jupyter=False).print(view)
+        Console(emoji=False, file=text, width=self._width, force_jupyter=False).print(view)
         content = {"text/plain": text.getvalue()}
         if self._handle is None:
             display = importlib.import_module("IPython.display").display

@@ -354,7 +354,7 @@ class Trainer:
         tasks = [member.task for member in fleet_members(config)]
         text = f"[bold]{config.agent.name}[/] on {', '.join(config.env)}, UTD {config.utd}, seeds "
         text += f"{','.join(map(str, config.seeds))}, run folder {escape(str(self._path))}"
-        return TrainingDisplay(target, tasks, Console(), text)
+        return TrainingDisplay(target, tasks, Console(emoji=False), text)
 
     def _check_saves(self, target: int) -> None:
         """Refuse to pause a run that writes no checkpoints: its steps would be lost."""

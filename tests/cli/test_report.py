@@ -5,6 +5,7 @@ import html
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from r2r2.training.run_config import finalize_config
 from synthetic_runs import flat, make_csv, make_run
 
 SMALL = {"steps": 1000, "eval_every": 200}
+ROOT = Path(__file__).parents[2]
 HEADER = "exp_name,env_name,seed,metric,env_step,value\n"
 
 
@@ -57,6 +59,18 @@ def runs(made, tmp_path):
 def table(folder, name):
     with (folder / "tables" / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_settings_of_an_agent_in_the_working_folder_are_named(cli, workdir):
+    shutil.copy(ROOT / "examples" / "ddpg.py", workdir / "report_ddpg.py")
+    short = "--agent report_ddpg:DDPG --env Pendulum-v1 --steps 10 --eval-episodes 1 --random-only"
+    for out, noise in (("usual", "0.1"), ("noisy", "0.3")):
+        assert cli("train", *short.split(), "--noise", noise, "--out", f"runs/{out}").code == 0
+    sys.path.remove("")
+    del sys.modules["report_ddpg"]
+    assert cli("report", "runs").code == 0
+    methods = {row["method"] for row in table(workdir / "report", "last_evaluations")}
+    assert methods == {"report_ddpg:DDPG", "report_ddpg:DDPG, noise=0.3"}
 
 
 def test_a_report_is_a_page_figures_and_tables(cli, workdir, made, drawn):
@@ -433,7 +447,7 @@ def test_the_progress_bar_is_delayed(monkeypatch, capsys):
 
 def test_the_progress_bar_shows_names_literally(cli, workdir, monkeypatch):
     terminal = Console(force_terminal=True, width=100)
-    monkeypatch.setattr("r2r2.cli.report.Console", lambda: terminal)
+    monkeypatch.setattr("r2r2.cli.report.Console", lambda **_: terminal)
     monkeypatch.setattr("r2r2.cli.report.BAR_DELAY", -1.0)
     for folder, agent in (("a[", "td7"), ("c", "td7+r2r2")):
         make_run(workdir / folder / "b]\x1b[31m", flat(1.0), agent=agent, **SMALL)

@@ -219,6 +219,15 @@ def test_eval_prints_every_member(cli, run):
     assert len({x for row in rows for x in numbers(row)[2:]}) == 6
 
 
+def test_task_names_are_not_read_as_emoji(cli, workdir, monkeypatch):
+    code = "from gymnasium.envs.classic_control.pendulum import PendulumEnv as Rocket"
+    (workdir / "robots.py").write_text(code)
+    monkeypatch.syspath_prepend(workdir)
+    small = ("--env", "robots:Rocket", "--max-episode-steps", "5", "--steps", "10", "--out", "run")
+    assert cli("train", *small, "--random-only", "--eval-episodes", "1").code == 0
+    assert "robots:Rocket:0" in cli("eval", "run", "--episodes", "1").out
+
+
 def test_eval_of_one_member(cli, run):
     code, out, err = cli("eval", run, "--member", "Pendulum-v1_s3", "--episodes", "2")
     assert (code, err) == (0, "")

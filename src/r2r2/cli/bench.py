@@ -185,7 +185,7 @@ def _run(argv: list[str]) -> int:
     add_working_folder_to_path()
     _check(command)
     enable_compilation_cache()
-    console = Console()
+    console = Console(emoji=False)
     with BenchProgress(console, _stages(command)) as bar:
         results = _measure(command, bar)
     print_results(console, results, is_accelerated())

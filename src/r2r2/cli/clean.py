@@ -80,7 +80,7 @@ def run(argv: list[str]) -> int:
         print(f"no runs in '{DEFAULT}'")
     elif not deleting:
         # As wide as it is: a path must not be broken, in a narrow terminal or a pipe.
-        Console(width=MAX_WIDTH).print(_table(usages))
+        Console(emoji=False, width=MAX_WIDTH).print(_table(usages))
         _print_next_steps(usages, names)
     else:
         _clean(usages, given)

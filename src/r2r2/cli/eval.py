@@ -85,7 +85,7 @@ def _run(path: Path, given: dict[str, Any]) -> int:
         print(json.dumps(results | {"file": saved}, indent=2, allow_nan=False))
     else:
         print(evaluation.policies.description)
-        Console().print(_table(evaluation))
+        Console(emoji=False).print(_table(evaluation))
         print(f"saved: {saved}" if saved else "not saved")
     print_stopped(open_run(path).stopped())
     warn_of_damage(path)
@@ -137,7 +137,7 @@ def _number(value: float) -> float | None:
 
 def _record(path: Path, given: dict[str, Any], as_json: bool) -> Video:
     """Record a video, with a progress bar if there is a terminal, and print its line."""
-    console = Console(stderr=as_json)
+    console = Console(emoji=False, stderr=as_json)
     progress = Progress(
         TextColumn("recording"),
         BarColumn(),

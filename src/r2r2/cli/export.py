@@ -62,7 +62,7 @@ def run(argv: list[str]) -> int:
     print(f"{out}: {describe_policy(policy)}")
     names = list(FORMATS) if given["format"] == "all" else [given["format"]]
     table, failures = _table(out, policy, names)
-    Console().print(table)
+    Console(emoji=False).print(table)
     for failure in failures:
         print(f"r2r2: error: {out}: {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -83,7 +83,7 @@ def run(argv: list[str]) -> int:
     experiments.sort(key=lambda x: not x.reproduces)
     cells = {x.name: finalize_cells(x, scale) for x in experiments}
     costs = _prepared(load_costs(folder), [x for of_one in cells.values() for x in of_one])
-    console = Console(width=WIDTH, highlight=False)
+    console = Console(emoji=False, width=WIDTH, highlight=False)
     if names:
         _print_experiment(console, experiments[0], cells[experiments[0].name], costs, scale)
         _print_command(console, names[0], scale)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from r2r2.cli.argparser import FOLDER, ArgumentParser, field_table
-from r2r2.cli.main import one_line
+from r2r2.cli.main import add_working_folder_to_path, one_line
 from r2r2.config.errors import UserError
 from r2r2.experiments.run_report import (
     CONTENTS,
@@ -62,8 +62,9 @@ def run(argv: list[str]) -> int:
     if not given["arguments"]:
         raise UserError("expected runs, folders or CSV files, as in 'r2r2 report runs'")
     check_report_dir(out, CONTENTS)
+    add_working_folder_to_path()  # an agent of the user has its defaults there
     sources = find_sources([Path(name) for name in given["arguments"]])
-    with progress_bar(Console(), len(sources) + STAGES_AFTER_READING) as on_stage:
+    with progress_bar(Console(emoji=False), len(sources) + STAGES_AFTER_READING) as on_stage:
         study = load_study(sources, on_stage)
         summary = write_report(study, sources, out, on_stage)
     print(one_line(summary))

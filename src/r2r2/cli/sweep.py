@@ -83,7 +83,7 @@ def run(argv: list[str]) -> int:
         return 0
     if engine == SLURM:
         return _write_slurm_jobs(planned)
-    console = Console(highlight=False)
+    console = Console(emoji=False, highlight=False)
     retries = given.get("retries", RETRIES)
     started = time.monotonic()
     result = _carry_out(console, planned, engine, address, retries)

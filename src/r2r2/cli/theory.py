@@ -71,7 +71,7 @@ def run(argv: list[str]) -> int:
     check_report_dir(out, CONTENTS, PAGE)
     paths = [Path(name) for name in given["arguments"]]
     study = read_runs(paths) if paths else None
-    console, chains = Console(), examples()
+    console, chains = Console(emoji=False), examples()
     with _bar(console) as bar:
         task = bar.add_task("gradient flows", total=1.0)
         outcomes = run_experiments(chains, lambda x: bar.update(task, completed=FLOW_SHARE * x))

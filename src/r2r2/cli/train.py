@@ -247,7 +247,7 @@ def run(argv: list[str]) -> int:
 def _train(config: RunConfig, path: Path, command: TrainCommand) -> int:
     """Train, print the result, and return the exit code."""
     tasks = [member.task for member in fleet_members(config)]
-    bar = TrainingDisplay(config.steps, tasks, Console(), _opening(config, path))
+    bar = TrainingDisplay(config.steps, tasks, Console(emoji=False), _opening(config, path))
     options = command.options
     saves = parse_interval(options.checkpoint_every) != Interval()
     calls, step = 0, 0

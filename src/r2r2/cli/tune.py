@@ -69,7 +69,7 @@ def run(argv: list[str]) -> int:
     options = RunOptions(**{x: given.pop(x) for x in ("device", "workers") if x in given})
     out = Path(given.pop("out", Path(TUNING) / study.name))
     with use_command_device(options.device), lossy_output(), interruptible() as check:
-        display = TuningDisplay(study, Console())
+        display = TuningDisplay(study, Console(emoji=False))
 
         def on_status(status: TuningStatus) -> None:
             check()
@@ -207,4 +207,4 @@ def _print_best(result: TuningResult, best: TrialRecord) -> None:
         ).items()
         cells = [f"{share:.0%}"] if share is not None else []
         table.add_row(escape(name), escape(text), *cells)
-    Console(width=1000).print(table, highlight=False)
+    Console(emoji=False, width=1000).print(table, highlight=False)

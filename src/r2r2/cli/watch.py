@@ -52,7 +52,7 @@ def run(argv: list[str]) -> int:
     """Run `r2r2 watch` and return its exit code."""
     given = PARSER.parse(argv)
     watcher = RunWatcher([Path(name) for name in given["arguments"]] or [Path("runs")])
-    console = Console(highlight=False)
+    console = Console(emoji=False, highlight=False)
     watcher.refresh()
     is_live = console.is_terminal and not console.is_dumb_terminal
     if given.get("once") or not is_live:
