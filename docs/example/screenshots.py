@@ -57,17 +57,17 @@ TIMEOUT = 1_200.0  # seconds until a command must have shown what it is waited f
 
 
 def main(names: list[str]) -> None:
-    """Make the named pictures, or all."""
+    """Make the named pictures, or all; the study first, as pictures change the checkout."""
     if unknown := set(names) - set(PICTURES):
         sys.exit(f"unknown pictures {sorted(unknown)}; expected some of {', '.join(PICTURES)}")
     wanted = set(names or PICTURES)
     FIGURES.mkdir(exist_ok=True)
-    for name in wanted & set(COMMANDS):
-        with Terminal(COMMANDS[name], Path.cwd()) as terminal:
-            save_terminal(name, terminal.finish())
     if wanted - set(COMMANDS):
         with tempfile.TemporaryDirectory() as folder:
             make_study(Path(folder), wanted)
+    for name in wanted & set(COMMANDS):
+        with Terminal(COMMANDS[name], Path.cwd()) as terminal:
+            save_terminal(name, terminal.finish())
     size = sum(path.stat().st_size for path in FIGURES.iterdir())
     print(f"{FIGURES}: {size / 1e6:.2f} MB")
     if size > MAX_BYTES:
