@@ -2,10 +2,10 @@
 
 import importlib.util
 import re
+import struct
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "docs" / "example" / "screenshots.py"
@@ -20,6 +20,15 @@ def screenshots():
     return module
 
 
+def png_chunks(data):
+    """Yield the types of the parts of a PNG file; texts and profiles would be among them."""
+    place = 8
+    while place < len(data):
+        (size,) = struct.unpack(">I", data[place : place + 4])
+        yield data[place + 4 : place + 8]
+        place += size + 12
+
+
 def test_the_script_makes_all_pictures_and_no_others(screenshots):
     assert [path.name for path in PICTURES] == sorted(screenshots.PICTURES)
     assert sum(path.stat().st_size for path in PICTURES) < screenshots.MAX_BYTES
@@ -28,8 +37,7 @@ def test_the_script_makes_all_pictures_and_no_others(screenshots):
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
 def test_pictures_load_nothing(path):
     if path.suffix == ".png":
-        with Image.open(path) as picture:
-            assert (picture.width, picture.info) == (1280, {})
+        assert set(png_chunks(path.read_bytes())) == {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
         return
     text = path.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert not re.findall(r"https?:|//|@import|@font-face|<image|<script|href=", text)
