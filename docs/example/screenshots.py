@@ -5,6 +5,7 @@
 
 Trains four small fleets in a temporary folder, which takes about five minutes on two busy cores.
 Each command of a terminal picture runs in a pseudo-terminal, and its output is drawn as it is.
+Run it in a clean checkout: the pictures show the commit.
 The pages of the report are photographed in Chromium (Debian's `chromium` and
 `chromium-driver`).
 """
@@ -50,7 +51,7 @@ PAGES = {"report-light.png": False, "report-dark.png": True}  # whether it is da
 COMMANDS = {"doctor.svg": "r2r2 doctor", "agents.svg": "r2r2 list agents"}
 PICTURES = ("train.svg", "watch.svg", *COMMANDS, *PAGES)
 
-WIDTH, HEIGHT, WATCH_HEIGHT = 100, 60, 46  # of terminals, in characters
+WIDTH, HEIGHT, WATCH_HEIGHT = 100, 60, 50  # of terminals, in characters
 PAGE_WIDTH, PAGE_HEIGHT = 1280, 1380  # pixels
 SETTLED_SECONDS = 0.15  # without output, after which a frame is complete
 TIMEOUT = 1_200.0  # seconds until a command must have shown what it is waited for
@@ -368,4 +369,5 @@ CHROMIUM = (
 )
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the commands, too
     main(sys.argv[1:])
