@@ -272,13 +272,16 @@ def test_terminal_shows_progress_returns_speed_and_memory(terminal, clock, make_
 
 
 def test_opening_is_wrapped_on_a_terminal_only(terminal, console, clock, make_display):
-    opening = "changed: " + ", ".join(f"field_{n}=0.0001" for n in range(9))
+    changed = "  changed: " + ", ".join(f"field_{n}=0.0001" for n in range(9))
     for where in (terminal, console):
-        with make_display(where, opening) as bar:
+        with make_display(where, f"[bold]agent[/] on walk\n{changed}") as bar:
             show(bar, clock, [(0, progress(0, 0))])
-    assert written(console)[0] == opening
-    first, second, *_ = re.sub(r"\x1b\[[\d;?]*\w", "", terminal.file.getvalue()).split("\n")
-    assert f"{first} {second}".split() == opening.split()
+    assert written(console)[:2] == ["agent on walk", changed]
+    shown = terminal.file.getvalue()
+    assert shown.startswith("\x1b[1magent\x1b[0m on walk\n")
+    _, first, second, *_ = re.sub(r"\x1b\[[\d;?]*\w", "", shown).split("\n")
+    assert f"{first} {second}".split() == changed.split()
+    assert [len(row) - len(row.lstrip()) for row in (first, second)] == [2, 2]
 
 
 def test_speed_is_of_the_last_seconds(terminal, clock, make_display):

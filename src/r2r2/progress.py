@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
@@ -196,12 +197,20 @@ class TrainingDisplay:
         self._eta = EtaEstimator(self._steps, float(progress.updates.min()))
 
     def _open(self, now: float) -> None:
-        self._console.print(self._opening, soft_wrap=not self._is_live)
+        self._print_opening()
         self._print(*self._pending)
         if self._is_live:
             self._live.start()
         else:
             self._drawn = now  # there is nothing to report yet
+
+    def _print_opening(self) -> None:
+        """Print the opening; on a terminal, wrapped lines keep their indentation."""
+        for line in self._opening.split("\n"):
+            text = line.lstrip()
+            indented = Padding(text, (0, 0, 0, len(line) - len(text)), expand=False)
+            shown = indented if self._is_live else line
+            self._console.print(shown, highlight=False, soft_wrap=not self._is_live)
 
     def _update(self, now: float, progress: Progress) -> None:
         self._speed.add(_sample(now, progress))

@@ -88,6 +88,16 @@ def test_a_machine_without_problems(cli, quiet):
     assert f"python       {sys.version.split()[0]}" in out
 
 
+def test_long_lists_are_broken_between_their_items(cli, quiet):
+    rows = cli("doctor")[1].splitlines()
+    labels = [row[:13].strip() for row in rows]
+    extras = rows[labels.index("extras") : labels.index("others")]
+    assert len(extras) > 1
+    assert max(map(len, extras)) <= 80
+    assert {row[:13] for row in extras} == {f"{'extras':13}", " " * 13}
+    assert all(row.count("(") == row.count(")") > 0 for row in extras)
+
+
 def test_json_is_one_document_with_the_same_facts(cli, quiet):
     code, out, _ = cli("doctor", "--json")
     report = json.loads(out)

@@ -61,6 +61,17 @@ def test_run_in_training_shows_config_progress_speed_and_returns(growing, workdi
     assert any("⠁" <= c <= "⣿" for c in "".join(rows))
 
 
+def test_what_bounds_a_run_is_not_cut_off(growing):
+    names = ("physics", "acting", "evaluation", "transfer", "compiling", "waiting")
+    growing.event("time", 300, 610, wall=100.0, bound="environments", **dict.fromkeys(names, 10.0))
+    rows = render_paths(growing.path, width=60)
+    first = next(n for n, row in enumerate(rows) if row.startswith("  time "))
+    lines = rows[first : first + 3]
+    assert {row[:7].strip() for row in lines[1:]} == {""}
+    shares = ", ".join(f"{name} 10%" for name in names)
+    assert " ".join(row[7:] for row in lines) == f"{shares}; bound by environments"
+
+
 def test_bar_length_is_the_progress(growing):
     (bar,) = [row for row in render_paths(growing.path) if "█" in row]
     done, left = bar.count("█"), bar.count("░")

@@ -1,6 +1,7 @@
 """`r2r2 doctor`: what is installed, what works, and one line of advice per problem."""
 
 import json
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +27,7 @@ report. The exit code is 1 if a problem stops training, else 0.
     field_table(("json", bool, False, "print one JSON document", ANY)),
 )
 
-LABEL = 13  # columns
+LABEL, WIDTH = 13, 80  # columns
 
 
 def run(argv: list[str]) -> int:
@@ -67,9 +68,9 @@ def _package_lines(report: dict[str, Any]) -> Iterator[str]:
         version, known = package["version"] or "absent", package["known_to_work"] or ""
         yield f"  {package['name']:14} {version:12} {package['required']:16} {known}".rstrip()
     extras = [f"{extra} ({_versions(found)})" for extra, found in report["extras"].items()]
-    yield _row("extras", ", ".join(extras) or "none")
+    yield from _list_rows("extras", extras)
     others = [f"{name} {version}" for name, version in report["others"].items()]
-    yield _row("others", ", ".join(others) or "none")
+    yield from _list_rows("others", others)
 
 
 def _versions(packages: list[dict[str, Any]]) -> str:
@@ -106,6 +107,15 @@ def _driver(device: dict[str, Any]) -> str:
 
 def _row(label: str, text: str) -> str:
     return f"{label:{LABEL}}{text}"
+
+
+def _list_rows(label: str, items: list[str]) -> Iterator[str]:
+    """Yield rows with a list, broken between its items only."""
+    whole = [item.replace(" ", "\N{NO-BREAK SPACE}") for item in items]
+    text = ", ".join(whole) or "none"
+    rows = textwrap.wrap(text, WIDTH - LABEL, break_long_words=False, break_on_hyphens=False)
+    for number, row in enumerate(rows):
+        yield _row("" if number else label, row.replace("\N{NO-BREAK SPACE}", " "))
 
 
 def _size(size: int) -> str:

@@ -145,12 +145,19 @@ def _run_rows(run: RunMonitor, now: float, size: Size) -> list[Text]:
         rows.append(Text(f"  {path}", "dim"))
     if run.summary.started and run.config is not None:
         rows.append(_progress_bar(run, now, size))
-        times = [f"time {run.summary.time}"] if run.summary.time else []
-        lines = [_speed(run, now), *times, *_returns(run, indented)]
+        lines = [_speed(run, now), *_time_rows(run, indented), *_returns(run, indented)]
         rows += [Text(fit_row(f"  {line}", size)) for line in lines]
     for message, style in _messages(run):
         rows += [Text(f"  {row}", style) for row in wrap_text(message, indented)]
     return rows
+
+
+def _time_rows(run: RunMonitor, size: Size) -> list[str]:
+    """Return where the time went; what bounds the run comes last and must not be cut off."""
+    if not run.summary.time:
+        return []
+    first, *others = wrap_text(run.summary.time, size._replace(width=size.width - len("time ")))
+    return [f"time {first}", *(f"     {row}" for row in others)]
 
 
 def _title(run: RunMonitor) -> str:
