@@ -240,6 +240,16 @@ def test_speeds_are_recorded_for_later_plans(tmp_path):
     assert load_costs(machine=CPU).estimate(run).seconds == pytest.approx(expected)
 
 
+def test_a_run_with_more_cores_than_a_fleet_has_is_recorded_as_slower(tmp_path):
+    run = config(members=2)
+    path = write_run(tmp_path / "run", run, EVENTS)
+    measured, slower = measure_speed(path), record_speed(path, 1.5)
+    assert (slower.step, slower.update) == (measured.step * 1.5, measured.update * 1.5)
+    (known,) = costs._read_cache()
+    assert known.update == slower.update
+    assert known.startup == measured.startup
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "[]", '{"format": 1, "speeds": 3}', '{"format": 1, "speeds": [1, {"toml": ""}]}'],

@@ -2,8 +2,8 @@
 
 Speeds are measured by training itself: the `time` events of runs say how long a fleet took for its
 decision steps and updates. `record_speed` keeps them in the user's cache folder, so that a new
-sweep is planned with the speeds of earlier ones. `load_costs` also reads the runs below a folder,
-finished or not.
+sweep is planned with the speeds of earlier ones and of `r2r2 bench --task`. `load_costs` also reads
+the runs below a folder, finished or not.
 
 The seconds of a fleet are
 
@@ -186,14 +186,19 @@ def _rates(first: Mapping[str, float], last: Mapping[str, float]) -> tuple[float
     return max(startup, 0.0), step, update
 
 
-def record_speed(run: Path) -> Speed | None:
+def record_speed(run: Path, slowdown: float = 1.0) -> Speed | None:
     """Record the speed of a run in the user's cache, and return it.
 
     A run that says nothing about its speed, or a cache that cannot be written, is no error.
+
+    Args:
+        run: its folder.
+        slowdown: factor on its times, if it had more cores than a fleet of a sweep has.
     """
     speed = measure_speed(run)
     if speed is None:
         return None
+    speed = speed._replace(step=speed.step * slowdown, update=speed.update * slowdown)
     speeds = [x for x in _read_cache() if (x.toml, x.seconds) != (speed.toml, speed.seconds)]
     speeds = [*speeds, speed][-MAX_SPEEDS:]
     table = [{**x._asdict(), "spec": list(x.spec)} for x in speeds]
