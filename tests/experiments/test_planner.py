@@ -107,6 +107,15 @@ def test_memory_limits_the_members():
     assert len(plan_of([cell(seeds=20)], unknown).fleets) == 1
 
 
+def test_a_fleet_gets_no_more_of_a_gpu_than_jax_does(monkeypatch):
+    one = gpus(1, memory=GB)  # 7 members of 0.1 GB: 0.75 of it
+    assert max(len(x.keys) for x in plan_of([cell(seeds=20)], one).fleets) == 7
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.35")
+    assert max(len(x.keys) for x in plan_of([cell(seeds=20)], one).fleets) == 3
+    partly = one._replace(devices=(*one.devices, *gpus(1, memory=0).devices))  # one unknown
+    assert max(len(x.keys) for x in plan_of([cell(seeds=20)], partly).fleets) <= 3
+
+
 def test_a_run_that_does_not_fit_is_planned_alone():
     tiny = ONE_CORE._replace(devices=(Device("cpu", "cpu", 1000),))
     assert [x.config.seeds for x in plan_of([cell(seeds=2)], tiny).fleets] == [(0,), (1,)]

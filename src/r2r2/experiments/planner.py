@@ -11,7 +11,7 @@ from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Spec
 from r2r2.experiments.costs import CostModel, Estimate, load_costs, task_sizes
 from r2r2.experiments.experiment import RunKey, run_keys
-from r2r2.experiments.machine import MAX_FLEETS_PER_GPU, Machine
+from r2r2.experiments.machine import MAX_FLEETS_PER_GPU, Machine, memory_share
 from r2r2.experiments.plan import Plan, PlannedFleet, fleet_name, with_members
 from r2r2.experiments.scheduling import Part, Work, divide, makespan
 
@@ -80,7 +80,8 @@ def make_plan(
         slots = _slots(machine, cores) if machine.devices[0].is_cpu else slots
     works = [_work(group, costs, _fleet_memory(machine, slots), longest) for group in groups]
     parts = divide(works, slots * len(machine.devices))
-    new = [_fleet(groups[part.work], part, costs) for part in parts]
+    fleets = [_fleet(groups[part.work], part, costs) for part in parts]
+    new = [fleet._replace(limited=longest < math.inf) for fleet in fleets]
     return Plan(cells.name, cells.scale, cores, (*kept, *new), slots)
 
 
@@ -101,8 +102,11 @@ def plan_works(cells: Sequence[RunConfig], machine: Machine, costs: CostModel) -
 
 
 def _fleet_memory(machine: Machine, slots: int) -> float:
-    """Return the memory that a fleet may use."""
-    return MEMORY_SHARE * (min(x.memory for x in machine.devices) or math.inf) / slots
+    """Return the memory that a fleet may use: of a GPU, not more than JAX gives its process."""
+    share = MEMORY_SHARE / slots
+    if not machine.devices[0].is_cpu:
+        share = min(share, memory_share(slots))
+    return share * min((x.memory for x in machine.devices if x.memory), default=math.inf)
 
 
 def _kept_fleets(stored: Plan | None, cells: Sequence[RunConfig]) -> list[PlannedFleet]:
