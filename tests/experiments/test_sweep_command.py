@@ -126,7 +126,9 @@ def test_ctrl_c_says_how_to_go_on(fake_engines, grid, capsys, monkeypatch):
 
     monkeypatch.setattr(command.SweepDisplay, "update", interrupt)
     assert main(["sweep", "grid.toml"]) == 130
-    assert "run the same command again to resume" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "run the same command again to resume" in err
+    assert " report sweeps/runs\n" in err
 
 
 # The view

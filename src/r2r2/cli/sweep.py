@@ -184,7 +184,9 @@ def _carry_out(
 
             return run_sweep(planned, engine, address, retries, on_status, on_stage)
     except KeyboardInterrupt:
+        report = shlex.join([*program_name().split(), "report", str(planned.folder.path / "runs")])
         print("r2r2: all fleets have ended; run the same command again to resume", file=sys.stderr)
+        print(f"r2r2: report of the runs so far: {one_line(report)}", file=sys.stderr)
         raise
 
 
