@@ -90,6 +90,15 @@ def test_runs_that_differ_otherwise_do_not(changes):
     assert len(plan.fleets) == 2
 
 
+def test_short_runs_share_fleets_where_nothing_was_measured():
+    def count(steps):
+        cells = [cell(seeds=4, steps=steps, utd=utd) for utd in (1, 2)]
+        return len(plan_of(cells, ONE_CORE._replace(cores=2), UNKNOWN).fleets)
+
+    assert count(400) == 2  # to start takes longer than to train
+    assert count(400_000) > 2
+
+
 def test_fleets_are_full_products():
     plan = plan_of([cell("dog-run", seeds=(0, 1)), cell("dog-walk", seeds=(1, 0))])
     assert len(plan.fleets) == 2  # the order of members is part of a fleet

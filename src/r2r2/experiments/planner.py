@@ -20,7 +20,10 @@ MEMORY_SHARE = 0.8  # of a device, which fleets may use: as the check before tra
 SHARED_BUSY = 0.45
 CORES_PER_SLOT = 4  # at least, for fleets that share a GPU: their environments run on cores
 MAX_CORES = 8  # of a fleet on a CPU; more do not help small networks
-GUESSED_START = 0.1  # of a run's work, where nothing was measured
+# Where nothing was measured: what a fleet's start takes, as a share of a run's work and in decision
+# steps. Compiling the programs of `smoke` took 5 to 20 s, and a step of a member about 1 ms.
+GUESSED_START = 0.1
+GUESSED_START_STEPS = 10_000
 
 Finished = Mapping[RunKey, tuple[Path, int]]
 
@@ -185,7 +188,7 @@ def _duration(config: RunConfig, members: int, estimate: Estimate) -> float:
         return estimate.seconds
     trained = 0 if config.random_only else max(config.steps - config.warmup, 0)
     work = config.steps + 5.0 * trained * config.utd + config.prefill_only_updates
-    return work * (GUESSED_START + members)
+    return GUESSED_START_STEPS + work * (GUESSED_START + members)
 
 
 def _fleet(group: _Group, part: Part, costs: CostModel) -> PlannedFleet:
