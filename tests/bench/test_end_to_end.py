@@ -7,6 +7,8 @@ from r2r2.bench import end_to_end
 from r2r2.bench.end_to_end import TrainingSetup, TrainingTimer, check_setup, time_training
 from r2r2.config.agents import agent_config
 from r2r2.config.errors import UserError
+from r2r2.envs.spec import Spec
+from r2r2.experiments.costs import measure_speed
 from r2r2.training import loop as train
 from r2r2.training.loop import Progress
 from r2r2.training.time_account import CHECKPOINTS, PARTS, TimeAccount
@@ -22,12 +24,16 @@ def tiny():
 @pytest.fixture(scope="module")
 def timed():
     """A run with an evaluation every 100 steps and without diagnostics."""
-    fractions = []
+    fractions, speeds = [], []
+
+    def record(run, result):
+        speeds.append((measure_speed(run), result))
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(end_to_end, "PERIOD", 100)
         patch.setattr(train, "make_diagnoser", lambda _: None)
-        result = time_training(tiny(), SETUP, fractions.append)
-    return result, fractions
+        result = time_training(tiny(), SETUP, fractions.append, record)
+    return result, fractions, speeds
 
 
 @pytest.mark.slow
@@ -42,7 +48,7 @@ def test_every_part_takes_time(timed):
 
 @pytest.mark.slow
 def test_updates_keep_up_with_the_timed_steps(timed):
-    result, _ = timed
+    result = timed[0]
     assert 20 < result.decision_steps < SETUP.steps
     assert result.decision_steps_per_s == pytest.approx(
         result.decision_steps / result.seconds, rel=0.01
@@ -55,6 +61,27 @@ def test_progress_is_reported_as_a_fraction(timed):
     assert timed[1] == sorted(timed[1])
     assert 0 < timed[1][0] < 0.1
     assert timed[1][-1] == 1
+
+
+@pytest.mark.slow
+def test_the_run_says_its_speed_before_it_is_deleted(timed):
+    ((speed, result),) = timed[2]
+    assert result is timed[0]
+    assert speed.config.agent == tiny()
+    assert speed.spec == Spec(3, 1)
+    per_step = speed.step + speed.update  # at UTD 1
+    assert per_step == pytest.approx(1 / result.decision_steps_per_s, rel=0.5)
+    assert 0 < speed.startup < speed.seconds
+    assert result.busy_cores > 0
+
+
+def test_cpu_time_counts_where_the_run_is_timed(monkeypatch):
+    run, spent = Run(monkeypatch), iter([5.0, 9.0])
+    monkeypatch.setattr(end_to_end.time, "process_time", lambda: next(spent))
+    run.report(61.0, 1100, 100)
+    run.report(62.0, 1200, 200)
+    run.report(64.0, 1400, 400)
+    assert run.timer.result("td7").busy_cores == 2
 
 
 def progress(steps, updates, point, stopped=False):

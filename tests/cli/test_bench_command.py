@@ -3,6 +3,7 @@
 import functools
 import json
 import shlex
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -99,15 +100,20 @@ def test_overheads_are_shown_for_every_fleet_size(cli, workdir, small_roofline, 
 
 
 def test_training_is_timed_when_a_task_is_given(cli, workdir, small_roofline, monkeypatch):
-    def train(agent, setup, on_fraction):
+    def train(agent, setup, on_fraction, on_trained):
         calls.append((agent, setup))
         on_fraction(0.5)
         shares = dict.fromkeys([*PARTS, "rest"], 1 / 7)
-        return EndToEnd(agent.name, *setup[:3], 900, 3.0, 300.0, 600.0, shares)
+        result = EndToEnd(agent.name, *setup[:3], 900, 3.0, 300.0, 600.0, shares, 1.5)
+        on_trained(Path("run"), result)
+        on_trained(Path("waits"), result._replace(busy_cores=0.5))
+        return result
 
     calls = []
     monkeypatch.setattr(bench, "measure_updates", lambda *_: FleetResults([], [], []))
     monkeypatch.setattr(bench, "time_training", train)
+    recorded = []
+    monkeypatch.setattr(bench, "record_speed", lambda *given: recorded.append(given))
     argv = "--agents minphi --members 2 1 --width 8 --task Pendulum-v1 --steps 300"
     code, out, err = cli("bench", *argv.split(), "--utd", "2", "--out", "b.json")
     assert (code, err) == (0, "")
@@ -121,6 +127,9 @@ def test_training_is_timed_when_a_task_is_given(cli, workdir, small_roofline, mo
     (row,) = json.loads((workdir / "b.json").read_text())["end_to_end"]
     assert row["decision_steps_per_s"] == 300
     assert set(row["shares"]) == {*PARTS, "rest"}
+    # A fleet of a sweep has one core.
+    assert recorded == [(Path("run"), 1.5), (Path("waits"), 1.0)]
+    assert "r2r2 paper" in out.splitlines()[-2]
 
 
 @pytest.mark.parametrize(

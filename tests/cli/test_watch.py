@@ -102,6 +102,15 @@ def test_interrupted_finished_and_missing_runs_say_so(growing, workdir):
     assert render_paths(Path("later"))[1:] == ["not started  later", "  later: does not exist yet"]
 
 
+def test_a_pruned_trial_is_not_shown_as_interrupted(growing):
+    (growing.path / "pruned.json").write_text("{}")
+    rows = render_paths(growing.path)
+    assert rows[1].startswith("pruned  td7+r2r2 on walk")
+    assert not any("resume with" in row for row in rows)
+    growing.folder.finish()  # by the user, with `r2r2 train --resume`
+    assert render_paths(growing.path)[1].startswith("finished  ")
+
+
 def test_problems_are_shown(growing):
     growing.event("collapse", 300, 610, 0, effective_rank=1.25, dead=60)
     fields = {"why": "RuntimeError: no power", "own": True, "failures": 1}

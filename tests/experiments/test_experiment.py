@@ -142,8 +142,8 @@ def test_fields_that_contradict_each_other_name_the_file(problem):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "expected at least one table [[grids]], got ()"),
-        ("grids = []", "expected at least one table [[grids]], got []"),
+        ("", "expected at least one table [[grids]], got none"),
+        ("grids = []", "expected at least one table [[grids]], got none"),
         ("grids = 3", "expected at least one table [[grids]], got 3"),
         ("grids = [1]", "expected at least one table [[grids]], got [1]"),
         ("[grids]\nutd = 1", "expected at least one table [[grids]], got {'utd': 1}"),
@@ -216,7 +216,7 @@ def test_runs_that_collide_are_reported(problem):
     text = f"{SMALL}[[grids]]\nenv = 'Hopper-v5'\nagent = 'td7'\nseeds = 2\n"
     assert re.fullmatch(
         r"two runs have the name td7_Hopper-v5_utd1_\w{8} and the seed 1: the grids contain td7 on "
-        r"Hopper-v5 at UTD 1 twice; expected runs that differ in more than steps",
+        r"Hopper-v5 at UTD 1 twice; expected each run once",
         problem(f"{text}[[grids]]\nenv = 'Hopper-v5'\nagent = 'td7'\nseeds = [1]\n"),
     )
     assert "at UTD 1 twice, with 2000 and 3000 steps; expected" in problem(
@@ -252,7 +252,7 @@ def test_an_experiment_from_python_is_checked_too():
     for name in ("", "../x", "a b", "x" * 62, 3):
         with pytest.raises(UserError, match="name: expected a name of at most 61 letters"):
             Experiment(name, grids=[{}])
-    with pytest.raises(UserError, match=r"x: expected at least one table \[\[grids\]\], got \(\)"):
+    with pytest.raises(UserError, match=r"x: expected at least one table \[\[grids\]\], got none"):
         Experiment("x")
     with pytest.raises(UserError, match=r"x: expected at least one table \[\[grids\]\]"):
         Experiment("x", grids={"utd": 1})

@@ -21,7 +21,7 @@ from r2r2.experiments.local_engine import (
     local_slots,
     slot_environment,
 )
-from r2r2.experiments.machine import Device, Machine
+from r2r2.experiments.machine import MEMORY_VARIABLES, Device, Machine
 from r2r2.experiments.plan import write_plan
 from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.storage.run_folder import lock_run
@@ -149,6 +149,18 @@ def test_a_process_sees_its_own_gpu_only():
     assert alone == {"CUDA_VISIBLE_DEVICES": "4"}
     cpu = slot_environment(Slot(CPU, 1, ()), {})
     assert cpu == {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+
+
+@pytest.mark.parametrize("name", MEMORY_VARIABLES)
+def test_fleets_that_share_a_gpu_share_the_memory_that_the_user_allows(monkeypatch, name):
+    for other in MEMORY_VARIABLES:
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, "0.6")
+    shared = slot_environment(Slot(GPUS[0], 2, ()), os.environ)
+    # JAX refuses to start if both variables are set.
+    assert {x: shared.get(x) for x in MEMORY_VARIABLES if x in shared} == {name: "0.300"}
+    alone = slot_environment(Slot(GPUS[0], 1, ()), os.environ)
+    assert alone[name] == "0.6"
 
 
 def test_processes_killed_for_lack_of_memory_are_told_apart(tmp_path, monkeypatch):

@@ -32,14 +32,19 @@ def test_all_gpus_are_used(gpus):
     assert [x.kind for x in devices] == ["NVIDIA H200"] * 2 + ["NVIDIA RTX A6000"]
     assert [x.memory for x in devices] == [143771 * 2**20] * 2 + [0]
     assert not any(x.is_cpu for x in devices)
+    # Numbers could be those of other GPUs: CUDA counts the fastest first.
+    assert [x.cuda for x in devices] == ["GPU-aaa1", "GPU-aab2", "GPU-ccc3"]
 
 
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [
         ("2,0", ["2", "0"]),
-        ("GPU-c", ["2"]),
+        (" 1 , 2", ["1", "2"]),
+        ("GPU-c", ["GPU-c"]),
+        ("MIG-1f,MIG-2e", ["MIG-1f", "MIG-2e"]),
         ("1,7,0", ["1"]),  # as CUDA does: nothing after an invalid entry
+        ("1,GPU-aab", ["1"]),  # the same GPU again
         ("GPU-aa", []),  # ambiguous
     ],
 )
@@ -67,7 +72,18 @@ def test_gpus_are_found_without_nvidia_smi(gpus, monkeypatch, tmp_path):
     folder.mkdir()
     (folder / "information").write_text("Model: \t NVIDIA H200\nGPU UUID: \t GPU-1\n")
     monkeypatch.setattr(machine, "DRIVER", tmp_path)
-    assert [(x.kind, x.memory, x.cuda) for x in this_machine().devices] == [("NVIDIA H200", 0, "0")]
+    (device,) = this_machine().devices
+    assert device == ("gpu:0", "NVIDIA H200", 0, "GPU-1")
+
+
+def test_the_share_of_memory_is_that_of_the_user(monkeypatch):
+    for name in machine.MEMORY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert [machine.memory_share(n) for n in (1, 2)] == [0.75, 0.45]
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")
+    assert [machine.memory_share(n) for n in (1, 2)] == [0.5, 0.25]
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "half")
+    assert machine.memory_share(1) == 0.75
 
 
 def test_gpus_that_jax_does_not_support_are_not_used(gpus, monkeypatch):

@@ -90,6 +90,15 @@ def test_runs_that_differ_otherwise_do_not(changes):
     assert len(plan.fleets) == 2
 
 
+def test_short_runs_share_fleets_where_nothing_was_measured():
+    def count(steps):
+        cells = [cell(seeds=4, steps=steps, utd=utd) for utd in (1, 2)]
+        return len(plan_of(cells, ONE_CORE._replace(cores=2), UNKNOWN).fleets)
+
+    assert count(400) == 2  # to start takes longer than to train
+    assert count(400_000) > 2
+
+
 def test_fleets_are_full_products():
     plan = plan_of([cell("dog-run", seeds=(0, 1)), cell("dog-walk", seeds=(1, 0))])
     assert len(plan.fleets) == 2  # the order of members is part of a fleet
@@ -105,6 +114,15 @@ def test_memory_limits_the_members():
     assert len(keys(plan)) == 20
     unknown = gpus(1, memory=0)
     assert len(plan_of([cell(seeds=20)], unknown).fleets) == 1
+
+
+def test_a_fleet_gets_no_more_of_a_gpu_than_jax_does(monkeypatch):
+    one = gpus(1, memory=GB)  # 7 members of 0.1 GB: 0.75 of it
+    assert max(len(x.keys) for x in plan_of([cell(seeds=20)], one).fleets) == 7
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.35")
+    assert max(len(x.keys) for x in plan_of([cell(seeds=20)], one).fleets) == 3
+    partly = one._replace(devices=(*one.devices, *gpus(1, memory=0).devices))  # one unknown
+    assert max(len(x.keys) for x in plan_of([cell(seeds=20)], partly).fleets) <= 3
 
 
 def test_a_run_that_does_not_fit_is_planned_alone():

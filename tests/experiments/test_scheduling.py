@@ -41,6 +41,18 @@ def test_the_end_is_near_the_lower_bound(grid, slots):
     assert bound * (1 - 1e-6) <= end <= 1.15 * bound
 
 
+def test_the_bound_does_not_know_that_fleets_are_rectangles():
+    """The worst of some 5,000 random grids: docs/scale.md names it."""
+    seconds = [tuple(3.32 + 2.04 * m for m in range(1, 16))]
+    seconds.append(tuple(4.94 + 3.91 * m for m in range(1, 6)))
+    grid = [Work(3, 5, seconds[0]), Work(1, 5, seconds[1])]
+    end = makespan(durations(grid, divide(grid, 4)), 4)
+    assert 1.15 < end / lower_bound(grid, 4) < 1.17
+    # Rectangles of 8, 5 and 2 runs of the first work would end at 20.16.
+    assert end == pytest.approx(seconds[1][3])
+    assert end < 1.03 * (seconds[1][1] + seconds[0][1])
+
+
 @settings(max_examples=60)
 @given(grids(1, 20), st.integers(1, 64))
 def test_every_run_is_in_one_fleet(grid, slots):

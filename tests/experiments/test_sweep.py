@@ -1,3 +1,4 @@
+import dataclasses
 import shutil
 
 import pytest
@@ -8,8 +9,9 @@ from r2r2.experiments import sweep as sweeps
 from r2r2.experiments.experiment import Experiment
 from r2r2.experiments.sweep import plan_sweep, run_sweep, sweep
 from r2r2.experiments.sweep_folder import SweepFolder, finished_runs, lock_sweep
+from r2r2.training.saved_config import find_config
 from r2r2.training.signals import Interrupted
-from synthetic_runs import make_run
+from synthetic_runs import make_run, write_run
 
 
 def started(fake_engines):
@@ -63,10 +65,48 @@ def test_more_steps_are_another_run(fake_engines, tmp_path):
     sweep(tiny_experiment("short", agent="td7"), tmp_path)
     longer = tiny_experiment("long", agent="td7", steps=3000)
     assert len(sweep(longer, tmp_path).finished) == 1
-    steps = {steps for _, steps in finished_runs(tmp_path / "runs").values()}
     assert started(fake_engines) == ["td7", "td7"]
-    assert 3000 in steps
+    assert sorted(n for _, n in finished_runs(tmp_path / "runs")) == [2000, 3000]
+    # Neither takes the other's run for its own, although they have one name.
+    assert plan_sweep(tiny_experiment("short", agent="td7"), tmp_path).fleets == ()
+    assert plan_sweep(longer, tmp_path).fleets == ()
+
+
+def test_two_sweeps_that_planned_a_fleet_both_keep_it_if_one_gets_more_steps(
+    fake_engines, tmp_path
+):
+    fake_engines[1]["td7"] = [(1,)] * 3
+    sweep(tiny_experiment("first", agent="td7"), tmp_path)  # only plans it: all attempts fail
+    assert len(sweep(tiny_experiment("second", agent="td7"), tmp_path).finished) == 1
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+    longer = sweep(tiny_experiment("second", agent="td7", steps=3000), tmp_path)
+    assert (len(longer.finished), longer.missing) == (1, ())
+    count = len(fake_engines[0])
+    assert sweep(tiny_experiment("first", agent="td7"), tmp_path).missing == ()
+    assert len(fake_engines[0]) == count  # nothing was trained again
     assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_a_run_that_another_sweep_has_extended_is_trained_again(fake_engines, tmp_path):
+    sweep(tiny_experiment("first", agent="td7"), tmp_path)
+    assert len(sweep(tiny_experiment("second", agent="td7"), tmp_path).finished) == 1
+    (run,) = (tmp_path / "runs").iterdir()
+    sweep(tiny_experiment("first", agent="td7", steps=3000), tmp_path)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [run.name]  # extended
+    # The second sweep leaves it, and trains its own.
+    assert sweep(tiny_experiment("second", agent="td7"), tmp_path).missing == ()
+    assert sweep(tiny_experiment("first", agent="td7", steps=3000), tmp_path).missing == ()
+    assert started(fake_engines) == ["td7"] * 3
+
+
+def test_a_stored_fleet_whose_folder_has_a_longer_run_gets_another_folder(fake_engines, tmp_path):
+    sweep(tiny_experiment(agent="td7"), tmp_path)
+    (run,) = (tmp_path / "runs").iterdir()
+    longer = dataclasses.replace(find_config(run), steps=3000)
+    shutil.rmtree(run)
+    write_run(run, longer)
+    assert sweep(tiny_experiment(agent="td7"), tmp_path).missing == ()
+    assert find_config(run) == longer
 
 
 def test_a_changed_experiment_of_the_same_name_trains_what_is_new(fake_engines, tmp_path):

@@ -126,7 +126,9 @@ def test_ctrl_c_says_how_to_go_on(fake_engines, grid, capsys, monkeypatch):
 
     monkeypatch.setattr(command.SweepDisplay, "update", interrupt)
     assert main(["sweep", "grid.toml"]) == 130
-    assert "run the same command again to resume" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "run the same command again to resume" in err
+    assert " report sweeps/runs\n" in err
 
 
 # The view
@@ -276,7 +278,21 @@ def test_only_what_fits_into_the_budget_is_started(fake_engines, grid, capsys, m
     assert [agent for agent, _ in fake_engines[0][0].started] == ["td7"]
     assert "2 postponed, as they do not fit into the budget" in output
     assert "2 of 4 runs finished" in output
-    # The whole plan is stored, so that fleets stay as they are.
-    assert len(SweepFolder(grid / "sweeps", "grid").plan().fleets) == 3
+    # The whole plan is stored, and says which fleets the budget has made short.
+    fleets = SweepFolder(grid / "sweeps", "grid").plan().fleets
+    assert [fleet.limited for fleet in fleets] == [True] * 3
+    # Both runs that were postponed are one fleet now.
     assert main(["sweep", "grid.toml"]) == 0
     assert "4 of 4 runs finished" in capsys.readouterr().out
+    names = [fleet.name for fleet in SweepFolder(grid / "sweeps", "grid").plan().fleets]
+    assert [name.rpartition("_")[2] for name in names] == ["s0-1", "s0-1"]
+
+
+def test_fleets_that_were_submitted_for_a_budget_stay(fake_engines, grid, monkeypatch):
+    costs = FixedCosts({"td7": 60.0, "td7+r2r2": 600.0})
+    monkeypatch.setattr(sweeps, "load_costs", lambda *_: costs)
+    assert main(["sweep", "grid.toml", "--engine", "slurm", "--budget", "5m"]) == 0
+    assert main(["sweep", "grid.toml", "--engine", "slurm"]) == 0
+    first, second = SweepFolder(grid / "sweeps", "grid").plan().fleets
+    assert (first.config.agent.name, first.limited) == ("td7", False)
+    assert second.config.seeds == (0, 1)

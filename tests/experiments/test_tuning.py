@@ -27,6 +27,7 @@ from r2r2.cli.train import parse_train
 from r2r2.config.toml_io import to_toml
 from r2r2.envs.spec import Member
 from r2r2.experiments import tuning, tuning_trial
+from r2r2.experiments.run_report import Source, load_run
 from r2r2.experiments.tuning_file import load_tuning_study, parse_study
 from r2r2.experiments.tuning_results import TrialRecord, _best_so_far, draw_history
 from r2r2.experiments.tuning_trial import objective, read_points
@@ -37,6 +38,7 @@ from r2r2.training.callbacks import CallbackList, EvaluationInfo, StartInfo
 from r2r2.training.loop import Progress
 from r2r2.training.recovery import NOT_FINITE
 from r2r2.training.saved_config import fleet_members, load_config
+from synthetic_runs import make_run
 
 ROOT = Path(__file__).parents[2]
 BASE = {"env": "Pendulum-v1", "seeds": 2, "steps": 50, "eval_every": 10, "random_only": True}
@@ -451,6 +453,13 @@ def test_a_trial_during_which_the_process_dies_again_and_again_is_failed(fake, t
     assert [trial.state for trial in result.trials] == ["complete", "failed", "complete"]
     assert result.trials[1].why == "the process died 3 times during this trial"
     assert [number for number, _ in fake.calls] == [3]
+
+
+def test_a_report_says_which_trials_were_pruned(tmp_path):
+    run = make_run(tmp_path / "trial_0001", finished=False)
+    assert load_run(Source(run, "trial")).status == "interrupted"
+    (run / "pruned.json").write_text("{}")
+    assert load_run(Source(run, "trial")).status == "pruned"
 
 
 def test_the_command_prints_progress_the_best_values_and_what_to_do_next(fake, workdir, capsys):

@@ -220,6 +220,7 @@ def test_log_of_a_stopped_member_must_reach_its_own_evaluations():
         ("finished", data(0), []),
         ("finished", data(900), ["no updates (untrained)"]),
         ("interrupted", data(900)._replace(updates=5), ["a run that was interrupted"]),
+        ("pruned", data(900)._replace(updates=5), ["a run that was pruned"]),
         (
             "failed",
             data(900, STOPPED)._replace(updates=5),

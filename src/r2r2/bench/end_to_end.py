@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from r2r2.api import make_pool
 from r2r2.bench.updates import round_significant
+from r2r2.compute.devices import training_device
 from r2r2.config.common import AgentConfig
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import resolve
@@ -20,7 +21,8 @@ from r2r2.config.run import RunConfig
 from r2r2.config.toml_io import to_toml
 from r2r2.envs.make import make_env
 from r2r2.storage.run_folder import create_run
-from r2r2.training.loop import Progress, Training
+from r2r2.storage.versions import versions
+from r2r2.training.loop import OnProgress, Progress, Training
 from r2r2.training.memory import check_fits
 from r2r2.training.run_config import finalize_config
 from r2r2.training.run_log import RunLog
@@ -54,24 +56,30 @@ class EndToEnd(NamedTuple):
     decision_steps_per_s: float  # of all members
     updates_per_s: float
     shares: dict[str, float]  # of the time, by part; they sum to 1
+    busy_cores: float  # CPU seconds of the main process per second
 
 
 def time_training(
-    agent: AgentConfig, setup: TrainingSetup, on_fraction: Callable[[float], None]
+    agent: AgentConfig,
+    setup: TrainingSetup,
+    on_fraction: Callable[[float], None],
+    on_trained: Callable[[Path, EndToEnd], object] = lambda *_: None,
 ) -> EndToEnd:
     """Train in a temporary folder and measure the speed.
 
     Timing starts after warm-up, the first evaluation and the first updates, when all
     programs are compiled, and ends before a member finishes or is stopped. Every member is
     timed from the end of a burst of updates to the end of a later one, so that steps and
-    updates belong together. The callback gets the fraction of the timed steps that is done.
+    updates belong together. `on_fraction` gets the fraction of the timed steps that is done, and
+    `on_trained` the run folder, before it is deleted, with the result.
     """
     config = _config(agent, setup)
     members = fleet_members(config)
     names = [member.name for member in members]
     with tempfile.TemporaryDirectory() as folder, make_pool(config) as pool:
         check_fits(config, pool.spec)
-        run = create_run(Path(folder) / "run", to_toml(config), names, False)
+        facts = versions(training_device())
+        run = create_run(Path(folder) / "run", to_toml(config), names, False, facts)
         with RunLog(config, run, members, agent.name) as log:
             training = Training(config, pool, log)
             with contextlib.closing(training):
@@ -79,8 +87,27 @@ def time_training(
                 training.begin()
                 state = training.state
                 timer = TrainingTimer(state.times, state.schedule, setup, config.steps, on_fraction)
-                training.run(timer)
-    return timer.result(agent.name)
+                training.run(_logging_start(timer, training))
+        result = timer.result(agent.name)
+        on_trained(run.path, result)
+    return result
+
+
+def _logging_start(timer: "TrainingTimer", training: Training) -> OnProgress:
+    """Return a callback that also logs the time at which timing starts.
+
+    The speed that the events of the run say is then that of the timed part.
+    """
+    logged = False
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal logged
+        timer(progress)
+        if timer.started and not logged:
+            training.log_time()
+            logged = True
+
+    return on_progress
 
 
 def check_setup(agent: AgentConfig, setup: TrainingSetup) -> None:
@@ -131,7 +158,8 @@ class TrainingTimer:
         self._steps, self._on_fraction = steps, on_fraction
         self._updates = np.zeros(0, dtype=int)  # at the last call
         self._bursts: dict[int, list[tuple[float, int]]] = {}  # first and last: time, updates
-        self._moments: list[NDArray[np.float64]] = []  # the first and the last: time, parts
+        # The first and the last: time, CPU time, parts.
+        self._moments: list[NDArray[np.float64]] = []
 
     def __call__(self, progress: Progress) -> None:
         """Record the progress of one iteration of the training loop."""
@@ -146,9 +174,15 @@ class TrainingTimer:
         finished = updated & (self._schedule.pending <= self._setup.utd)
         if finished.any():
             now = time.perf_counter()
-            self._moments[1:] = [np.array([now, *self._times.seconds().values()])]
+            parts = self._times.seconds().values()
+            self._moments[1:] = [np.array([now, time.process_time(), *parts])]
             for member in np.flatnonzero(finished).tolist():
                 self._bursts.setdefault(member, [])[1:] = [(now, int(updates[member]))]
+
+    @property
+    def started(self) -> bool:
+        """Whether timing has started."""
+        return bool(self._moments)
 
     def result(self, agent: str) -> EndToEnd:
         """Return the sum of the members' speeds between their first and last bursts."""
@@ -164,7 +198,7 @@ class TrainingTimer:
         updates = sum(count for _, count in pairs)
         rate = sum(count / seconds for seconds, count in pairs)
         first, last = self._moments
-        seconds, *parts = map(float, last - first)
+        seconds, cpu_seconds, *parts = map(float, last - first)
         shares = [round_significant(part / seconds) for part in parts]
         return EndToEnd(
             agent,
@@ -176,4 +210,5 @@ class TrainingTimer:
             round_significant(rate / setup.utd),
             round_significant(rate),
             dict(zip(PARTS, shares, strict=True)),
+            round_significant(cpu_seconds / seconds),
         )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from r2r2.api import enable_compilation_cache
-from r2r2.bench.end_to_end import TrainingSetup, check_setup, time_training
+from r2r2.bench.end_to_end import EndToEnd, TrainingSetup, check_setup, time_training
 from r2r2.bench.updates import (
     SHORT_CALLS,
     BenchSizes,
@@ -45,6 +45,7 @@ from r2r2.config.fields import (
 from r2r2.config.run import PRECISIONS, RunConfig
 from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
+from r2r2.experiments.costs import record_speed
 from r2r2.storage.files import StorageError, atomic_write, reason
 from r2r2.storage.versions import versions
 from r2r2.training.loop import UPDATES_PER_CALL
@@ -90,7 +91,8 @@ PARSER = ArgumentParser(
 Measure how fast this device trains: time the updates of agents in the programs
 that training uses, without building an environment, in long calls and in calls
 as short as training makes them. Fleets of the same size are timed in turns, so
-that other load on the machine slows all of them alike.
+that other load on the machine slows all of them alike. With --task, 'r2r2 paper'
+and 'r2r2 sweep' then estimate times from the measured speed of training.
 docs/performance.md explains the results.
 """,
     """\
@@ -189,6 +191,9 @@ def _run(argv: list[str]) -> int:
     with BenchProgress(console, _stages(command)) as bar:
         results = _measure(command, bar)
     print_results(console, results, is_accelerated())
+    if command.setup is not None:
+        name = program_name()
+        print(f"'{name} paper' and '{name} sweep' now estimate times from this training")
     if command.out is not None:
         line = shlex.join([*program_name().split(), "bench", *argv])
         text = json.dumps(_as_json(command, line, results), indent=1, allow_nan=False)
@@ -247,9 +252,17 @@ def _measure(command: BenchCommand, on_stage: OnStage) -> Measurements:
             start, *tenths = _training_stages(name, setup)
             on_stage(start)
             on_fraction = partial(_report_tenths, tenths, on_stage)
-            results.end_to_end.append(time_training(agent, setup, on_fraction))
+            results.end_to_end.append(time_training(agent, setup, on_fraction, _record))
             on_fraction(1.0)
     return results
+
+
+def _record(run: Path, result: EndToEnd) -> None:
+    """Record the speed of a timed run for the estimates of `r2r2 paper` and `r2r2 sweep`.
+
+    A sweep gives each fleet one core of a CPU. There the run would take as many CPU seconds.
+    """
+    record_speed(run, 1.0 if is_accelerated() else max(result.busy_cores, 1.0))
 
 
 def _report_tenths(left: list[Stage], on_stage: OnStage, fraction: float) -> None:

@@ -35,8 +35,9 @@ PARSER = ArgumentParser(
     """\
 List the paper's experiments: what each reproduces, its cells (agents x tasks x
 UTD) and runs (cells x seeds), its updates, and the estimated time on a device
-of this machine, from speeds that sweeps measured. With a name, or a file of
-your own, show one experiment in detail. Nothing is trained; 'r2r2 sweep' does.
+of this machine, from speeds that sweeps or 'r2r2 bench --task' measured. With a
+name, or a file of your own, show one experiment in detail. Nothing is trained;
+'r2r2 sweep' does.
 """,
     """\
   r2r2 paper
@@ -162,7 +163,8 @@ def _print_experiment(
     costs: CostModel | None,
     scale: float,
 ) -> None:
-    console.print(f"[bold]{escape(experiment.name)}[/]: {escape(one_line(experiment.title))}")
+    title = f": {escape(one_line(experiment.title))}" if experiment.title else ""
+    console.print(f"[bold]{escape(experiment.name)}[/]{title}")
     if experiment.reproduces:
         console.print(f"reproduces: {escape(one_line(experiment.reproduces))}")
     text = "\n".join(map(one_line, Path(experiment.file).read_text().splitlines()))
@@ -211,8 +213,8 @@ def _print_notes(console: Console, sizes: Sequence[Size], scale: float) -> None:
     if all(math.isnan(size.seconds) for size in sizes):
         notes.append(
             f"Nothing was measured on this machine yet. '{program_name()} sweep smoke' takes "
-            f"minutes and measures its speed; a short sweep of the real tasks, such as "
-            f"'{program_name()} sweep training-time --scale 0.002', measures it better."
+            f"minutes and measures its speed; training on a real task, as in "
+            f"'{program_name()} bench --task Humanoid-v5', measures it better."
         )
     else:
         notes.append(

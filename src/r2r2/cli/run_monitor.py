@@ -15,7 +15,14 @@ from r2r2.storage.evaluations import Row, parse_line
 from r2r2.storage.events import LogTail, TailUpdate, parse_event
 from r2r2.storage.files import MAX_INT, damaged_line, parse_count, parse_number
 from r2r2.storage.integrity import find_damage
-from r2r2.storage.run_folder import MANIFEST_FILE, RunFolder, lock_pid, open_run, read_manifest
+from r2r2.storage.run_folder import (
+    MANIFEST_FILE,
+    PRUNED_FILE,
+    RunFolder,
+    lock_pid,
+    open_run,
+    read_manifest,
+)
 from r2r2.training.time_account import describe_event
 
 SPEED_SECONDS = 60.0
@@ -23,9 +30,10 @@ RECENT_SECONDS = 120.0  # a log that changed since may be written on another mac
 
 Event = Mapping[str, object]
 Active = Literal["starting", "warm-up", "training"]
-State = Active | Literal["not started", "interrupted", "finished", "failed", "unavailable"]
+Ended = Literal["finished", "failed", "pruned"]
+State = Active | Ended | Literal["not started", "interrupted", "unavailable"]
 ACTIVE_STATES: tuple[State, ...] = ("starting", "warm-up", "training")
-ENDED_STATES: tuple[State, ...] = ("finished", "failed")
+ENDED_STATES: tuple[State, ...] = ("finished", "failed", "pruned")
 
 
 def _count(event: Event, name: str) -> int:
@@ -247,6 +255,8 @@ class RunMonitor:
         manifest = read_manifest(self.path)
         if manifest is not None and manifest.status in ("finished", "failed"):
             return manifest.status
+        if (self.path / PRUNED_FILE).exists():
+            return "pruned"
         pid = lock_pid(self.path)
         recent = self.idle_seconds(time.time()) < RECENT_SECONDS
         if pid is None or not (_is_alive(pid) or recent):

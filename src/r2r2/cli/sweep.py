@@ -19,7 +19,7 @@ from r2r2.cli.watch_view import Size
 from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, DURATION, SCALE, at_least, one_of, parse_duration
 from r2r2.experiments.experiment import run_keys
-from r2r2.experiments.plan import PlannedFleet, write_plan
+from r2r2.experiments.plan import Plan, PlannedFleet, write_plan
 from r2r2.experiments.run_report import STAGES_AFTER_READING
 from r2r2.experiments.runner import RETRIES, FleetStatus
 from r2r2.experiments.slurm import write_job_scripts
@@ -144,12 +144,19 @@ def _write_slurm_jobs(planned: SweepPlan) -> int:
         return 0
     with lock_sweep(planned.folder):
         plan = planned.plan._replace(fleets=planned.fleets)
-        write_plan(planned.folder.plan_file, planned.plan)
+        write_plan(planned.folder.plan_file, _submitted(planned))
         reused = sorted({run.name for run, _ in planned.finished.values()})
         script = write_job_scripts(planned.folder, plan, runs=reused)
     print(one_line(_summary(planned)))
     print(f"submit with: bash {shlex.quote(str(script))}")
     return 0
+
+
+def _submitted(planned: SweepPlan) -> Plan:
+    """Return the plan to store: fleets that wait in a queue must not be planned again."""
+    names = {fleet.name for fleet in planned.fleets}
+    fleets = [x._replace(limited=x.limited and x.name not in names) for x in planned.plan.fleets]
+    return planned.plan._replace(fleets=tuple(fleets))
 
 
 def _carry_out(
@@ -158,7 +165,8 @@ def _carry_out(
     """Carry out a plan with a display of its state, and write the report."""
     display = SweepDisplay(console, planned)
     print(one_line(_summary(planned)))
-    total = len({run.parent for run, _ in planned.finished.values()}) + len(planned.plan.fleets)
+    reused = {run.name for run, _ in planned.finished.values()}
+    total = len(reused | {fleet.name for fleet in planned.plan.fleets})
     try:
         with (
             interruptible(saves=True) as check,
@@ -176,7 +184,9 @@ def _carry_out(
 
             return run_sweep(planned, engine, address, retries, on_status, on_stage)
     except KeyboardInterrupt:
+        report = shlex.join([*program_name().split(), "report", str(planned.folder.path / "runs")])
         print("r2r2: all fleets have ended; run the same command again to resume", file=sys.stderr)
+        print(f"r2r2: report of the runs so far: {one_line(report)}", file=sys.stderr)
         raise
 
 

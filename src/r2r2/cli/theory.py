@@ -27,7 +27,10 @@ FLOW_SHARE = 0.7  # of the time that simulating the flows takes
 STAGES = 7  # after it: tables, figures of up to five parts, the page
 # Columns that fit on a terminal; the page has all of them.
 PRINTED = {
-    "lemmas": ("chain", "symmetric", "doubly stochastic", "aperiodic", "all hold"),
+    "lemmas": (
+        *("chain", "symmetric", "doubly stochastic", "aperiodic", "all hold"),
+        "largest residual",
+    ),
     "assumptions": (
         *("chain", "orthogonal eigenvectors", "HP = PH", "trace never falls"),
         "starts that reach the top-k",

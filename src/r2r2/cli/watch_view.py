@@ -33,6 +33,7 @@ STYLES: dict[State, str] = {
     "interrupted": "yellow",
     "finished": "bold",
     "failed": "bold red",
+    "pruned": "yellow",
     "unavailable": "red",
 }
 

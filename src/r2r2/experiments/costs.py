@@ -2,8 +2,8 @@
 
 Speeds are measured by training itself: the `time` events of runs say how long a fleet took for its
 decision steps and updates. `record_speed` keeps them in the user's cache folder, so that a new
-sweep is planned with the speeds of earlier ones. `load_costs` also reads the runs below a folder,
-finished or not.
+sweep is planned with the speeds of earlier ones and of `r2r2 bench --task`. `load_costs` also reads
+the runs below a folder, finished or not.
 
 The seconds of a fleet are
 
@@ -18,8 +18,10 @@ which is m + 3.6 and m + 1.4.
 What was not measured is estimated from the nearest agent and task on the same kind of device. Its
 time per update is multiplied by the ratio of floating-point operations, on an accelerator by this
 ratio to the power of 0.75 (a SimbaV2-SPL has 10.1 times the operations of a TD7, and twenty of them
-take 5.7 times as long on an H200). The time per step is taken as it is, although tasks differ.
-Such estimates have `measured=False`.
+take 5.7 times as long on an H200). On a CPU each update counts 5e7 operations more, because small
+networks take most of their time for other things: one core took 0.3 ms for the 6.4e6 operations of
+a TD7 of `smoke`, and about 20 ms for the 3.3e9 of one of the usual size. The time per step is taken
+as it is, although tasks differ. Such estimates have `measured=False`.
 """
 
 import contextlib
@@ -53,6 +55,7 @@ MAX_SPEEDS = 500  # in the cache file; the oldest are dropped
 RECENT = 5  # latest measurements of one thing, whose median counts
 ACCELERATOR_OFFSET = 2.0  # an accelerator's time grows like m + 2
 ACCELERATOR_EXPONENT = 0.75  # of the ratio of operations between agents
+CPU_OVERHEAD = 5e7  # operations of an update that take as long as all else does
 MIN_STEPS = 50  # of a measurement: fewer say nothing
 STATE_BYTES = 200e6  # per member, of an agent that cannot be built here: SimbaV2's default
 MARGIN = 1.3  # on memory: programs, transfers, fragmentation
@@ -186,14 +189,19 @@ def _rates(first: Mapping[str, float], last: Mapping[str, float]) -> tuple[float
     return max(startup, 0.0), step, update
 
 
-def record_speed(run: Path) -> Speed | None:
+def record_speed(run: Path, slowdown: float = 1.0) -> Speed | None:
     """Record the speed of a run in the user's cache, and return it.
 
     A run that says nothing about its speed, or a cache that cannot be written, is no error.
+
+    Args:
+        run: its folder.
+        slowdown: factor on its times, if it had more cores than a fleet of a sweep has.
     """
     speed = measure_speed(run)
     if speed is None:
         return None
+    speed = speed._replace(step=speed.step * slowdown, update=speed.update * slowdown)
     speeds = [x for x in _read_cache() if (x.toml, x.seconds) != (speed.toml, speed.seconds)]
     speeds = [*speeds, speed][-MAX_SPEEDS:]
     table = [{**x._asdict(), "spec": list(x.spec)} for x in speeds]
@@ -338,8 +346,11 @@ class MeasuredCosts:
 
     def _nearest(self, config: RunConfig) -> _Rates:
         spec = task_sizes(config)
+        own = self._flops(config.agent, spec)
         flops = [self._flops(other.agent, speed.spec) for speed, other in self._speeds]
-        ratios = [self._flops(config.agent, spec) / x for x in flops]
+        # An agent that cannot be built here counts as one of equal size.
+        pairs = [(own, x) if own > 0 and x > 0 else (1.0, 1.0) for x in flops]
+        ratios = [new / old for new, old in pairs]
         distances = [
             (
                 *(other.agent.name != config.agent.name, speed.spec != spec),
@@ -352,16 +363,21 @@ class MeasuredCosts:
         ]
         best = min(distances)
         chosen = [n for n, x in enumerate(distances) if x == best]
-        exponent = 1.0 if self._is_cpu else ACCELERATOR_EXPONENT
         by_size: dict[int, list[Speed]] = {}
         for speed, other in (self._speeds[n] for n in chosen):  # oldest first
             by_size.setdefault(_count(other), []).append(speed)
         recent = {size: tuple(by_size[size][-RECENT:]) for size in sorted(by_size)}
-        return _Rates(recent, not any(best[:-1]), ratios[chosen[0]] ** exponent)
+        return _Rates(recent, not any(best[:-1]), self._factor(*pairs[chosen[0]]))
 
     def _flops(self, agent: AgentConfig, spec: Spec) -> float:
-        flops = self._sizes[SizeQuery(agent, spec)].flops
-        return 1.0 if math.isnan(flops) else flops
+        """Return the operations of an update, NaN if the agent cannot be built here."""
+        return self._sizes[SizeQuery(agent, spec)].flops
+
+    def _factor(self, flops: float, measured: float) -> float:
+        """Return how many times as long an update takes as one with the measured operations."""
+        if self._is_cpu:
+            return (flops + CPU_OVERHEAD) / (measured + CPU_OVERHEAD)
+        return float((flops / measured) ** ACCELERATOR_EXPONENT)
 
 
 def _program(config: RunConfig) -> tuple[str, bool]:

@@ -57,8 +57,8 @@ class Experiment:
         grids: Any = self.grids
         is_list = isinstance(grids, list | tuple)
         if not is_list or not grids or not all(isinstance(grid, Mapping) for grid in grids):
-            expected = "at least one table [[grids]]"
-            raise UserError(f"{self.source}: expected {expected}, got {grids!r:.40}")
+            got = f"{grids!r:.40}" if grids else "none"
+            raise UserError(f"{self.source}: expected at least one table [[grids]], got {got}")
 
     @property
     def source(self) -> str:
@@ -200,11 +200,13 @@ def _check_names(source: str, cells: Sequence[RunConfig]) -> None:
 
 
 def _same_name(source: str, key: RunKey, cell: RunConfig, other: RunConfig) -> UserError:
-    steps = f", with {other.steps} and {cell.steps} steps" if other.steps != cell.steps else ""
+    steps, expected = "", "each run once"
+    if other.steps != cell.steps:
+        steps = f", with {other.steps} and {cell.steps} steps"
+        expected = "runs that differ in more than steps"
     return UserError(
         f"{source}: two runs have the name {key.config} and the seed {key.seed}: the grids contain "
-        f"{cell.agent.name} on {key.task} at UTD {cell.utd} twice{steps}; expected runs that "
-        "differ in more than steps"
+        f"{cell.agent.name} on {key.task} at UTD {cell.utd} twice{steps}; expected {expected}"
     )
 
 

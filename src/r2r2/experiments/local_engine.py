@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from r2r2.experiments.engine import FINISHED, INTERRUPTED, LOCKED, TERMINATED, FleetEnd
-from r2r2.experiments.machine import GPU_MEMORY_SHARE, Device, Machine
+from r2r2.experiments.machine import (
+    MEMORY_VARIABLES,
+    Device,
+    Machine,
+    memory_share,
+    memory_variable,
+)
 from r2r2.experiments.plan import Plan, PlannedFleet
 from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.storage.files import cannot_write
@@ -147,8 +153,8 @@ def slot_environment(slot: Slot, environment: Mapping[str, str]) -> dict[str, st
         return variables | {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
     variables["CUDA_VISIBLE_DEVICES"] = slot.device.cuda
     if slot.fleets > 1:
-        share = GPU_MEMORY_SHARE / slot.fleets
-        variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{share:.3f}"
+        name = memory_variable() or MEMORY_VARIABLES[-1]
+        variables[name] = f"{memory_share(slot.fleets):.3f}"
     return variables
 
 

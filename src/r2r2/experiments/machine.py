@@ -11,7 +11,10 @@ from typing import NamedTuple
 from r2r2.training.host_memory import host_bytes
 
 MAX_FLEETS_PER_GPU = 2  # at a time: their environments need cores as well
-GPU_MEMORY_SHARE = 0.9  # of a GPU's memory, for all fleets on it
+GPU_MEMORY_SHARE = 0.9  # of a GPU's memory, for several fleets on it
+JAX_MEMORY_SHARE = 0.75  # of a GPU's memory, which JAX takes for one process by default
+# Variables that say which share JAX takes; it accepts only one of them.
+MEMORY_VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits")
 QUERY_SECONDS = 20.0
 DRIVER = Path("/proc/driver/nvidia/gpus")  # one folder per GPU, also without nvidia-smi
@@ -105,20 +108,54 @@ def _driver_gpus() -> list[Gpu]:
 
 
 def visible_gpus(gpus: Sequence[Gpu]) -> list[Device]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES allows, in its order, as CUDA reads it."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES allows, in its order, as CUDA reads it.
+
+    Processes get the entry of a GPU as it stands there, since the numbers of CUDA are not those of
+    nvidia-smi if GPUs differ. Without the variable they get identifiers, which are unambiguous.
+    """
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    chosen = list(gpus)
-    if allowed is not None:
-        chosen = []
-        for entry in map(str.strip, allowed.split(",")):
-            found = [x for x in gpus if entry and (entry == x.number or x.uuid.startswith(entry))]
-            if len(found) != 1 or found[0] in chosen:
-                break  # CUDA ignores an invalid entry and all after it
-            chosen += found
+    if allowed is None:
+        chosen = [(gpu, gpu.uuid or gpu.number) for gpu in gpus]
+    else:
+        chosen = _named_gpus(gpus, allowed.split(","))
     return [
-        Device(f"gpu:{number}", gpu.kind, gpu.memory, gpu.number)
-        for number, gpu in enumerate(chosen)
+        Device(f"gpu:{number}", gpu.kind, gpu.memory, entry)
+        for number, (gpu, entry) in enumerate(chosen)
     ]
+
+
+def _named_gpus(gpus: Sequence[Gpu], entries: Sequence[str]) -> list[tuple[Gpu, str]]:
+    """Return the GPUs that entries name, each with its entry."""
+    chosen: list[tuple[Gpu, str]] = []
+    for entry in map(str.strip, entries):
+        found = [x for x in gpus if entry and (entry == x.number or x.uuid.startswith(entry))]
+        if entry.startswith("MIG-"):  # a part of a GPU, whose memory nvidia-smi does not list
+            found = [Gpu(entry, entry, "MIG", 0)]
+        if len(found) != 1 or found[0] in [gpu for gpu, _ in chosen]:
+            break  # CUDA ignores an invalid entry and all after it
+        chosen.append((found[0], entry))
+    return chosen
+
+
+def memory_share(fleets: int) -> float:
+    """Return the share of a GPU's memory that a fleet gets if so many train on it.
+
+    Example:
+        >>> memory_share(2)
+        0.45
+    """
+    name = memory_variable()
+    default = JAX_MEMORY_SHARE if fleets == 1 else GPU_MEMORY_SHARE
+    try:
+        share = float(os.environ[name]) if name else default
+    except ValueError:  # JAX will say so
+        share = default
+    return share / fleets
+
+
+def memory_variable() -> str:
+    """Return the variable in the environment that limits JAX's memory; empty if there is none."""
+    return next((name for name in MEMORY_VARIABLES if os.environ.get(name)), "")
 
 
 def _jax_has_gpus() -> bool:

@@ -27,6 +27,7 @@ class PlannedFleet(NamedTuple):
     config: RunConfig  # finalized; `env` and `seeds` are its members
     seconds: float = math.nan  # estimated; NaN: nothing comparable was measured
     memory: int = 0  # bytes on the device, estimated
+    limited: bool = False  # planned for a budget, so that it may be smaller than it should be
 
     @property
     def keys(self) -> list[RunKey]:
@@ -87,6 +88,7 @@ def write_plan(path: Path, plan: Plan) -> None:
             "name": fleet.name,
             "seconds": None if math.isnan(fleet.seconds) else round(fleet.seconds, 1),
             "memory": fleet.memory,
+            **({"limited": True} if fleet.limited else {}),
             "config": to_toml(fleet.config),
         }
         for fleet in plan.fleets
@@ -128,7 +130,8 @@ def _parse_fleet(fields: Mapping[str, Any]) -> PlannedFleet:
     name = str(fields["name"])
     if Path(name).name != name or name in (".", ".."):
         raise ValueError(f"{name!r} is not a folder name")
-    return PlannedFleet(name, resolve_toml(fields["config"]), seconds, int(fields["memory"]))
+    config, memory = resolve_toml(fields["config"]), int(fields["memory"])
+    return PlannedFleet(name, config, seconds, memory, fields.get("limited") is True)
 
 
 def with_members(config: RunConfig, tasks: Sequence[str], seeds: Sequence[int]) -> RunConfig:

@@ -11,7 +11,7 @@ from r2r2.config.run import RunConfig
 from r2r2.envs.spec import Spec
 from r2r2.experiments.costs import CostModel, Estimate, load_costs, task_sizes
 from r2r2.experiments.experiment import RunKey, run_keys
-from r2r2.experiments.machine import MAX_FLEETS_PER_GPU, Machine
+from r2r2.experiments.machine import MAX_FLEETS_PER_GPU, Machine, memory_share
 from r2r2.experiments.plan import Plan, PlannedFleet, fleet_name, with_members
 from r2r2.experiments.scheduling import Part, Work, divide, makespan
 
@@ -20,7 +20,10 @@ MEMORY_SHARE = 0.8  # of a device, which fleets may use: as the check before tra
 SHARED_BUSY = 0.45
 CORES_PER_SLOT = 4  # at least, for fleets that share a GPU: their environments run on cores
 MAX_CORES = 8  # of a fleet on a CPU; more do not help small networks
-GUESSED_START = 0.1  # of a run's work, where nothing was measured
+# Where nothing was measured: what a fleet's start takes, as a share of a run's work and in decision
+# steps. Compiling the programs of `smoke` took 5 to 20 s, and a step of a member about 1 ms.
+GUESSED_START = 0.1
+GUESSED_START_STEPS = 10_000
 
 Finished = Mapping[RunKey, tuple[Path, int]]
 
@@ -80,7 +83,8 @@ def make_plan(
         slots = _slots(machine, cores) if machine.devices[0].is_cpu else slots
     works = [_work(group, costs, _fleet_memory(machine, slots), longest) for group in groups]
     parts = divide(works, slots * len(machine.devices))
-    new = [_fleet(groups[part.work], part, costs) for part in parts]
+    fleets = [_fleet(groups[part.work], part, costs) for part in parts]
+    new = [fleet._replace(limited=longest < math.inf) for fleet in fleets]
     return Plan(cells.name, cells.scale, cores, (*kept, *new), slots)
 
 
@@ -101,8 +105,11 @@ def plan_works(cells: Sequence[RunConfig], machine: Machine, costs: CostModel) -
 
 
 def _fleet_memory(machine: Machine, slots: int) -> float:
-    """Return the memory that a fleet may use."""
-    return MEMORY_SHARE * (min(x.memory for x in machine.devices) or math.inf) / slots
+    """Return the memory that a fleet may use: of a GPU, not more than JAX gives its process."""
+    share = MEMORY_SHARE / slots
+    if not machine.devices[0].is_cpu:
+        share = min(share, memory_share(slots))
+    return share * min((x.memory for x in machine.devices if x.memory), default=math.inf)
 
 
 def _kept_fleets(stored: Plan | None, cells: Sequence[RunConfig]) -> list[PlannedFleet]:
@@ -181,7 +188,7 @@ def _duration(config: RunConfig, members: int, estimate: Estimate) -> float:
         return estimate.seconds
     trained = 0 if config.random_only else max(config.steps - config.warmup, 0)
     work = config.steps + 5.0 * trained * config.utd + config.prefill_only_updates
-    return work * (GUESSED_START + members)
+    return GUESSED_START_STEPS + work * (GUESSED_START + members)
 
 
 def _fleet(group: _Group, part: Part, costs: CostModel) -> PlannedFleet:

@@ -53,7 +53,7 @@ from r2r2.storage.results import (
     is_results,
     read_results_folder,
 )
-from r2r2.storage.run_folder import MANIFEST_FILE, is_locked, open_run, read_manifest
+from r2r2.storage.run_folder import MANIFEST_FILE, PRUNED_FILE, is_locked, open_run, read_manifest
 from r2r2.training.run_config import task_default_config
 from r2r2.training.saved_config import fleet_members, load_config
 
@@ -169,6 +169,8 @@ def _status(run: Path) -> Status:
     status = "unknown" if manifest is None else str(manifest.status)
     if status in ("finished", "failed"):
         return "finished" if status == "finished" else "failed"
+    if (run / PRUNED_FILE).exists():
+        return "pruned"
     return "running" if is_locked(run) else "interrupted"
 
 

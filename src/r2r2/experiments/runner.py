@@ -3,8 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 from r2r2.config.errors import UserError
@@ -86,10 +85,9 @@ def run_plan(
     return statuses
 
 
-def is_finished(fleet: PlannedFleet, finished: Mapping[RunKey, tuple[Path, int]]) -> bool:
+def is_finished(fleet: PlannedFleet, finished: Collection[tuple[RunKey, int]]) -> bool:
     """Return whether all runs of a fleet are among the finished ones, with as many steps."""
-    steps = fleet.config.steps
-    return all(key in finished and finished[key][1] == steps for key in fleet.keys)
+    return all((key, fleet.config.steps) in finished for key in fleet.keys)
 
 
 def _skip_finished(folder: SweepFolder, statuses: Mapping[str, FleetStatus]) -> None:

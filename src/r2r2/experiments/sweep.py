@@ -71,7 +71,8 @@ class SweepPlan(NamedTuple):
         """The fleets that are not finished, but do not fit into the budget."""
         names = {fleet.name for fleet in self.fleets}
         others = [fleet for fleet in self.plan.fleets if fleet.name not in names]
-        return tuple(fleet for fleet in others if not is_finished(fleet, self.finished))
+        done = {(key, steps) for key, (_, steps) in self.finished.items()}
+        return tuple(fleet for fleet in others if not is_finished(fleet, done))
 
 
 class CellScore(NamedTuple):
@@ -187,56 +188,71 @@ def plan_sweep(
     check_report_dir(folder.report, CONTENTS)
     steps = {key: cell.steps for cell in cells for key in run_keys(cell)}
     runs = finished_runs(folder.path / "runs")
-    finished = {key: run for key, run in runs.items() if steps.get(key) == run[1]}
-    machine, stored = this_machine(), _usable(folder.plan(), steps)
+    finished = {key: (runs[key, n], n) for key, n in steps.items() if (key, n) in runs}
+    machine, stored = this_machine(), _usable(folder, steps)
     costs = load_costs(folder.path / "runs", machine)
     longest = math.inf if budget is None else budget
     wanted = ExperimentCells(experiment.name, scale, cells)
     plan = make_plan(wanted, machine, finished, stored, costs, longest=longest)
     plan = _with_unique_names(folder, plan, stored)
-    fleets = tuple(fleet for fleet in plan.fleets if not is_finished(fleet, finished))
+    fleets = tuple(fleet for fleet in plan.fleets if not is_finished(fleet, runs))
     if budget is not None:
         fleets = within_budget(plan._replace(fleets=fleets), machine, budget, costs).fleets
     text = folder.plan_file.read_bytes() if folder.plan_file.exists() else None
     return SweepPlan(folder, tuple(cells), finished, plan, fleets, machine, text)
 
 
-def _usable(stored: Plan | None, steps: Mapping[RunKey, int]) -> Plan | None:
-    """Return a stored plan without fleets that are longer than the experiment says now."""
+def _usable(folder: SweepFolder, steps: Mapping[RunKey, int]) -> Plan | None:
+    """Return the stored plan with the fleets that are to stay as they are.
+
+    Those that are longer than the experiment says now are not among them, nor those that were made
+    short for a budget and have not started.
+    """
+    stored = folder.plan()
     if stored is None:
         return None
     fleets = [
         fleet
         for fleet in stored.fleets
         if all(steps.get(key, fleet.config.steps) >= fleet.config.steps for key in fleet.keys)
+        and not (fleet.limited and find_config(folder.run(fleet.name)) is None)
     ]
     return stored._replace(fleets=tuple(fleets))
 
 
 def _with_unique_names(folder: SweepFolder, plan: Plan, stored: Plan | None) -> Plan:
-    """Return the plan with new names for fleets whose folder belongs to another config."""
-    taken = _taken_names(folder)
+    """Return the plan with new names for fleets whose folder belongs to another config.
+
+    A run of this sweep can be extended to more steps, unless another sweep plans it with fewer.
+    """
+    planned, trained = _planned_elsewhere(folder), _run_configs(folder)
     old = {fleet.name for fleet in stored.fleets} if stored else set[str]()
+
+    def is_taken(name: str, config: RunConfig) -> bool:
+        run = trained.get(name, config)
+        can_extend = name in old and (run is None or run.steps <= config.steps)
+        return planned.get(name, config) != config or (run != config and not can_extend)
+
     fleets: list[PlannedFleet] = []
     for fleet in plan.fleets:
         name, number = fleet.name, 2
-        while name not in old and taken.get(name, fleet.config) != fleet.config:
+        while is_taken(name, fleet.config):
             name, number = f"{fleet.name}_{number}", number + 1
-        taken[name] = fleet.config
+        trained[name] = fleet.config
         fleets.append(fleet._replace(name=name))
     return plan._replace(fleets=tuple(fleets))
 
 
-def _taken_names(folder: SweepFolder) -> dict[str, RunConfig | None]:
-    """Return the configs of run folders, which exist or are planned by another sweep, by name."""
-    taken: dict[str, RunConfig | None] = {}
-    for name in sweep_names(folder.path):
-        if name != folder.name:
-            other = read_plan(folder.path / "plans" / f"{name}.json")
-            taken |= {fleet.name: fleet.config for fleet in (other.fleets if other else ())}
-    for path in find_runs(folder.path / "runs"):
-        taken[path.name] = find_config(path)
-    return taken
+def _planned_elsewhere(folder: SweepFolder) -> dict[str, RunConfig]:
+    """Return the configs of the fleets that other sweeps of the folder plan, by name."""
+    others = [name for name in sweep_names(folder.path) if name != folder.name]
+    plans = [read_plan(folder.path / "plans" / f"{name}.json") for name in others]
+    return {fleet.name: fleet.config for plan in plans if plan for fleet in plan.fleets}
+
+
+def _run_configs(folder: SweepFolder) -> dict[str, RunConfig | None]:
+    """Return the configs of run folders by name, None where it cannot be read."""
+    return {path.name: find_config(path) for path in find_runs(folder.path / "runs")}
 
 
 def run_sweep(
@@ -311,7 +327,7 @@ def _finish(
     """Return the result of a sweep, after writing its report."""
     runs = finished_runs(planned.folder.path / "runs")
     steps = {key: cell.steps for cell in planned.cells for key in run_keys(cell)}
-    finished = {key: run[0] for key, run in runs.items() if steps.get(key) == run[1]}
+    finished = {key: runs[key, n] for key, n in steps.items() if (key, n) in runs}
     study = _load_results(planned, finished, on_stage)
     if study and not interrupted:
         sources = [Source(Path(run.path), run.name) for run in study.runs]

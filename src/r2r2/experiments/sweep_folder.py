@@ -125,12 +125,12 @@ def sweep_name(experiment: str, scale: float) -> str:
     return experiment if scale == 1 else f"{experiment}_x{scale:g}"
 
 
-def finished_runs(folder: Path) -> dict[RunKey, tuple[Path, int]]:
-    """Return the folder and the steps of every finished run below a folder.
+def finished_runs(folder: Path) -> dict[tuple[RunKey, int], Path]:
+    """Return the folder of every finished run below a folder, by the run and its steps.
 
     Members that were stopped are not among them.
     """
-    runs: dict[RunKey, tuple[Path, int]] = {}
+    runs: dict[tuple[RunKey, int], Path] = {}
     for path in find_runs(folder):
         manifest = read_manifest(path)
         config = find_config(path) if manifest and manifest.status == "finished" else None
@@ -141,5 +141,5 @@ def finished_runs(folder: Path) -> dict[RunKey, tuple[Path, int]]:
         }
         for key, member in zip(run_keys(config), fleet_members(config), strict=True):
             if member.name not in stopped:
-                runs[key] = path, config.steps
+                runs[key, config.steps] = path
     return runs

@@ -20,14 +20,14 @@ from r2r2.stats.scores import SCORE_POINTS
 from r2r2.storage.checkpoints import checkpoint_files
 from r2r2.storage.evaluations import read_evaluations
 from r2r2.storage.files import StorageError, atomic_write, storage_errors
-from r2r2.storage.run_folder import RunFolder, open_run, read_manifest
+from r2r2.storage.run_folder import PRUNED_FILE, RunFolder, open_run, read_manifest
 from r2r2.training.callbacks import Callback, EvaluationInfo, StartInfo, StopTraining
 from r2r2.training.loop import OnProgress
 from r2r2.training.recovery import NOT_FINITE
 from r2r2.training.run_config import finalize_config
 from r2r2.training.saved_config import fleet_members
 
-PRUNED_FILE, PRUNED_KIND = "pruned.json", "r2r2 pruned trial"
+PRUNED_KIND = "r2r2 pruned trial"
 
 Points = Mapping[Member, Mapping[int, float]]  # of learning curves, by decision step
 # 'diverged': a loss was not finite; the sampler takes it for a bad trial, not for an accident.

@@ -35,7 +35,10 @@ from r2r2.storage.files import (
 PLOTTED_EVENTS = ("diagnostics", "value")  # their fields are numbers to plot
 # Single precision ends far below; larger numbers only come from damaged files.
 LARGEST_NUMBER = 1e100
-STATUS_WORDS = {"failed": "failed", "running": "is running", "interrupted": "was interrupted"}
+STATUS_WORDS = {
+    **{"failed": "failed", "running": "is running", "interrupted": "was interrupted"},
+    "pruned": "was pruned",
+}
 STEP_FIELDS = ("env_step", "decision_step", "update_step")
 RETURN_METRICS = (METRIC, "avg_return")
 SHORT_COLUMNS = {"exp_name": "exp", "env_name": "env"}  # of some published files

@@ -46,7 +46,7 @@ PREVENTING = {
     ShortfallKind.NO_EVALUATION,
     ShortfallKind.NOT_FINITE,
 }
-Status = Literal["finished", "failed", "running", "interrupted", "file"]
+Status = Literal["finished", "failed", "running", "interrupted", "pruned", "file"]
 
 
 class Series(NamedTuple):

@@ -34,6 +34,7 @@ EVENTS_FILE, EVALUATIONS_FILE = "events.jsonl", "evaluations.csv"
 MANIFEST_FILE, LOCK_FILE = "manifest.json", "lock"
 WEIGHTS_FILE, BEST_WEIGHTS_FILE = "weights.npz", "best_weights.npz"
 STOPPED_WEIGHTS_FILE = "stopped.npz"
+PRUNED_FILE = "pruned.json"  # of a trial that `r2r2 tune` has ended early
 RUN_FILES = (
     *(CONFIG_FILE, VERSIONS_FILE, POLICY_FILE, CURVE_FILE, EVENTS_FILE, EVALUATIONS_FILE),
     *(MANIFEST_FILE, LOCK_FILE),

@@ -26,18 +26,19 @@ def lemma_table(chains: Sequence[Chain]) -> Table:
     """Return the assumptions and the residuals of every chain, below a row of bounds."""
     checks = [check_lemmas(chain.matrix, DIM) for chain in chains]
     bounds = [residual_entry(check.bound) for check in checks[0]]
-    rows: list[list[Entry | str]] = [["stated bound", *["-"] * 5, *bounds, "-"]]
+    rows: list[list[Entry | str]] = [["stated bound", *["-"] * 6, *bounds, "-"]]
     for chain, of_chain in zip(chains, checks, strict=True):
         assumptions = [YES_NO[x] for x in structure(chain.matrix)]
         residuals = [residual_entry(check.residual) for check in of_chain]
         verdict = YES_NO[all(check.holds for check in of_chain)]
-        rows.append([chain.name, verdict, *assumptions, *residuals, chain.description])
+        largest = residual_entry(max(check.residual for check in of_chain))
+        rows.append([chain.name, verdict, largest, *assumptions, *residuals, chain.description])
     names = [check.statement for check in checks[0]]
     assumed = ("symmetric", "doubly stochastic", "irreducible", "aperiodic")
     return make_table(
         "lemmas",
         "Lemmas 1 and 3 and Proposition 2: residuals",
-        ["chain", "all hold", *assumed, *names, "description"],
+        ["chain", "all hold", "largest residual", *assumed, *names, "description"],
         rows,
         [
             f"Chains have {len(chains[0].matrix)} states. H = I - 11^T/n; u is the constant vector "

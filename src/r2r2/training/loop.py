@@ -160,7 +160,7 @@ class Training:
         state.log.save_all_weights(state.fleet.states, state.normalizer.scales(), skip)
         if self.diagnoser is not None:
             self.diagnoser.collect(wait=True)
-        self._log_time()
+        self.log_time()
         self._checkpoint_and_wait()
         state.log.callbacks.raise_error()
 
@@ -355,9 +355,10 @@ class Training:
         if state.log.losses_due(state.rollout.steps) and not state.in_flight:
             counts = [state.counts(m) for m in range(len(state.members))]
             state.log.losses(state.fleet.read_metrics(), counts)
-            self._log_time()
+            self.log_time()
 
-    def _log_time(self) -> None:
+    def log_time(self) -> None:
+        """Log where the time of this process went so far."""
         state = self.state
         counts = state.step(), int(state.schedule.done.min())
         state.log.event("time", None, counts, state.time_summary().fields())
