@@ -301,8 +301,8 @@ def run_worker(name: str, settings: Settings, out: Path) -> None:
     """Measure one row in this process and write it to a file."""
     import jax
 
-    from r2r2.bench import end_to_end
     from r2r2.api import enable_compilation_cache
+    from r2r2.bench import end_to_end
     from r2r2.storage.versions import versions
 
     enable_compilation_cache()
