@@ -342,19 +342,21 @@ def measure_in_process(name: str, args: argparse.Namespace, cache: Path) -> dict
         return json.loads(out.read_text()) | {"took_s": seconds}
 
 
-def measure_row(row: Row, args: argparse.Namespace, filled: dict[str, Path]) -> dict[str, Any]:
+def measure_row(
+    row: Row, args: argparse.Namespace, filled: dict[str, Path], folder: Path
+) -> dict[str, Any]:
     """Measure a row; `filled` has the caches that starts without a cache have left, by row."""
     if row.measure not in ("first_step", "first_update"):
         return measure_in_process(row.name, args, args.cache)
     name = row.name.removesuffix("-cached")
-    if name == row.name:
-        filled[name] = Path(tempfile.mkdtemp())
-    elif name not in filled:
-        filled[name] = args.cache
-        first = measure_in_process(row.name, args, args.cache)
-        if "problem" in first:
-            return first
-    return measure_in_process(row.name, args, filled[name])
+    if name in filled:
+        return measure_in_process(row.name, args, filled[name])
+    cache = folder / name if name == row.name else args.cache
+    first = measure_in_process(row.name, args, cache)
+    if "problem" in first:
+        return first
+    filled[name] = cache
+    return first if name == row.name else measure_in_process(row.name, args, cache)
 
 
 def verdict(row: Row, value: float) -> str:
@@ -438,11 +440,19 @@ def main(argv: Sequence[str] | None = None) -> None:
             run = f"{row.agent} on {row.task}, {row.members} members, UTD {row.utd}"
             print(f"{row.name:32}about {row.minutes:g} min: {run}")
         return
+    with tempfile.TemporaryDirectory() as folder:
+        measure_rows(chosen, args, argv or sys.argv[1:], Path(folder))
+
+
+def measure_rows(
+    rows: Sequence[Row], args: argparse.Namespace, argv: Sequence[str], folder: Path
+) -> None:
+    """Measure rows, print their table, and write it after each row."""
     results, filled = dict[str, Any](), dict[str, Path]()
-    command = " ".join(["python", "benchmarks/wall_clock.py", *(argv or sys.argv[1:])])
-    for row in chosen:
+    command = " ".join(["python", "benchmarks/wall_clock.py", *argv])
+    for row in rows:
         print(f"{row.name}: measuring, at most {args.limit:g} s", flush=True)
-        results[row.name] = measure_row(row, args, filled)
+        results[row.name] = measure_row(row, args, filled, folder)
         shown = {k: v for k, v in results[row.name].items() if k in ("value", "problem", "took_s")}
         print(f"{row.name}: {shown}", flush=True)
         write_results(args.out, results, [command], args.commit)

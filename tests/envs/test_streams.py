@@ -18,7 +18,15 @@ from r2r2.envs.spec import Member
 from r2r2.envs.vector import ipc
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.envs.vector.step_types import NO_EPISODE
-from r2r2.envs.vector.streams import EXPLORE, GREEDY, RANDOM, ROWS, StreamPlan, StreamTable
+from r2r2.envs.vector.streams import (
+    EXPLORE,
+    GREEDY,
+    MANY_ROWS,
+    RANDOM,
+    ROWS,
+    StreamPlan,
+    StreamTable,
+)
 from r2r2.policy.actor import UniformActions
 from small_policies import linear_actors
 
@@ -396,6 +404,34 @@ def test_rows_wrap_around_the_ring():
             assert_rows_equal(rows[0], expected_random_rows(0, 5 * ring + 3, build=Wide))
             assert_rows_equal(rows[1], expected_rows(1, explore, 5 * ring + 3, build=Wide))
     assert max(counts) <= ring // 2  # so that drawing does not take long
+
+
+def test_rows_are_worth_taking_when_there_are_many(pool):
+    reset(pool)
+    pool.play({0: random_plan(steps=MANY_ROWS - 1)})
+    wait_for_rows(pool, 0, MANY_ROWS - 1)
+    assert not pool.should_take([0])
+    take_rows(pool, MANY_ROWS - 1)
+    pool.play({0: random_plan(first=MANY_ROWS - 1, steps=MANY_ROWS)})
+    wait_for_rows(pool, 0, MANY_ROWS)
+    assert pool.should_take([0])
+
+
+def test_rows_are_worth_taking_when_an_episode_has_ended():
+    with playing(slots_of(partial(Walk, 5))) as pool:
+        assert not pool.should_take([0])
+        pool.play({0: random_plan()})
+        wait_for_rows(pool, 0, 5)
+        assert pool.should_take([0])
+        take_rows(pool, 5)
+        assert not pool.should_take([0])
+
+
+def test_rows_of_slots_that_wait_for_commands_are_always_worth_taking():
+    with playing(slots_of(Walk), local=1) as pool:
+        reset(pool)
+        assert not pool.plays_ahead([0])
+        assert pool.should_take([0])
 
 
 def test_slots_of_one_worker_take_turns(pool):

@@ -9,7 +9,17 @@ import pytest
 from r2r2.agents.registry import build_agent
 from r2r2.compute import update_loop
 from r2r2.compute.update_loop import UpdateCall, group_size
-from small_fleets import SPEC, check_paths_agree, fleet_of, member, small, trained, trio
+from small_fleets import (
+    SPEC,
+    check_paths_agree,
+    experience,
+    fleet_of,
+    member,
+    scales_of,
+    small,
+    trained,
+    trio,
+)
 
 pytestmark = pytest.mark.slow  # a minute or two: every group is a program
 
@@ -140,3 +150,37 @@ def test_policy_checkpoints_are_evaluated_if_enabled():
         policy = agent.eval_policy(state)
         chex.assert_trees_all_equal(policy.actor, getattr(state, network))
         assert agent.greedy(policy, obs).shape == (2,)
+
+
+@pytest.mark.usefixtures("packs")
+def test_policies_fetched_after_updates_are_those_of_a_refresh():
+    """Of the members asked for, and of no others."""
+    config, made = small("td7"), np.zeros(4, int)
+    plain, fetching = (fleet_of(config, [0, 1, 2, 3], act_on_cpu=True) for _ in range(2))
+    fetching.accelerated = fetching._copy_to_host._packed = True
+    before = jax.tree.map(np.copy, fetching.policies)
+    plain.train(UpdateCall((0, 1, 3), 4), made)
+    fetching.train(UpdateCall((0, 1, 3), 4), made, None, [0, 1, 3])
+    fetching.wait()
+    fetching._copy_to_host.fetch = None  # it is done
+    for fleet in (plain, fetching):
+        fleet.refresh([0, 3])
+    chex.assert_trees_all_equal(fetching.policies, plain.policies)
+    chex.assert_trees_all_equal(member(fetching.policies, 1), member(before, 1))
+
+
+@pytest.mark.usefixtures("packs")
+@pytest.mark.parametrize("read", ["snapshot", "read_metrics"])
+def test_the_step_that_the_next_fused_call_stores_is_left_to_it(read):
+    fleet = fleet_of(small("minphi+r2r2"), [0, 1])
+    fleet.catch_up()
+    fleet.fuses_steps = True
+    counts = np.zeros(2, int), np.full(2, 41)
+    fleet.add(range(2), experience([0, 1], 40))
+    fleet.update_and_act(1, *counts, scales_of(fleet.agent, [0, 1]), np.ones((2, 4)))
+    fleet.add(range(2), experience([0, 1], 41))
+    fleet.settle()
+    opened = fleet.opened.copy()
+    getattr(fleet, read)()
+    assert fleet.has_one_step
+    np.testing.assert_array_equal(fleet.opened, opened)

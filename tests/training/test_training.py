@@ -218,9 +218,9 @@ class Watched:
             state = self.training.state
             train_call = state.fleet.train
 
-            def train_and_count(call, done, scales):
+            def train_and_count(call, done, *rest):
                 self.calls.append((call, state.rollout.steps.copy()))
-                train_call(call, done, scales)
+                train_call(call, done, *rest)
 
             state.fleet.train = train_and_count
             self.training.run(self.look)

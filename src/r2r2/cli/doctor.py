@@ -28,6 +28,7 @@ report. The exit code is 1 if a problem stops training, else 0.
 )
 
 LABEL, WIDTH = 13, 80  # columns
+SHOWN_PACKAGES = 2  # of each extra
 
 
 def run(argv: list[str]) -> int:
@@ -74,7 +75,10 @@ def _package_lines(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _versions(packages: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{x['name']} {x['version'] or 'absent'}" for x in packages)
+    """Return the first packages of an extra, and how many more it has."""
+    names = [f"{x['name']} {x['version'] or 'absent'}" for x in packages[:SHOWN_PACKAGES]]
+    more = len(packages) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def _problem_lines(report: dict[str, Any]) -> Iterator[str]:

@@ -77,17 +77,21 @@ class PolicyCopy:
         return parts
 
     def write(
-        self, host: Any, parts: dict[str, NDArray[Any]], who: NDArray[np.int_], count: int
+        self,
+        host: Any,
+        parts: dict[str, NDArray[Any]],
+        who: NDArray[np.int_],
+        rows: Sequence[int] | slice,
     ) -> None:
-        """Write the first `count` of the members that were fetched to `host` [S, ...]."""
+        """Write some rows of the members `who` that were fetched to `host` [S, ...]."""
         targets = self._select(host)
         for target, part in zip(targets, unpack_leaves(parts, targets, len(who)), strict=True):
-            target[who[:count]] = part[:count]
+            target[who[rows]] = part[rows]
 
     def __call__(self, host: Any, carried: Any, who: NDArray[np.int_], count: int) -> None:
         """Write the first `count` of the members `who` to `host` [S, ...], in place."""
         if self._packed:
-            self.write(host, self.fetch(carried, who), who, count)
+            self.write(host, self.fetch(carried, who), who, slice(count))
             return
         sources = map(np.asarray, self._select(self._policies(carried)))
         for target, source in zip(self._select(host), sources, strict=True):

@@ -23,8 +23,8 @@ from r2r2.training.schedule import Schedule
 from r2r2.training.state import TrainState
 from r2r2.training.time_account import ACTING, ENVIRONMENTS, EVALUATION, TRANSFER, UPDATES
 
-IDLE_SECONDS = 5e-5  # between two looks for news, when there is nothing else to do
-MAX_IDLE_SECONDS = 5e-3  # in which nobody looks at anything but the news
+IDLE_SECONDS = 5e-5  # between two checks for rows, when there is nothing else to do
+MAX_IDLE_SECONDS = 5e-3  # longest wait before all slots are checked
 
 
 class FirstEpisodes(NamedTuple):
@@ -116,25 +116,28 @@ class Collector:
         state.evals.play()
         if acting:
             self._step_in_lockstep(acting)
-        elif fleet.async_updates:
-            self._await_news(playing)
+        elif fleet.async_updates and (playing or state.in_flight):
+            self._wait_for_rows(playing)
         if playing:
             self._record_training(playing, wait=not fleet.async_updates)
         if state.evals.busy and not state.shared_env:
             wait = not fleet.accelerated or not (members or state.in_flight)
             self._record_evaluation(wait)
 
-    def _await_news(self, playing: list[int]) -> None:
+    def _wait_for_rows(self, playing: list[int]) -> None:
         """Wait a little, but no longer than until updates or an episode have ended.
 
-        Every look at all rows takes time from the thread that starts the updates.
+        Taking rows one by one would take time from the thread that starts the updates.
         """
         state, end = self._state, time.perf_counter() + MAX_IDLE_SECONDS
+        evaluating = state.evals.running_seeds() if state.evals.busy else {}
+        if not state.pool.plays_ahead(evaluating):
+            return  # these slots make a row only when it is taken
         with state.times.part(UPDATES if state.in_flight else ENVIRONMENTS):
             while time.perf_counter() < end:
                 if state.in_flight and state.fleet.ready:
                     return
-                if playing and state.pool.has_news(playing):
+                if playing and state.pool.should_take(playing):
                     return
                 time.sleep(IDLE_SECONDS)
 

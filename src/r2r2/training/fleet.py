@@ -233,7 +233,7 @@ class Fleet:
         self._trainer = ThreadPoolExecutor(1)
         self._in_flight: Future[UpdateResult] | None = None
         self._raised = np.zeros(self.size, dtype=bool)  # whose loss was ever not finite
-        self._fetched: list[FetchedPolicies] = []  # from the updates that are done
+        self._fetched: FetchedPolicies | None = None  # from the updates that are done
         self._stale_policies = False  # `policies` are older than the learners
         fuses = fuse_steps and not self.async_updates
         self.fuses_steps = accelerated and compute.fast and fuses
@@ -304,8 +304,7 @@ class Fleet:
             result, self._in_flight = self._in_flight.result(), None
             self._set_state(result.state)
             self._raised = result.raised
-            if result.policies is not None:
-                self._fetched.append(result.policies)
+            self._fetched = result.policies
 
     def _set_state(self, state: LoopState) -> None:
         self._state = state
@@ -389,6 +388,7 @@ class Fleet:
         reward = scales.reward if scales else made
         floats = np.concatenate([*parts, np.asarray(reward)[:, None]], axis=1).astype(dtype)
         inputs = LockstepInputs(floats, np.stack([made, steps, newest]))
+        self._restored = None
         start = time.perf_counter()
         result = self._lockstep.step(self._rows, self._state, inputs, updates)
         self._rows = result.rows
@@ -436,13 +436,13 @@ class Fleet:
         program = self._updates.program(ProgramKey(len(who), is_fleet, stride))
         args = self.data(scales), self._state, (group, place)
         fetched = tuple(finished) if self._acts_on_host and self.accelerated else ()
-        self._fetched = []
+        self._fetched = self._restored = None  # of earlier updates
         self._in_flight = self._trainer.submit(self._update, program, x64_enabled(), args, fetched)
 
     def _update(
         self, program: Future[Any], x64: bool, args: Any, finished: tuple[int, ...]
     ) -> UpdateResult:
-        """Make updates, in the thread of the trainer."""
+        """Make updates, in the update thread."""
         state = run_compiled(program, x64, self.update_seconds, *args)
         policies = None
         if finished:
@@ -473,28 +473,27 @@ class Fleet:
 
     def refresh(self, members: Sequence[int]) -> None:
         """Copy the trained policies of `members` to their behavior policies."""
-        self.wait()
-        missing = [member for member in members if not self._write_fetched(member)]
-        if not missing:
-            return
-        who = self._padded(missing)
+        self.wait()  # without storing steps: one may be left for the next fused call
         if self._acts_on_host:
-            self._copy_to_host(self.policies, self._state, who, len(missing))
-        elif len(members) == self.size or self._stale_policies:
-            trained = self.agent.behavior_policy(self.states)
+            if missing := self._write_fetched(members):
+                self._copy_to_host(self.policies, self._state, self._padded(missing), len(missing))
+            return
+        trained = self.agent.behavior_policy(self._restore().state)
+        if len(members) == self.size or self._stale_policies:
             self.policies, self._stale_policies = self._copy(trained), False
         else:
-            part = self._gather(self.agent.behavior_policy(self.states), who)
-            self.policies = self._scatter(self.policies, who, part)
+            who = self._padded(members)
+            self.policies = self._scatter(self.policies, who, self._gather(trained, who))
 
-    def _write_fetched(self, member: int) -> bool:
-        """Write a member's policy that was fetched after its updates; return whether it was."""
-        for fetched in self._fetched:
-            if member in fetched.members:
-                who = self._padded(fetched.members)
-                self._copy_to_host.write(self.policies, fetched.parts, who, len(fetched.members))
-                return True
-        return False
+    def _write_fetched(self, members: Sequence[int]) -> list[int]:
+        """Write the policies that were fetched after updates; return the missing members."""
+        if self._fetched is None:
+            return list(members)
+        rows = [row for row, who in enumerate(self._fetched.members) if who in members]
+        if rows:
+            who = self._padded(self._fetched.members)
+            self._copy_to_host.write(self.policies, self._fetched.parts, who, rows)
+        return [member for member in members if member not in self._fetched.members]
 
     def read_metrics(self) -> dict[str, NDArray[np.floating]]:
         """Return means per member since the last call, NaN if nothing was computed."""

@@ -541,11 +541,14 @@ class EnvPool:
             self.streams.start(slot, plan)
         self._runner.wake(plans)
 
-    def has_news(self, slots: Sequence[int]) -> bool:
+    def plays_ahead(self, slots: Iterable[int]) -> bool:
+        """Return whether all slots make rows by themselves, and not only when they are taken."""
+        return all(map(self._runner.plays_ahead, slots))
+
+    def should_take(self, slots: Sequence[int]) -> bool:
         """Return whether rows of slots that play should be taken now, and not a little later."""
-        ahead = all(map(self._runner.plays_ahead, slots))  # the others play when rows are taken
-        faults = bool(self._pending_faults)
-        return not ahead or faults or self.streams.has_news(np.asarray(slots))
+        waits = self.plays_ahead(slots) and not self._pending_faults
+        return not waits or self.streams.should_take(np.asarray(slots))
 
     def take(
         self, slots: Sequence[int], wait: bool, most: Callable[[int], int] = lambda _: 1

@@ -27,7 +27,7 @@ from r2r2.policy.actor import Actor, PolicySpec, UniformActions
 
 RING_BYTES = 2**20  # of a training slot's rows, about
 NOISE_ROWS = 128  # for which noise is drawn ahead; an episode may end at any time
-NEWS_ROWS = NOISE_ROWS // 4  # that a slot has made when it is worth a look
+MANY_ROWS = NOISE_ROWS // 4  # of a slot, after which they are taken
 RANDOM, EXPLORE, GREEDY = range(3)  # kinds of actions
 READY, FAILED = range(2)  # states of a slot
 
@@ -276,13 +276,13 @@ class StreamTable:
         """Return whether a row of a slot can be taken."""
         return bool(self._streams.made[slot] > self._taken[slot])
 
-    def has_news(self, slots: NDArray[np.int_]) -> bool:
+    def should_take(self, slots: NDArray[np.int_]) -> bool:
         """Return whether one of the slots has ended its episode, failed, or made many rows."""
         streams, taken = self._streams, np.array([self._taken[slot] for slot in slots])
         made = streams.made[slots]
         last = slots, (made - 1) % self._layout.ring
         ended = (streams.terminated[last] | streams.truncated[last]) & (made > taken)
-        many, failed = made - taken >= NEWS_ROWS, streams.state[slots] == FAILED
+        many, failed = made - taken >= MANY_ROWS, streams.state[slots] == FAILED
         return bool((ended | many | failed).any())
 
     def has_failed(self, slot: int) -> bool:
