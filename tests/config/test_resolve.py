@@ -155,7 +155,7 @@ def test_quick_preset_is_valid_for_every_agent(agent):
     assert config.env == ("cartpole-swingup",)
     assert config.warmup < config.steps
     assert config.agent.batch_size == (64 if agent.startswith("td7") else 128)
-    assert config.steps == (12_000 if agent.startswith("td7") else 15_000)
+    assert config.steps == (13_000 if agent.startswith("td7") else 15_000)
     assert set(quick_config(agent)) <= {*flatten_config(config), "agent"}
 
 

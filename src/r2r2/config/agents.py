@@ -125,13 +125,16 @@ def _preset(**fields: float) -> dict[str, float]:
 _RATES = dict.fromkeys(("encoder_rate", "critic_rate", "actor_rate"), 1e-3)
 _SIMBAV2_SMALL = dict[str, float](actor_width=64, critic_width=64, first_rate=1e-3, last_rate=5e-4)
 
-_TD7_SMALL = dict[str, float](width=64, latent=64, batch_size=64, target_period=100)
+# Checkpoints chosen with more noise than this may stand still when they act without noise.
+_TD7_SMALL = dict[str, float](
+    width=64, latent=64, batch_size=64, target_period=100, exploration_noise=0.2
+)
 _TD7 = AgentSpec(
     "td7",
     TD7Config(),
     "r2r2.agents.td7:td7",
     warmup=25_000,
-    preset={"steps": 12_000, **_preset(exploration_noise=0.3, **_TD7_SMALL, **_RATES)},
+    preset={"steps": 13_000, **_preset(**_TD7_SMALL, **_RATES)},
     description="TD7: state-action embeddings, LAP, policy checkpoints",
 )
 _BASES = (
