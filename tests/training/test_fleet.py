@@ -24,10 +24,16 @@ from small_fleets import (
 pytestmark = pytest.mark.slow  # a minute or two: every group is a program
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "packed"])
+@pytest.fixture
 def packs(request, monkeypatch):
-    """Learners are held packed, as on a GPU, or as they are."""
-    monkeypatch.setattr(update_loop, "packs", lambda: request.param)
+    """Whether learners are held packed, as on a GPU; they are without a parameter."""
+    packed = getattr(request, "param", True)
+    monkeypatch.setattr(update_loop, "packs", lambda: packed)
+
+
+plain_and_packed = pytest.mark.parametrize(
+    "packs", [False, True], ids=["plain", "packed"], indirect=True
+)
 
 
 with_and_without_sync = pytest.mark.parametrize("name", ["td7+r2r2", "minphi+r2r2"])
@@ -43,6 +49,7 @@ def test_a_seed_does_not_depend_on_the_other_seeds(name):
     chex.assert_trees_all_close(ours, alone, rtol=1e-4, atol=1e-6)
 
 
+@plain_and_packed
 @pytest.mark.usefixtures("packs")
 @with_and_without_sync
 def test_members_out_of_step_make_the_same_updates_as_alone(name):
@@ -70,7 +77,6 @@ GROUPS = [
 ]
 
 
-@pytest.mark.usefixtures("packs")
 @pytest.mark.parametrize(("name", "size", "who", "growth", "padded_to"), GROUPS)
 def test_a_group_changes_only_its_members(name, size, who, growth, padded_to):
     assert group_size(len(who), size, growth) == padded_to
@@ -95,6 +101,7 @@ def test_a_call_may_start_anywhere(name, made):
         check_paths_agree(name, made, updates=7)
 
 
+@plain_and_packed
 @pytest.mark.usefixtures("packs")
 def test_checkpointing_copies_only_the_chosen_policies():
     fleet = trained(small("td7"), [0, 1])
@@ -123,7 +130,6 @@ def test_members_act_with_the_old_policy_until_it_is_refreshed():
     assert not np.allclose(fleet.act(obs, steps)[0], before[0])
 
 
-@pytest.mark.usefixtures("packs")
 @pytest.mark.parametrize("packed", [False, True])
 def test_members_that_act_on_the_host_refresh_to_the_same_actions(packed):
     """Leaf by leaf, as on a CPU, and packed, as from an accelerator."""
