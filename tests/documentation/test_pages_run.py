@@ -31,8 +31,10 @@ HERE = Path(__file__).parent
 # Programs that are not run, because they change the installation; extras in them are checked.
 INSTALLERS = ("pip", "venv", "activate", "apt-get", "git", "cd", "pytest", "pre-commit")
 # Programs of the shell that are run as they stand.
-SHELL = ("cat", "cc", "cp", "echo", "eval", "head", "ls", "mkdir", "mv", "tail")
+SHELL = ("cat", "cp", "echo", "eval", "head", "ls", "mkdir", "mv", "tail")
 SCRIPTS = ("benchmarks/", "docs/", "examples/")
+# The C compiler and programs that pages make with it; they are left out where there is none.
+COMPILING = ("cc", "./main")
 OPERATORS = ("&&", ";")
 
 
@@ -89,11 +91,11 @@ def _simple(tokens, place):
 
 
 def page_files(page):
-    """Return the files that a page shows: blocks that begin with `# NAME`, and here documents."""
+    """Return the files that a page shows: blocks that begin with a name, and here documents."""
     files = {}
     for block in blocks(page):
-        if named := re.match(r"# (\w+\.(?:py|toml))\n", block.code):
-            files[named[1]] = block.code
+        if block.named_file:
+            files[block.named_file] = block.code
         for name, _, text in HERE_DOCUMENT.findall(block.code):
             files[name] = text
     return files
@@ -293,6 +295,7 @@ def run_command(command, capture, monkeypatch):
     if re.fullmatch(r"python[\d.]*", Path(program).name) and arguments[:1] == ["-m"]:
         program, *arguments = arguments[1:]
     name = "activate" if program in (".", "source") else Path(program).name
+    name = program if program in COMPILING else name
     if name == "r2r2":
         out = run(arguments, capture)
         if command.writes:
@@ -315,11 +318,15 @@ def set_variables(tokens, monkeypatch):
 def run_program(name, arguments, place):
     """Run a Python script, or a program of the shell."""
     where = None
+    if name in COMPILING and not shutil.which("cc"):
+        return
     if name.startswith("python"):
         where = ROOT if arguments[0].startswith(SCRIPTS) else None
         command = [sys.executable, *arguments]
     else:
-        assert name in SHELL, f"{place}: {name}: mark the block as not run, with the reason"
+        assert name in (*SHELL, *COMPILING), (
+            f"{place}: {name}: mark the block as not run, with the reason"
+        )
         command = ["bash", "-euc", f"{name} {shlex.join(arguments)}"]
     subprocess.run(command, cwd=where, check=True, capture_output=True)
 
