@@ -99,7 +99,7 @@ def _bench(arguments: list[str]) -> list[str]:
     agents = given.get("agents", ("td7+r2r2",))[:1]
     members = min(map(int, given.get("members", ("1",))))
     tasks = _tasks(tuple(given[x] for x in ("task",) if x in given))
-    task = ["--task", *tasks, "--steps", "40"] if tasks else []
+    task = ["--task", *tasks, "--steps", "120"] if tasks else []
     return [*arguments, *MORE["bench"], "--agents", *agents, "--members", str(members), *task]
 
 

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 from doc_pages import ROOT, TESTED_ELSEWHERE, blocks, pages
+from filelock import FileLock
 from small_commands import small
 from small_python import GIVEN, make_runs_small, run_python
 
@@ -192,8 +193,20 @@ def quick_programs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared(quick_programs, tmp_path_factory):
-    """A folder with the inputs of all pages; runs have seeds 0 and 3."""
-    folder = tmp_path_factory.mktemp("inputs")
+    """A folder with the inputs of all pages, which the processes of pytest-xdist share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "page-inputs"
+    with FileLock(f"{folder}.lock"):
+        if not folder.with_suffix(".done").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a process that failed
+            folder.mkdir()
+            make_inputs(folder)
+            folder.with_suffix(".done").touch()
+    return folder
+
+
+def make_inputs(folder):
+    """Make the inputs of all pages in a folder; runs have seeds 0 and 3."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "path", list(sys.path))
@@ -210,7 +223,6 @@ def shared(quick_programs, tmp_path_factory):
     for name, text in TEXTS.items():
         (folder / name).write_text(text)
     write_data(folder)
-    return folder
 
 
 def write_data(folder):
