@@ -115,6 +115,7 @@ def test_commands_become_small():
     assert small(["eval", "RUN"]) == ["eval", "RUN", "--episodes", "1", "--workers", "0"]
     assert small(["push", "RUN", "hf:me/x"]) == ["push", "RUN", "hub/me/x"]
     assert small(["sweep", "smoke", "--dry-run"]) == ["sweep", "smoke", "--dry-run"]
+    assert small(["sweep", "main-table", "--dry-run"]) == ["sweep", "evidence", "--dry-run"]
     assert small(["sweep", "smoke", "--scale", "0.1", "--budget", "2h", "--out", "/x"]) == [
         *("sweep", "tiny.toml", "--out", "x")
     ]
@@ -182,7 +183,7 @@ def quick_programs(tmp_path_factory):
     before = {name: getattr(jax.config, name) for name in names}
     jax.config.update("jax_disable_most_optimizations", True)  # conftest.py switches it off
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(shared_folder(tmp_path_factory) / "page-cache"))
         patch.setenv("WANDB_MODE", "disabled")
         patch.setenv("COLUMNS", "100")
         patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -191,11 +192,16 @@ def quick_programs(tmp_path_factory):
         jax.config.update(name, value)
 
 
+def shared_folder(tmp_path_factory):
+    """Return the folder of this session that the processes of pytest-xdist have in common."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 @pytest.fixture(scope="module")
 def shared(quick_programs, tmp_path_factory):
     """A folder with the inputs of all pages, which the processes of pytest-xdist share."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "page-inputs"
+    folder = shared_folder(tmp_path_factory) / "page-inputs"
     with FileLock(f"{folder}.lock"):
         if not folder.with_suffix(".done").exists():
             shutil.rmtree(folder, ignore_errors=True)  # of a process that failed
