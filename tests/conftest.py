@@ -78,9 +78,9 @@ def workdir(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The documentation site, built in strict mode."""
+    """The documentation site, built in strict mode, which with --quiet would ignore warnings."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     root = Path(__file__).parents[1]
     answer = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)

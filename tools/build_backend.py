@@ -58,7 +58,7 @@ class SiteHook(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         self.folder = tempfile.TemporaryDirectory(prefix="r2r2-site-")
-        command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"]
+        command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
         environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
         folder = ["--site-dir", self.folder.name]
         subprocess.run([*command, *folder], cwd=self.root, env=environment, check=True)

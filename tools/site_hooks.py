@@ -45,15 +45,18 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Replace links to files of the repository that are not part of the site."""
     docs = Path(config.docs_dir)
-    folder = (docs / page.file.src_uri).parent
+    generated = page.file.src_uri in GENERATED.values()
+    folder = docs.parent if generated else (docs / page.file.src_uri).parent
 
     def replace(link: re.Match[str]) -> str:
-        text, target, _ = link.groups()
+        text, target, anchor = link.groups()
         path = (folder / target).resolve()
         if path.is_relative_to(docs):
-            file = files.get_file_from_path(path.relative_to(docs).as_posix())
+            inside = path.relative_to(docs).as_posix()
+            file = files.get_file_from_path(inside)
             if file is None or not file.inclusion.is_excluded():
-                return link[0]  # MkDocs follows it, and reports one that leads nowhere
+                # MkDocs follows it, and reports one that leads nowhere
+                return f"[{text}]({inside}{anchor or ''})" if generated else link[0]
         if not path.exists():
             LOG.warning("%s: link to %r, which does not exist", page.file.src_uri, target)
         name = path.relative_to(docs.parent).as_posix()

@@ -9,10 +9,13 @@ and 95 % bootstrap intervals, in the colors of `r2r2 report`.
 """
 
 import argparse
+import io
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from r2r2 import SavedResults, UserError, load_results
 from r2r2.report.charts import AGENT_STYLES, Axis, Chart, Line, Panel, chart_csv
@@ -22,7 +25,8 @@ from r2r2.saved_run import Curve
 from r2r2.storage.files import atomic_write
 
 FIGURES = Path(__file__).parents[1] / "figures"
-FORMATS = ("svg", "png")
+# What matplotlib writes beside the drawing: the type and the metadata, with addresses.
+SVG_EXTRAS = re.compile(rb"<!DOCTYPE.*?>\n?| *<metadata>.*?</metadata>\n?", re.DOTALL)
 CAPTION = "Mean return of each evaluation, over seeds, with 95 % bootstrap intervals."
 
 
@@ -96,12 +100,19 @@ def curve_line(agent: str, curve: Curve) -> Line:
 
 
 def write_chart(chart: Chart, folder: Path) -> None:
-    """Write the pictures and the numbers of the chart."""
+    """Write the pictures, without metadata, and the numbers of the chart."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = render_chart(chart)
-    for extension in FORMATS:
-        atomic_write(folder / f"{chart.name}.{extension}", pictures[extension])
+    atomic_write(folder / f"{chart.name}.svg", SVG_EXTRAS.sub(b"", pictures["svg"]))
+    atomic_write(folder / f"{chart.name}.png", png_without_texts(pictures["png"]))
     atomic_write(folder / f"{chart.name}.csv", chart_csv(chart))
+
+
+def png_without_texts(content: bytes) -> bytes:
+    """Return a PNG file with nothing but its pixels."""
+    packed = io.BytesIO()
+    Image.open(io.BytesIO(content)).convert("RGB").save(packed, "PNG", optimize=True)
+    return packed.getvalue()
 
 
 if __name__ == "__main__":

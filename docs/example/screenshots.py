@@ -69,7 +69,7 @@ def main(names: list[str]) -> None:
     for name in wanted & set(COMMANDS):
         with Terminal(COMMANDS[name], Path.cwd()) as terminal:
             save_terminal(name, terminal.finish())
-    size = sum(path.stat().st_size for path in FIGURES.iterdir())
+    size = sum((FIGURES / name).stat().st_size for name in PICTURES if (FIGURES / name).exists())
     print(f"{FIGURES}: {size / 1e6:.2f} MB")
     if size > MAX_BYTES:
         sys.exit(f"the pictures are larger than {MAX_BYTES / 1e6} MB")

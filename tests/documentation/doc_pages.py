@@ -22,6 +22,8 @@ TESTED_ELSEWHERE = {
 }
 MARKER = re.compile(r"<!-- not run: (.+) -->")
 FILE_MARKER = re.compile(r"<!-- file: (.+) -->")
+NAMED_FILE = re.compile(r"(?:# (\w+\.(?:py|toml))|/\* (\w+\.c) \*/)\n")  # the first line
+DIRECTIVE = re.compile(r"::: (r2r2(?:\.\w+)+)")  # of mkdocstrings, which makes the name an anchor
 FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<info>.*)")
 
 
@@ -39,6 +41,12 @@ class Block(NamedTuple):
     def place(self) -> str:
         """The block as an error names it."""
         return f"{self.page}:{self.line}"
+
+    @property
+    def named_file(self) -> str:
+        """The name of the file whose content it is, if its first line is this name."""
+        named = NAMED_FILE.match(self.code)
+        return named[1] or named[2] if named else ""
 
 
 class Section(NamedTuple):
@@ -107,9 +115,14 @@ def prose(page: str) -> list[str]:
 
 
 def headings(page: str) -> set[str]:
-    """Return the anchors of the headings of a page that GitHub and MkDocs form alike."""
+    """Return the anchors of the headings of a page that GitHub and MkDocs form alike.
+
+    A page of the API has those of the names that it documents, which only the site has.
+    """
     anchors: dict[str, int] = {}
     for line in prose(page):
+        if directive := DIRECTIVE.fullmatch(line):
+            anchors[directive[1]] = 0
         if heading := re.match(r"#{1,6} +(.*?)(?: *\{#([\w-]+)\})? *#*$", line):
             text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading[1])
             anchor = heading[2] or re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-")

@@ -6,7 +6,7 @@ names, except for these changes:
 - `train`: numbers above those of `LIMITS` are replaced by them; expensive tasks by small ones of
   the same suite (`TASKS`); a run has two members. With --resume, only --steps changes.
 - `sweep` trains `tiny.toml` in place of its experiment, without --scale and --budget, unless it
-  only plans (--dry-run, SLURM).
+  only plans (--dry-run, SLURM): then `main-table`, the largest, is replaced by `evidence`.
 - Other commands get the options of `MORE`, `bench` one agent in one fleet, and `clean` does not
   ask.
 - `hf:NAME` is a folder; /FOLDER is one below the working folder; --device gpu is cpu.
@@ -17,6 +17,7 @@ import re
 from pathlib import Path
 
 from r2r2.cli.main import command_parser
+from r2r2.experiments.experiment import find_experiment
 
 # By the last part of a field's name; a field that is not given gets its limit as well.
 LIMITS = {
@@ -89,7 +90,8 @@ def _tasks(names: tuple[str, ...]) -> list[str]:
 
 def _sweep(arguments: list[str]) -> list[str]:
     if "--dry-run" in arguments or "slurm" in arguments:
-        return arguments
+        find_experiment(arguments[0])
+        return ["evidence" if x == "main-table" else x for x in arguments]
     options = " ".join(arguments[1:])
     return ["tiny.toml", *re.sub(r"--(scale|budget) \S+", "", options).split()]
 
@@ -99,7 +101,7 @@ def _bench(arguments: list[str]) -> list[str]:
     agents = given.get("agents", ("td7+r2r2",))[:1]
     members = min(map(int, given.get("members", ("1",))))
     tasks = _tasks(tuple(given[x] for x in ("task",) if x in given))
-    task = ["--task", *tasks, "--steps", "40"] if tasks else []
+    task = ["--task", *tasks, "--steps", "400"] if tasks else []
     return [*arguments, *MORE["bench"], "--agents", *agents, "--members", str(members), *task]
 
 

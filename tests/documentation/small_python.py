@@ -16,7 +16,8 @@ import r2r2
 from r2r2.config.resolve import resolve
 
 SHORT = {
-    r"\bsteps=[\d_]{4,}": "steps=60",
+    r"\bsteps=[\d_]{3,}": "steps=60",
+    r'"steps": [\d_]{3,}': '"steps": 60, "width": 16, "latent": 16',
     r"\bwarmup=[\d_]{3,}": "warmup=10",
     r"\butd=\d+": "utd=2",
     r"\bseeds=5\b": "seeds=4",

@@ -16,6 +16,7 @@ from r2r2.experiments.tuning_file import load_tuning_study
 # Output, or data that nothing reads.
 DATA = ("text", "output", "console", "mermaid", "json", "csv")
 RUN = ("bash", "sh", "python", "toml")  # by the tests of this folder
+COMPILED = ("c",)  # in a file that a block of commands of the page compiles
 # All markers `<!-- not run: REASON -->`: whoever adds one adds it here, too.
 NOT_RUN = {
     ("docs/cluster.md", "needs a Ray cluster"): 1,
@@ -24,6 +25,7 @@ NOT_RUN = {
     ("docs/performance.md", "measures for minutes"): 6,
     ("docs/performance.md", "needs a GPU"): 1,
     ("docs/scale.md", "simulates for a minute"): 1,
+    ("docs/tutorials/from-stable-baselines3.md", "needs Stable-Baselines3"): 1,
 }
 BLOCKS = all_blocks()
 
@@ -35,9 +37,18 @@ def test_every_block_is_run_or_marked():
         for x in BLOCKS
         if x.language not in (*RUN, *DATA)
         and not x.not_run
+        and not (x.language in COMPILED and is_compiled(x))
         and (x.page, x.language) not in TESTED_ELSEWHERE
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def is_compiled(block):
+    """Return whether a later block of the page compiles the file that a block shows."""
+    command = re.compile(rf"^cc .*\b{re.escape(block.named_file)}\b", re.MULTILINE)
+    later = [x for x in BLOCKS if x.page == block.page and x.line > block.line]
+    shells = [x.code for x in later if x.language in ("bash", "sh") and not x.not_run]
+    return bool(block.named_file) and any(map(command.search, shells))
 
 
 def test_markers_are_listed():

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 from doc_pages import ROOT, TESTED_ELSEWHERE, blocks, pages
+from filelock import FileLock
 from small_commands import small
 from small_python import GIVEN, make_runs_small, run_python
 
@@ -31,8 +32,10 @@ HERE = Path(__file__).parent
 # Programs that are not run, because they change the installation; extras in them are checked.
 INSTALLERS = ("pip", "venv", "activate", "apt-get", "git", "cd", "pytest", "pre-commit")
 # Programs of the shell that are run as they stand.
-SHELL = ("cat", "cc", "cp", "echo", "eval", "head", "ls", "mkdir", "mv", "tail")
+SHELL = ("cat", "cp", "echo", "eval", "head", "ls", "mkdir", "mv", "tail")
 SCRIPTS = ("benchmarks/", "docs/", "examples/")
+# The C compiler and programs that pages make with it; they are left out where there is none.
+COMPILING = ("cc", "./main")
 OPERATORS = ("&&", ";")
 
 
@@ -89,11 +92,11 @@ def _simple(tokens, place):
 
 
 def page_files(page):
-    """Return the files that a page shows: blocks that begin with `# NAME`, and here documents."""
+    """Return the files that a page shows: blocks that begin with a name, and here documents."""
     files = {}
     for block in blocks(page):
-        if named := re.match(r"# (\w+\.(?:py|toml))\n", block.code):
-            files[named[1]] = block.code
+        if block.named_file:
+            files[block.named_file] = block.code
         for name, _, text in HERE_DOCUMENT.findall(block.code):
             files[name] = text
     return files
@@ -112,6 +115,7 @@ def test_commands_become_small():
     assert small(["eval", "RUN"]) == ["eval", "RUN", "--episodes", "1", "--workers", "0"]
     assert small(["push", "RUN", "hf:me/x"]) == ["push", "RUN", "hub/me/x"]
     assert small(["sweep", "smoke", "--dry-run"]) == ["sweep", "smoke", "--dry-run"]
+    assert small(["sweep", "main-table", "--dry-run"]) == ["sweep", "evidence", "--dry-run"]
     assert small(["sweep", "smoke", "--scale", "0.1", "--budget", "2h", "--out", "/x"]) == [
         *("sweep", "tiny.toml", "--out", "x")
     ]
@@ -179,7 +183,7 @@ def quick_programs(tmp_path_factory):
     before = {name: getattr(jax.config, name) for name in names}
     jax.config.update("jax_disable_most_optimizations", True)  # conftest.py switches it off
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(shared_folder(tmp_path_factory) / "page-cache"))
         patch.setenv("WANDB_MODE", "disabled")
         patch.setenv("COLUMNS", "100")
         patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -188,10 +192,27 @@ def quick_programs(tmp_path_factory):
         jax.config.update(name, value)
 
 
+def shared_folder(tmp_path_factory):
+    """Return the folder of this session that the processes of pytest-xdist have in common."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 @pytest.fixture(scope="module")
 def shared(quick_programs, tmp_path_factory):
-    """A folder with the inputs of all pages; runs have seeds 0 and 3."""
-    folder = tmp_path_factory.mktemp("inputs")
+    """A folder with the inputs of all pages, which the processes of pytest-xdist share."""
+    folder = shared_folder(tmp_path_factory) / "page-inputs"
+    with FileLock(f"{folder}.lock"):
+        if not folder.with_suffix(".done").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of a process that failed
+            folder.mkdir()
+            make_inputs(folder)
+            folder.with_suffix(".done").touch()
+    return folder
+
+
+def make_inputs(folder):
+    """Make the inputs of all pages in a folder; runs have seeds 0 and 3."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "path", list(sys.path))
@@ -208,7 +229,6 @@ def shared(quick_programs, tmp_path_factory):
     for name, text in TEXTS.items():
         (folder / name).write_text(text)
     write_data(folder)
-    return folder
 
 
 def write_data(folder):
@@ -293,6 +313,7 @@ def run_command(command, capture, monkeypatch):
     if re.fullmatch(r"python[\d.]*", Path(program).name) and arguments[:1] == ["-m"]:
         program, *arguments = arguments[1:]
     name = "activate" if program in (".", "source") else Path(program).name
+    name = program if program in COMPILING else name
     if name == "r2r2":
         out = run(arguments, capture)
         if command.writes:
@@ -315,11 +336,15 @@ def set_variables(tokens, monkeypatch):
 def run_program(name, arguments, place):
     """Run a Python script, or a program of the shell."""
     where = None
+    if name in COMPILING and not shutil.which("cc"):
+        return
     if name.startswith("python"):
         where = ROOT if arguments[0].startswith(SCRIPTS) else None
         command = [sys.executable, *arguments]
     else:
-        assert name in SHELL, f"{place}: {name}: mark the block as not run, with the reason"
+        assert name in (*SHELL, *COMPILING), (
+            f"{place}: {name}: mark the block as not run, with the reason"
+        )
         command = ["bash", "-euc", f"{name} {shlex.join(arguments)}"]
     subprocess.run(command, cwd=where, check=True, capture_output=True)
 

@@ -135,6 +135,8 @@ def show(hooks, source, written):
         ("a.md", "[`benchmarks/pool.py`](../benchmarks/pool.py#L3)", "`benchmarks/pool.py`"),
         ("b/a.md", "[log](../../CHANGELOG.md)", "[log](../changelog.md)"),
         ("b/a.md", "[data](../data.md#x)", None),
+        ("changelog.md", "[data](docs/data.md#x)", "[data](data.md#x)"),
+        ("changelog.md", "[pool](benchmarks/pool.py)", "pool (`benchmarks/pool.py`)"),
         ("a.md", "[host](https://example.org/x.md)", None),
         ("a.md", "[script](example/make.py)", "script (`docs/example/make.py`)"),
         ("a.md", "```\n[pool](../benchmarks/pool.py)\n```", None),
