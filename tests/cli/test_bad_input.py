@@ -47,10 +47,11 @@ def odd_tasks(workdir, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # in worker processes
     (workdir / "odd_tasks.py").write_text(ODD_TASKS)
+    before = set(gymnasium.registry)
     yield
-    sys.modules.pop("odd_tasks", None)
-    for name in [name for name in gymnasium.registry if name.startswith("Odd")]:
-        del gymnasium.registry[name]
+    if sys.modules.pop("odd_tasks", None):
+        for name in [x for x in gymnasium.registry if x.startswith("Odd") and x not in before]:
+            del gymnasium.registry[name]
 
 
 @pytest.mark.parametrize(
