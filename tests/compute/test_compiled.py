@@ -1,5 +1,7 @@
 """How programs of updates are compiled, which, and how their FLOPs are counted."""
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,6 +11,7 @@ from r2r2.compute.compiled import (
     GRAPH,
     LARGE_PRODUCT,
     CompiledUpdates,
+    ProgramKey,
     compile_lowered,
     flops_of,
     graph_options,
@@ -87,6 +90,42 @@ def test_all_programs_of_a_fleet_are_requested_the_whole_fleet_first(monkeypatch
     assert keys[:2] == [(fleet, True, 2), (fleet, True, 1)]
     parts = {(1, False, 2), (1, False, 1), (3, False, 2), (3, False, 1)}
     assert set(keys[2:]) == (parts if fleet == 3 else set())
+
+
+def test_groups_use_the_smallest_size_that_is_compiled(monkeypatch):
+    updates = CompiledUpdates(None, ((), (), ()), DEFAULT_OPTIONS)
+    release = {size: threading.Event() for size in (1, 2, 3, 5)}
+
+    def compile_here(self, key, x64):
+        release[key.size].wait()
+        if key == (1, False, 1):
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(CompiledUpdates, "_lowered", lambda self, key: (key, {}))
+    monkeypatch.setattr(compiled, "compile_lowered", lambda key, options: release[key.size].wait())
+    monkeypatch.setattr(CompiledUpdates, "_compile_here", compile_here)
+    updates.request(5, 4, 2).request_more_sizes(5, 2, 2)
+    try:
+        assert updates.ready_size(1, 2, otherwise=7) == 7
+        release[5].set()
+        updates.program(ProgramKey(5, True, 2)).result()
+        assert updates.ready_size(1, 2, otherwise=7) in (5, 7)  # the whole fleet is no group
+        for size in (2, 5):
+            release[size].set()
+            for stride in (1, 2):
+                updates.program(ProgramKey(size, False, stride)).result()
+        assert [updates.ready_size(k, 2, otherwise=7) for k in (1, 2, 3, 4)] == [2, 2, 5, 5]
+        release[1].set()
+        release[3].set()
+        with pytest.raises(RuntimeError, match="out of memory"):
+            updates.wait()
+        updates.program(ProgramKey(3, False, 1)).result()
+        assert [updates.ready_size(k, 2, otherwise=7) for k in (1, 2, 3, 4)] == [1, 2, 3, 5]
+        assert updates.ready_size(1, 1, otherwise=7) == 2  # the smaller one failed
+    finally:
+        for event in release.values():
+            event.set()
+        updates.close()
 
 
 def flops(function, *arguments):

@@ -8,6 +8,7 @@ import pytest
 
 from r2r2.agents.registry import build_agent
 from r2r2.compute import update_loop
+from r2r2.compute.compiled import CompiledUpdates, ProgramKey
 from r2r2.compute.update_loop import UpdateCall, group_size
 from small_fleets import (
     SPEC,
@@ -92,6 +93,22 @@ def test_a_group_changes_only_its_members(name, size, who, growth, padded_to):
         chex.assert_trees_all_equal(ours, old)
     updates = fleet.learners.metrics["loss/critic"].times
     assert updates.tolist() == [20 * (place in who) for place in seeds]
+
+
+def test_beside_an_accelerator_a_group_uses_the_smallest_compiled_program(monkeypatch):
+    who, made, keys = (0, 2, 4), np.zeros(5, int), []
+    config, program = small("td7+r2r2"), CompiledUpdates.program
+    fleet = fleet_of(config, list(range(5)))
+    fleet.accelerated, fleet._growth = True, 4
+    fleet._updates.program(ProgramKey(3, False, 1)).result()
+    monkeypatch.setattr(
+        CompiledUpdates, "program", lambda self, key: keys.append(key) or program(self, key)
+    )
+    fleet.train(UpdateCall(who, 20), made)
+    for place in (0, 2):
+        ours, theirs = (member(f.states, place) for f in (fleet, trio("td7+r2r2")))
+        chex.assert_trees_all_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    assert keys == [ProgramKey(3, False, 1)]
 
 
 @with_and_without_sync

@@ -119,11 +119,28 @@ class CompiledUpdates:
     def program(self, key: ProgramKey) -> Future[Any]:
         """Return a program, compiled in another thread."""
         if key not in self._compiled:
-            traced = self.traced(key)  # in this thread: JAX settings may be local to it
-            options = graph_options(traced.jaxpr.jaxpr) if self._options.fast else {}
-            program = self._compiler.submit(compile_lowered, traced.lower(), options)
-            self._compiled[key] = program
+            lowered, options = self._lowered(key)  # in this thread: JAX settings are local to it
+            self._compiled[key] = self._compiler.submit(compile_lowered, lowered, options)
         return self._compiled[key]
+
+    def _lowered(self, key: ProgramKey) -> tuple[Any, dict[str, str | bool]]:
+        traced = self.traced(key)
+        options = graph_options(traced.jaxpr.jaxpr) if self._options.fast else {}
+        return traced.lower(), options
+
+    def _compile_here(self, key: ProgramKey, x64: bool) -> Any:
+        """Trace and compile a program in the compiler's thread."""
+        with jax.enable_x64(x64):
+            return compile_lowered(*self._lowered(key))
+
+    def ready_size(self, members: int, stride: int, otherwise: int) -> int:
+        """Return the smallest compiled size for a group of `members`, if there is one."""
+        sizes = [
+            key.size
+            for key, program in self._compiled.items()
+            if (key.is_fleet, key.stride) == (False, stride) and _is_compiled(program)
+        ]
+        return min((size for size in sizes if size >= members), default=otherwise)
 
     def traced(self, key: ProgramKey) -> Any:
         """Return a program as JAX traced it."""
@@ -164,6 +181,22 @@ class CompiledUpdates:
         for size, steps in itertools.product(sizes, strides):
             self.program(ProgramKey(size, False, steps))
         return self
+
+    def request_more_sizes(self, fleet: int, growth: int, stride: int) -> None:
+        """Request programs for the sizes of groups at a smaller growth, after all others.
+
+        They are traced in the compiler's thread, since nothing waits for them.
+        """
+        sizes = group_sizes(fleet, growth) if fleet > 1 else []
+        for size, steps in itertools.product(sizes, sorted({stride, 1}, reverse=True)):
+            key = ProgramKey(size, False, steps)
+            if key not in self._compiled:
+                task = self._compiler.submit(self._compile_here, key, x64_enabled())
+                self._compiled[key] = task
+
+
+def _is_compiled(program: Future[Any]) -> bool:
+    return program.done() and not program.cancelled() and program.exception() is None
 
 
 class LockstepInputs(NamedTuple):

@@ -47,6 +47,7 @@ from r2r2.replay.prefill import RecordedRows, offline_places
 from r2r2.replay.sum_tree import SumTree, build_levels
 from r2r2.training.rollout import HostTransition
 
+FINE_GROWTH = 2  # from one size of groups to the next, when all programs are compiled
 STEPS = 128  # of all members together, stored by one program; each transfer takes time
 
 
@@ -218,7 +219,8 @@ class Fleet:
         self._rows = replay.rows
         learners = self._initial_learners(replay, lengths, device)
         accelerated = self.accelerated = device.platform != "cpu"  # launches take time
-        self._growth = 4 if accelerated else 2  # padding members are then almost free
+        # On a GPU programs take long to compile: the first updates wait for two sizes only.
+        self._growth = 4 if accelerated else FINE_GROWTH
         strides = accelerated and compute.fast
         self._stride = longest_stride(agent, self.size) if strides else 1
         self.update_period = max(agent.policy_period, self._stride)
@@ -280,7 +282,9 @@ class Fleet:
         """Request the programs that most updates need; the result can be waited for."""
         if self.fuses_steps:
             return self._lockstep.request(self._utd)
-        return self._updates.request(self.size, self._growth, self._stride)
+        updates = self._updates.request(self.size, self._growth, self._stride)
+        updates.request_more_sizes(self.size, FINE_GROWTH, self._stride)
+        return updates
 
     def close(self) -> None:
         """Cancel what has not begun; the threads end after what is running."""
@@ -427,12 +431,12 @@ class Fleet:
         """
         self.catch_up()
         members, is_fleet = call.members, len(call.members) == self.size
-        who = self._padded(members)
+        stride = choose_stride(call, made, self._stride)
+        who = pad_members(tuple(members), self._update_size(len(members), stride))
         # Padding members are written beyond the fleet's end, which drops them.
         place = np.where(np.arange(len(who)) < len(members), who, self.size)
         # Left on the host: a separate transfer takes as long as half an update.
         group = UpdateGroup(who, self._keys, made[who], np.asarray(call.updates))
-        stride = choose_stride(call, made, self._stride)
         program = self._updates.program(ProgramKey(len(who), is_fleet, stride))
         args = self.data(scales), self._state, (group, place)
         fetched = tuple(finished) if self._acts_on_host and self.accelerated else ()
@@ -450,6 +454,13 @@ class Fleet:
                 parts = self._copy_to_host.fetch(state, self._padded(finished))
             policies = FetchedPolicies(finished, parts)
         return UpdateResult(state, np.asarray(state.rest.alarm.raised), policies)
+
+    def _update_size(self, members: int, stride: int) -> int:
+        """Return the size to which a group is padded: beside an accelerator, what is compiled."""
+        size = group_size(members, self.size, self._growth)
+        if not self.accelerated or members == self.size:
+            return size
+        return self._updates.ready_size(members, stride, otherwise=size)
 
     def _padded(self, members: Sequence[int]) -> NDArray[np.int_]:
         return pad_members(tuple(members), group_size(len(members), self.size, self._growth))
