@@ -71,7 +71,7 @@ def trained(config, seeds, updates: int = 20, call: int = 20) -> Fleet:
     fleet, made = fleet_of(config, seeds), np.zeros(len(seeds), int)
     for _ in range(updates // call):
         everyone = UpdateCall(tuple(range(len(seeds))), call)
-        fleet.train(everyone, made, scales_of(fleet.agent, seeds))
+        fleet.train([everyone], made, scales_of(fleet.agent, seeds))
         made += call
     return fleet
 
@@ -116,10 +116,10 @@ def check_paths_agree(
     fast = fleet_of(config, [0, 1, 2])
     fast._stride = longest_stride(fast.agent, members=1)  # the longest possible
     scales = scales_of(fast.agent, [0, 1, 2])
-    fast.train(UpdateCall((0, 1, 2), updates), np.array(made), scales)
+    fast.train([UpdateCall((0, 1, 2), updates)], np.array(made), scales)
     plain = fleet_of(config, [1], options=ComputeOptions(fast=False))
     scales = scales_of(plain.agent, [1])
-    plain.train(UpdateCall((0,), updates), np.array(made[1:2]), scales)
+    plain.train([UpdateCall((0,), updates)], np.array(made[1:2]), scales)
     ours, theirs = member(fast.learners, 1), member(plain.learners, 0)
     chex.assert_trees_all_close(ours, theirs, rtol=rtol, atol=rtol / 1000)
     assert ours.metrics["loss/critic"].times == updates

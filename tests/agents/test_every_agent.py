@@ -125,7 +125,7 @@ def test_nothing_is_traced_twice(name):
         fleet.act(np.zeros((3, 4)), np.full(3, step))
         fleet.add(seeds, experience(seeds, step))
         call = UpdateCall((0, 1, 2), 2 + step % 3 * 2)
-        fleet.train(call, made, scales_of(agent, [0, 1, step]))
+        fleet.train([call], made, scales_of(agent, [0, 1, step]))
         made += call.updates
         fleet.refresh(seeds)
     # One trace of an update is for the shapes of its metrics, one of a policy for the leaves

@@ -25,7 +25,7 @@ def mixed_data(share=0.5):
 
 def train(fleet, made, seeds):
     everyone = UpdateCall(tuple(range(len(seeds))), CALL)
-    fleet.train(everyone, np.full(len(seeds), made), scales_of(fleet.agent, seeds))
+    fleet.train([everyone], np.full(len(seeds), made), scales_of(fleet.agent, seeds))
 
 
 def begin(config, seeds, **options):

@@ -1,6 +1,7 @@
 """How programs of updates are compiled, which, and how their FLOPs are counted."""
 
 import threading
+from concurrent.futures import CancelledError
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from r2r2.compute.compiled import (
     flops_of,
     graph_options,
     largest_product,
+    trace_settings,
 )
 from r2r2.compute.precision import DEFAULT_OPTIONS
 
@@ -92,40 +94,85 @@ def test_all_programs_of_a_fleet_are_requested_the_whole_fleet_first(monkeypatch
     assert set(keys[2:]) == (parts if fleet == 3 else set())
 
 
-def test_groups_use_the_smallest_size_that_is_compiled(monkeypatch):
-    updates = CompiledUpdates(None, ((), (), ()), DEFAULT_OPTIONS)
+OOM = RuntimeError("out of memory")
+
+
+@pytest.fixture
+def updates(monkeypatch):
+    """Programs that are compiled when `release[size]` is set; size 1 at stride 1 fails."""
     release = {size: threading.Event() for size in (1, 2, 3, 5)}
 
-    def compile_here(self, key, x64):
+    def compile_key(key, options):
         release[key.size].wait()
         if key == (1, False, 1):
-            raise RuntimeError("out of memory")
+            raise OOM
+        return key
 
     monkeypatch.setattr(CompiledUpdates, "_lowered", lambda self, key: (key, {}))
-    monkeypatch.setattr(compiled, "compile_lowered", lambda key, options: release[key.size].wait())
-    monkeypatch.setattr(CompiledUpdates, "_compile_here", compile_here)
-    updates.request(5, 4, 2).request_more_sizes(5, 2, 2)
-    try:
-        assert updates.ready_size(1, 2, otherwise=7) == 7
-        release[5].set()
-        updates.program(ProgramKey(5, True, 2)).result()
-        assert updates.ready_size(1, 2, otherwise=7) in (5, 7)  # the whole fleet is no group
-        for size in (2, 5):
-            release[size].set()
-            for stride in (1, 2):
-                updates.program(ProgramKey(size, False, stride)).result()
-        assert [updates.ready_size(k, 2, otherwise=7) for k in (1, 2, 3, 4)] == [2, 2, 5, 5]
-        release[1].set()
-        release[3].set()
-        with pytest.raises(RuntimeError, match="out of memory"):
-            updates.wait()
-        updates.program(ProgramKey(3, False, 1)).result()
-        assert [updates.ready_size(k, 2, otherwise=7) for k in (1, 2, 3, 4)] == [1, 2, 3, 5]
-        assert updates.ready_size(1, 1, otherwise=7) == 2  # the smaller one failed
-    finally:
-        for event in release.values():
-            event.set()
-        updates.close()
+    monkeypatch.setattr(compiled, "compile_lowered", compile_key)
+    updates = CompiledUpdates(None, ((), (), ()), DEFAULT_OPTIONS)
+    updates.release = release
+    updates.request(5, 4, 2).request_optional(5, 2, 2)
+    yield updates
+    for event in release.values():
+        event.set()
+    updates.close()
+
+
+def sizes_used(updates, stride):
+    return [updates.program_for(k, 2 if k < 3 else 5, stride)[0] for k in (1, 2, 3, 4)]
+
+
+def test_groups_use_the_smallest_size_that_is_compiled(updates):
+    assert sizes_used(updates, 2) == [2, 2, 5, 5]  # nothing is compiled yet: what is required
+    for size in (2, 5):
+        updates.release[size].set()
+    updates.program(ProgramKey(5, False, 1)).result(60)
+    assert sizes_used(updates, 1) == [2, 2, 5, 5]
+    assert updates.program_for(1, 5, 1)[0] == 2  # smaller than required
+    for event in updates.release.values():
+        event.set()
+    updates.wait()  # the failure of an optional program is no error
+    assert sizes_used(updates, 2) == [1, 2, 3, 5]
+    assert sizes_used(updates, 1) == [2, 2, 3, 5]  # the smallest one failed
+    assert updates.program_for(3, 5, 2)[1].result() == (3, False, 2)
+
+
+def test_optional_programs_are_compiled_one_at_a_time_after_the_others(updates):
+    assert not any(program.done() for program in updates._optional.values())
+    for size in (1, 3):
+        updates.release[size].set()
+    with pytest.raises(TimeoutError):
+        updates._optional[1, False, 2].result(0.2)
+    for size in (2, 5):
+        updates.release[size].set()
+    assert updates._optional[1, False, 2].result(60) == (1, False, 2)
+
+
+def test_closing_drops_optional_programs(updates, monkeypatch):
+    first = updates._optional[1, False, 2]
+    updates.close()
+    for event in updates.release.values():
+        event.set()
+    with pytest.raises(CancelledError):
+        first.result(60)
+    assert all(program.cancelled() for program in list(updates._optional.values())[1:])
+
+
+@pytest.mark.parametrize("partitionable", [True, False])
+@pytest.mark.parametrize("x64", [True, False])
+def test_optional_programs_are_traced_with_the_settings_of_the_caller(
+    monkeypatch, x64, partitionable
+):
+    seen = []
+    monkeypatch.setattr(CompiledUpdates, "_lowered", lambda *_: (seen.append(trace_settings()), {}))
+    monkeypatch.setattr(compiled, "compile_lowered", lambda *_: None)
+    updates = CompiledUpdates(None, ((), (), ()), DEFAULT_OPTIONS)
+    with jax.enable_x64(x64), jax.threefry_partitionable(partitionable):
+        updates.request_optional(3, 4, 1)
+    updates.wait()
+    updates.close()
+    assert seen == [(x64, partitionable)] * 2
 
 
 def flops(function, *arguments):

@@ -194,7 +194,7 @@ def test_programs_multiply_16_bit_operands_which_learners_do_not_have(fp16_on_cp
 def test_clipped_operands_are_logged_and_infinite_ones_raise_the_flag(fp16_on_cpu, monkeypatch):
     fleet = fleet_of(small("simbav2"), [0, 1], options=MIXED)
     call, made, scales = (UpdateCall((0, 1), 2), np.zeros(2, int), scales_of(fleet.agent, [0, 1]))
-    fleet.train(call, made, scales)
+    fleet.train([call], made, scales)
     assert fleet.read_metrics()["precision/saturated"].tolist() == [0, 0]
     saved = fleet.snapshot()
     assert saved.learners.clipped is None
@@ -206,7 +206,7 @@ def test_clipped_operands_are_logged_and_infinite_ones_raise_the_flag(fp16_on_cp
         saved.learners.state.critic.value.scale.gain * np.array([[[1e30]], [[1.0]]]),
     )
     fleet.restore(saved._replace(learners=saved.learners._replace(state=huge)))
-    fleet.train(call, made + 2, scales)
+    fleet.train([call], made + 2, scales)
     saturated = fleet.read_metrics()["precision/saturated"]
     assert saturated[0] > 0
     assert saturated[1] == 0

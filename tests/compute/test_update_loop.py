@@ -14,6 +14,7 @@ from r2r2.compute.update_loop import (
     group_size,
     longest_stride,
     next_update_call,
+    next_update_calls,
     pad_members,
 )
 from r2r2.config.agents import agent_config
@@ -40,6 +41,35 @@ def test_every_pending_update_is_made_once_and_in_step(members, period, most):
         pending[who] -= call.updates
         calls += 1
     np.testing.assert_array_equal(made, expected)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(1, 30),
+)
+def test_calls_one_after_another_are_those_of_waiting_between_them(members, period, most):
+    made = np.array([m for m, _ in members])
+    pending = np.array([o for _, o in members])
+    if not pending.any():
+        return
+    before = made.copy(), pending.copy()
+    calls = next_update_calls(made, pending, period, most)
+    for array, same in zip((made, pending), before, strict=True):
+        np.testing.assert_array_equal(array, same)
+    for number, call in enumerate(calls):
+        assert call == next_update_call(made, pending, period, most)
+        who = list(call.members)
+        made[who] += call.updates
+        pending[who] -= call.updates
+        chosen = sorted({member for one in calls[: number + 1] for member in one.members})
+        ends = (pending[chosen] == 0).any() or sum(x.updates for x in calls[: number + 1]) >= most
+        assert ends == (number == len(calls) - 1)
+
+
+def test_a_burst_between_odd_numbers_of_updates_is_started_at_once():
+    calls = next_update_calls(np.array([3, 8]), np.array([116, 0]), 2, 250)
+    assert calls == [UpdateCall((0,), 1), UpdateCall((0,), 114), UpdateCall((0,), 1)]
 
 
 def test_members_in_step_train_together():

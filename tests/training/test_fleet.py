@@ -58,7 +58,7 @@ def test_members_out_of_step_make_the_same_updates_as_alone(name):
     config = small(name)
     fleet, made = fleet_of(config, [0, 1, 2]), np.zeros(3, int)
     for who, updates in (((1,), 6), ((0, 1), 4), ((0, 1, 2), 8), ((0, 2), 8), ((1,), 2)):
-        fleet.train(UpdateCall(who, updates), made)
+        fleet.train([UpdateCall(who, updates)], made)
         made[list(who)] += updates
     assert made.tolist() == [20, 20, 16]
     for place in (0, 1):
@@ -68,6 +68,20 @@ def test_members_out_of_step_make_the_same_updates_as_alone(name):
         jax.tree.leaves(member(fleet.states, 2))[0],
         jax.tree.leaves(member(trio(name).states, 2))[0],
     )
+
+
+@with_and_without_sync
+def test_calls_one_after_another_are_those_of_waiting_between_them(name):
+    calls = [UpdateCall((1,), 1), UpdateCall((0, 1, 2), 7), UpdateCall((0, 2), 4)]
+    together, apart = (fleet_of(small(name), [0, 1, 2]) for _ in range(2))
+    made = np.array([0, 1, 0])
+    together.train(calls, made)
+    assert made.tolist() == [0, 1, 0]
+    for call in calls:
+        apart.train([call], made)
+        made[list(call.members)] += call.updates
+    assert together.states is not apart.states
+    chex.assert_trees_all_equal(together.states, apart.states)
 
 
 # Groups padded to the size of the fleet, and to less; one agent samples ahead.
@@ -84,7 +98,7 @@ def test_a_group_changes_only_its_members(name, size, who, growth, padded_to):
     config, seeds = small(name), list(range(size))
     fleet, before = fleet_of(config, seeds), fleet_of(config, seeds)
     fleet._growth = growth
-    fleet.train(UpdateCall(who, 20), np.zeros(size, int))
+    fleet.train([UpdateCall(who, 20)], np.zeros(size, int))
     for place in set(who) & {0, 1, 2}:
         ours, theirs = (member(f.states, place) for f in (fleet, trio(name)))
         chex.assert_trees_all_close(ours, theirs, rtol=1e-4, atol=1e-6)
@@ -99,12 +113,12 @@ def test_beside_an_accelerator_a_group_uses_the_smallest_compiled_program(monkey
     who, made, keys = (0, 2, 4), np.zeros(5, int), []
     config, program = small("td7+r2r2"), CompiledUpdates.program
     fleet = fleet_of(config, list(range(5)))
-    fleet.accelerated, fleet._growth = True, 4
+    fleet.async_updates, fleet._growth = True, 4
     fleet._updates.program(ProgramKey(3, False, 1)).result()
     monkeypatch.setattr(
         CompiledUpdates, "program", lambda self, key: keys.append(key) or program(self, key)
     )
-    fleet.train(UpdateCall(who, 20), made)
+    fleet.train([UpdateCall(who, 20)], made)
     for place in (0, 2):
         ours, theirs = (member(f.states, place) for f in (fleet, trio("td7+r2r2")))
         chex.assert_trees_all_close(ours, theirs, rtol=1e-4, atol=1e-6)
@@ -137,7 +151,7 @@ def test_members_act_with_the_old_policy_until_it_is_refreshed():
     fleet, obs = fleet_of(config, [0, 1]), np.ones((2, 4))
     steps = np.zeros(2, int)
     before = fleet.act(obs, steps)
-    fleet.train(UpdateCall((0, 1), 20), np.zeros(2, int))
+    fleet.train([UpdateCall((0, 1), 20)], np.zeros(2, int))
     np.testing.assert_array_equal(fleet.act(obs, steps), before)
     fleet.refresh([1])
     after = fleet.act(obs, steps)
@@ -155,7 +169,7 @@ def test_members_that_act_on_the_host_refresh_to_the_same_actions(packed):
     host._copy_to_host._packed = packed
     obs, steps, made = np.ones((3, 4)), np.zeros(3, int), np.zeros(3, int)
     for one in (fleet, host):
-        one.train(UpdateCall((0, 1, 2), 20), made)
+        one.train([UpdateCall((0, 1, 2), 20)], made)
     for members in ([1], [0, 2], [0, 1, 2]):
         before = host.act(obs, steps)
         for one in (fleet, host):
@@ -182,8 +196,8 @@ def test_policies_fetched_after_updates_are_those_of_a_refresh():
     plain, fetching = (fleet_of(config, [0, 1, 2, 3], act_on_cpu=True) for _ in range(2))
     fetching.accelerated = fetching._copy_to_host._packed = True
     before = jax.tree.map(np.copy, fetching.policies)
-    plain.train(UpdateCall((0, 1, 3), 4), made)
-    fetching.train(UpdateCall((0, 1, 3), 4), made, None, [0, 1, 3])
+    plain.train([UpdateCall((0, 1, 3), 4)], made)
+    fetching.train([UpdateCall((0, 1, 3), 4)], made, None, [0, 1, 3])
     fetching.wait()
     fetching._copy_to_host.fetch = None  # it is done
     for fleet in (plain, fetching):

@@ -93,12 +93,12 @@ class Signals(Story):
 @pytest.mark.parametrize("overlap", [False, True])
 def test_environments_step_while_updates_run(tmp_path, monkeypatch, overlap):
     """Each call of updates waits until an environment steps, or ends without it."""
-    run_compiled, overlapped = fleet.run_compiled, []
+    run_calls, overlapped = fleet.run_calls, []
 
     def waiting(*arguments):
         patience = 20 if overlap and len(overlapped) < 14 else 0.02
         overlapped.append(Signals.stepped.wait(patience))
-        return run_compiled(*arguments)
+        return run_calls(*arguments)
 
     original = Fleet.train
 
@@ -106,7 +106,7 @@ def test_environments_step_while_updates_run(tmp_path, monkeypatch, overlap):
         Signals.stepped.clear()
         original(self, *arguments)
 
-    monkeypatch.setattr(fleet, "run_compiled", waiting)
+    monkeypatch.setattr(fleet, "run_calls", waiting)
     monkeypatch.setattr(Fleet, "train", start)
     config = config_of(env="any", steps=25, eval_every=25, overlap_acting=overlap)
     train(config, tmp_path / "run", env=Signals, options=NEVER)

@@ -86,3 +86,9 @@ def test_summary_names_what_bounds_the_speed(parts, workers, bound):
     assert summary.wall == sum(parts.values())
     assert (summary.physics, summary.acting, summary.evaluation) == (4.0, 2.0, 6.0)
     assert describe_event(summary.fields()).endswith(f"bound by {bound}")
+
+
+def test_waiting_for_programs_does_not_count_as_updates():
+    slots, parts = np.zeros(2), dict.fromkeys(PARTS, 0.0) | {"updates": 10.0, "rest": 1.0}
+    summary = summarize(parts, BusySeconds(0.5, 9.0, slots, slots, np.zeros(1)), members=1)
+    assert (summary.updates, summary.compiling, summary.bound) == (1.0, 9.0, "compiling")

@@ -419,7 +419,7 @@ class BenchFleet(Fleet):
         """Return the seconds of one call, from an idle device to an idle device."""
         _block((self._state, self._rows))
         start = time.perf_counter()
-        self.train(self._call(updates), self._done, self.scales)
+        self.train([self._call(updates)], self._done, self.scales)
         self.wait()
         _block(self._state)
         seconds = time.perf_counter() - start

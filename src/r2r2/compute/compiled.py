@@ -4,10 +4,11 @@ import contextlib
 import itertools
 import math
 import os
+import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, NamedTuple, Self, cast
 
@@ -51,6 +52,25 @@ class ProgramKey(NamedTuple):
     stride: int  # see `UpdateLoop.run`
 
 
+class TraceSettings(NamedTuple):
+    """Settings of JAX that may hold in one thread only, and that change what is computed."""
+
+    x64: bool
+    partitionable: bool  # random numbers, see `jax.threefry_partitionable`
+
+
+def trace_settings() -> TraceSettings:
+    """Return the settings of this thread."""
+    settings: Any = jax.config
+    return TraceSettings(x64_enabled(), bool(settings.jax_threefry_partitionable))
+
+
+def x64_enabled() -> bool:
+    """Return whether numbers have 64 bits, which may hold in this thread only."""
+    settings: Any = jax.config
+    return bool(settings.jax_enable_x64)
+
+
 @contextlib.contextmanager
 def tracing(options: ComputeOptions) -> Iterator[None]:
     """Trace programs as the options ask for."""
@@ -84,6 +104,10 @@ class CompiledUpdates:
         self._data, self._learners, self._keys = jax.tree.map(_shape, example)
         self._compiler = ThreadPoolExecutor(2)
         self._compiled: dict[ProgramKey, Future[Any]] = {}
+        # One at a time: while a program is traced, the main thread runs slowly.
+        self._optional_compiler = ThreadPoolExecutor(1)
+        self._optional: dict[ProgramKey, Future[Any]] = {}
+        self._closed = threading.Event()
 
     @cached_property
     def loop(self) -> UpdateLoop:
@@ -92,6 +116,12 @@ class CompiledUpdates:
 
     def _loop_of(self, learners: LearnerState) -> UpdateLoop:
         return UpdateLoop(self._agent, learners, self._options.fp16, self._options.fast)
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Names of the metrics that `read_metrics` returns, in their order."""
+        clipped = [] if self._learners.clipped is None else ["precision/saturated"]
+        return sorted(self._learners.metrics) + clipped
 
     @cached_property
     def _carried(self) -> LoopState:
@@ -128,19 +158,34 @@ class CompiledUpdates:
         options = graph_options(traced.jaxpr.jaxpr) if self._options.fast else {}
         return traced.lower(), options
 
-    def _compile_here(self, key: ProgramKey, x64: bool) -> Any:
-        """Trace and compile a program in the compiler's thread."""
-        with jax.enable_x64(x64):
-            return compile_lowered(*self._lowered(key))
+    def _compile_optional(
+        self, key: ProgramKey, required: list[Future[Any]], settings: TraceSettings
+    ) -> Any:
+        """Trace and compile a program in a thread, after all that are required."""
+        wait_for_ends(required)
+        if self._closed.is_set():
+            raise CancelledError
+        with jax.enable_x64(settings.x64), jax.threefry_partitionable(settings.partitionable):
+            lowered, options = self._lowered(key)
+        if self._closed.is_set():
+            raise CancelledError
+        return compile_lowered(lowered, options)
 
-    def ready_size(self, members: int, stride: int, otherwise: int) -> int:
-        """Return the smallest compiled size for a group of `members`, if there is one."""
-        sizes = [
-            key.size
-            for key, program in self._compiled.items()
-            if (key.is_fleet, key.stride) == (False, stride) and _is_compiled(program)
+    def program_for(self, size: int, largest: int, stride: int) -> tuple[int, Future[Any]]:
+        """Return the smallest compiled program for a group of `size` members, with its size.
+
+        If none is compiled, it is the one of size `largest`.
+        """
+        required = self.program(ProgramKey(largest, False, stride))
+        programs = (self._compiled | self._optional).items()
+        compiled = [
+            (key.size, program)
+            for key, program in programs
+            if (key.is_fleet, key.stride) == (False, stride)
+            and key.size >= size
+            and _is_compiled(program)
         ]
-        return min((size for size in sizes if size >= members), default=otherwise)
+        return min(compiled, key=lambda pair: pair[0], default=(largest, required))
 
     def traced(self, key: ProgramKey) -> Any:
         """Return a program as JAX traced it."""
@@ -164,13 +209,16 @@ class CompiledUpdates:
         return cast(LoopState, scatter(state, place, part))
 
     def wait(self) -> None:
-        """Wait until all requested programs are compiled."""
+        """Wait until all requested programs are compiled; optional ones may fail."""
         for program in list(self._compiled.values()):
             program.result()
+        wait_for_ends(self._optional.values())
 
     def close(self) -> None:
         """Cancel programs that are not compiled yet; the threads end after those that are."""
-        self._compiler.shutdown(wait=False, cancel_futures=True)
+        self._closed.set()
+        for compiler in (self._optional_compiler, self._compiler):
+            compiler.shutdown(wait=False, cancel_futures=True)
 
     def request(self, fleet: int, growth: int, stride: int) -> Self:
         """Request all programs that a fleet may need, the most urgent first."""
@@ -182,17 +230,22 @@ class CompiledUpdates:
             self.program(ProgramKey(size, False, steps))
         return self
 
-    def request_more_sizes(self, fleet: int, growth: int, stride: int) -> None:
-        """Request programs for the sizes of groups at a smaller growth, after all others.
-
-        They are traced in the compiler's thread, since nothing waits for them.
-        """
+    def request_optional(self, fleet: int, growth: int, stride: int) -> None:
+        """Request programs for more sizes of groups, which nothing waits for."""
+        rest = list(self._compiled.values()), trace_settings()
         sizes = group_sizes(fleet, growth) if fleet > 1 else []
         for size, steps in itertools.product(sizes, sorted({stride, 1}, reverse=True)):
             key = ProgramKey(size, False, steps)
             if key not in self._compiled:
-                task = self._compiler.submit(self._compile_here, key, x64_enabled())
-                self._compiled[key] = task
+                task = self._optional_compiler.submit(self._compile_optional, key, *rest)
+                self._optional[key] = task
+
+
+def wait_for_ends(programs: Iterable[Future[Any]]) -> None:
+    """Wait until programs are compiled, have failed or are cancelled."""
+    for program in programs:  # `concurrent.futures.wait` may never see that one is cancelled
+        with contextlib.suppress(Exception):
+            program.result()
 
 
 def _is_compiled(program: Future[Any]) -> bool:
@@ -233,11 +286,14 @@ class LockstepPrograms:
         carried = jax.eval_shape(with_options(self._loop.pack, options), learners)
         self._shapes = data.rows, carried, (keys, data.offline)
 
+    def program(self, updates: int) -> Future[Any]:
+        """Return the program of steps with so many updates."""
+        return self.request(updates)._compiled[updates]
+
     def step(
-        self, rows: Rows, learners: LoopState, inputs: LockstepInputs, updates: int
+        self, program: Any, rows: Rows, learners: LoopState, inputs: LockstepInputs
     ) -> LockstepResult:
         """Store a transition, make the updates, and act on the next observation."""
-        program = self.request(updates)._compiled[updates].result()
         result: LockstepResult = program(rows, learners, self._fixed, inputs)
         return result
 
@@ -318,29 +374,42 @@ def compile_lowered(lowered: Any, options: dict[str, str | bool]) -> Any:
         return lowered.compile()
 
 
-def x64_enabled() -> bool:
-    """Return whether numbers have 64 bits, which may hold in this thread only."""
-    settings: Any = jax.config
-    return bool(settings.jax_enable_x64)
-
-
 class UpdateSeconds:
     """Seconds that updates took, and that they waited for their programs."""
 
     def __init__(self) -> None:
         self.running = self.compiling = 0.0
 
+    def wait_for(self, program: Future[Any]) -> Any:
+        """Return a program as soon as it is compiled."""
+        start = time.perf_counter()
+        compiled = program.result()
+        self.compiling += time.perf_counter() - start
+        return compiled
 
-def run_compiled(program: Future[Any], x64: bool, seconds: UpdateSeconds, *args: Any) -> LoopState:
-    """Run a program and wait; x64 is `x64_enabled()` where it was traced."""
-    start = time.perf_counter()
-    compiled = program.result()
-    begin = time.perf_counter()
-    with jax.enable_x64(x64):
-        state: LoopState = compiled(*args)
-    state.rest.alarm.raised.block_until_ready()
-    seconds.compiling += begin - start
-    seconds.running += time.perf_counter() - begin
+    @contextlib.contextmanager
+    def run(self) -> Iterator[None]:
+        """Count the time of a block, except for what it waits for programs."""
+        start, compiling = time.perf_counter(), self.compiling
+        yield
+        self.running += time.perf_counter() - start - (self.compiling - compiling)
+
+
+class GroupCall(NamedTuple):
+    """A call of updates: its program, and the group that it is for."""
+
+    program: Future[Any]
+    group: tuple[UpdateGroup, Any]  # with the places of its members in the fleet
+
+
+def run_calls(
+    calls: Sequence[GroupCall], x64: bool, seconds: UpdateSeconds, data: Data, state: LoopState
+) -> LoopState:
+    """Make several calls of updates and wait; x64 is `x64_enabled()` where they were traced."""
+    with seconds.run(), jax.enable_x64(x64):
+        for call in calls:
+            state = seconds.wait_for(call.program)(data, state, call.group)
+        state.rest.alarm.raised.block_until_ready()
     return state
 
 
@@ -364,12 +433,14 @@ def store(stores: Stores, block: StepBlock) -> Stores:
     return buffer.add_block(*stores, block)
 
 
-def read_metrics(metrics: Any) -> tuple[Array, Any]:
-    """Return totals, then numbers of times, of all metrics in one array, and zero metrics."""
-    named, clipped = metrics
-    each = [named[name] for name in sorted(named)] + ([] if clipped is None else [clipped])
+def read_metrics(loop: UpdateLoop, state: LoopState) -> tuple[Array, LoopState]:
+    """Return totals, then numbers of times, of all metrics in one array, and reset them."""
+    learners = loop.restore(state)
+    metrics, clipped = learners.metrics, learners.clipped
+    each = [metrics[name] for name in sorted(metrics)] + ([] if clipped is None else [clipped])
     stacked = jnp.stack([x.total for x in each] + [x.times for x in each])
-    return stacked, jax.tree.map(jnp.zeros_like, metrics)
+    zeros = jax.tree.map(jnp.zeros_like, (metrics, clipped))
+    return stacked, loop.pack(learners._replace(metrics=zeros[0], clipped=zeros[1]))
 
 
 def checkpoint_policies(

@@ -228,6 +228,24 @@ def next_update_call(made: np.ndarray, pending: np.ndarray, period: int, most: i
     return UpdateCall(tuple(int(member) for member in active), count)
 
 
+def next_update_calls(
+    made: np.ndarray, pending: np.ndarray, period: int, most: int
+) -> list[UpdateCall]:
+    """Return the next calls, until the first of their members is done or they have `most` updates.
+
+    Nobody waits for the end of a call before the last: they can run one after another.
+    """
+    made, pending = made.copy(), pending.copy()
+    calls, members = list[UpdateCall](), set[int]()
+    while sum(call.updates for call in calls) < most and (pending[list(members)] > 0).all():
+        calls.append(next_update_call(made, pending, period, most))
+        chosen = list(calls[-1].members)
+        made[chosen] += calls[-1].updates
+        pending[chosen] -= calls[-1].updates
+        members |= {*chosen}
+    return calls
+
+
 def choose_stride(call: UpdateCall, made: np.ndarray, longest: int) -> int:
     """Return `longest` if a call starts and ends at multiples of it, else 1."""
     ends = np.append(made[list(call.members)], call.updates)

@@ -110,9 +110,8 @@ class Collector:
         Beside an accelerator, those steps are recorded that have been made.
         """
         state, fleet = self._state, self._state.fleet
-        playing = [m for m in members if self._explores_ahead or not state.schedule.warm[m]]
+        playing = self.start_playing(members)
         acting = [m for m in members if m not in playing]
-        self._start_playing(playing)
         state.evals.play()
         if acting:
             self._step_in_lockstep(acting)
@@ -134,17 +133,24 @@ class Collector:
         if not state.pool.plays_ahead(evaluating):
             return  # these slots make a row only when it is taken
         with state.times.part(UPDATES if state.in_flight else ENVIRONMENTS):
+            if not playing:
+                state.fleet.wait_until_ready(MAX_IDLE_SECONDS)
+                return
             while time.perf_counter() < end:
                 if state.in_flight and state.fleet.ready:
                     return
-                if playing and state.pool.should_take(playing):
+                if state.pool.should_take(playing):
                     return
                 time.sleep(IDLE_SECONDS)
 
-    def _start_playing(self, members: list[int]) -> None:
-        """Start the episodes, or their rest, that members without a plan are to play."""
+    def start_playing(self, members: list[int]) -> list[int]:
+        """Return those of `members` whose workers act, and start their next episodes.
+
+        An episode that was interrupted continues; a member that plays already goes on.
+        """
         state, rollout, plans = self._state, self._state.rollout, dict[int, StreamPlan]()
-        for member in members:
+        playing = [m for m in members if self._explores_ahead or not state.schedule.warm[m]]
+        for member in playing:
             if state.pool.streams.has_plan(member):
                 continue
             step = int(rollout.steps[member])
@@ -158,6 +164,7 @@ class Collector:
                 steps = min(left, state.schedule.random_steps(step))
                 plans[member] = StreamPlan(RANDOM, step, steps, seed)
         state.pool.play(plans)
+        return playing
 
     def _publish(self, member: int) -> None:
         """Give a member's policy to its worker."""

@@ -5,7 +5,7 @@ the last kernel is launched. Meanwhile members act on copies of their policies, 
 steps wait on the host.
 """
 
-import time
+import concurrent.futures
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -20,11 +20,13 @@ from r2r2.agents.base import Agent, Array, Metric
 from r2r2.compute import compiled, update
 from r2r2.compute.compiled import (
     CompiledUpdates,
+    GroupCall,
     LockstepInputs,
     LockstepPrograms,
     ProgramKey,
     UpdateSeconds,
-    run_compiled,
+    run_calls,
+    with_options,
     x64_enabled,
 )
 from r2r2.compute.devices import host_device, training_device
@@ -48,7 +50,8 @@ from r2r2.replay.sum_tree import SumTree, build_levels
 from r2r2.training.rollout import HostTransition
 
 FINE_GROWTH = 2  # from one size of groups to the next, when all programs are compiled
-STEPS = 128  # of all members together, stored by one program; each transfer takes time
+# Steps of all members together that one program stores: each transfer takes time.
+STEPS, MANY_STEPS = 128, 1024
 
 
 class StackedSteps(NamedTuple):
@@ -266,7 +269,6 @@ class Fleet:
         self._act = jax.jit(partial(compiled.act, agent))
         self._first = jax.jit(buffer.set_first_obs, donate_argnums=0, static_argnums=2)
         self._store = jax.jit(compiled.store, donate_argnums=0)
-        self._read_metrics = jax.jit(compiled.read_metrics)
         self._gather = jax.jit(lambda tree, who: jax.tree.map(lambda x: x[who], tree))
         self._scatter = jax.jit(compiled.scatter, donate_argnums=0)
         members, _, obs = self._rows.obs.shape
@@ -276,6 +278,8 @@ class Fleet:
         self._updates = CompiledUpdates(agent, example, self._options)
         checkpoint = partial(compiled.checkpoint_policies, agent, self._updates.loop)
         self._checkpoint = jax.jit(checkpoint, donate_argnums=0)
+        read = with_options(partial(compiled.read_metrics, self._updates.loop), self._options)
+        self._read_metrics = jax.jit(read, donate_argnums=0)
         self._lockstep = LockstepPrograms(agent, example[:2], self._keys, self._options)
 
     def compile_ahead(self) -> CompiledUpdates | LockstepPrograms:
@@ -283,7 +287,8 @@ class Fleet:
         if self.fuses_steps:
             return self._lockstep.request(self._utd)
         updates = self._updates.request(self.size, self._growth, self._stride)
-        updates.request_more_sizes(self.size, FINE_GROWTH, self._stride)
+        if self.async_updates:
+            updates.request_optional(self.size, FINE_GROWTH, self._stride)
         return updates
 
     def close(self) -> None:
@@ -301,6 +306,11 @@ class Fleet:
     def ready(self) -> bool:
         """Whether all updates started so far are done."""
         return self._in_flight is None or self._in_flight.done()
+
+    def wait_until_ready(self, seconds: float) -> None:
+        """Wait for all updates started so far, but no longer than `seconds`."""
+        if self._in_flight is not None:
+            concurrent.futures.wait([self._in_flight], seconds)
 
     def wait(self) -> None:
         """Wait for all updates started so far."""
@@ -393,13 +403,13 @@ class Fleet:
         floats = np.concatenate([*parts, np.asarray(reward)[:, None]], axis=1).astype(dtype)
         inputs = LockstepInputs(floats, np.stack([made, steps, newest]))
         self._restored = None
-        start = time.perf_counter()
-        result = self._lockstep.step(self._rows, self._state, inputs, updates)
+        program = self.update_seconds.wait_for(self._lockstep.program(updates))
+        with self.update_seconds.run():
+            result = self._lockstep.step(program, self._rows, self._state, inputs)
+            output = np.asarray(result.output)
         self._rows = result.rows
         self._set_state(result.learners)
         self._stale_policies = True
-        output = np.asarray(result.output)
-        self.update_seconds.running += time.perf_counter() - start
         self._raised = output[:, -1] > 0
         return output[:, :-1]
 
@@ -420,47 +430,52 @@ class Fleet:
 
     def train(
         self,
-        call: UpdateCall,
+        calls: Sequence[UpdateCall],
         made: np.ndarray,
         scales: Scales | None = None,
         finished: Sequence[int] = (),
     ) -> None:
-        """Start `call.updates` updates of `call.members`; made and scales are [S].
+        """Start calls of updates, one after another; made and scales are [S].
 
         The policies of `finished` are copied for `refresh` as soon as the updates are done.
         """
         self.catch_up()
-        members, is_fleet = call.members, len(call.members) == self.size
-        stride = choose_stride(call, made, self._stride)
-        who = pad_members(tuple(members), self._update_size(len(members), stride))
-        # Padding members are written beyond the fleet's end, which drops them.
-        place = np.where(np.arange(len(who)) < len(members), who, self.size)
-        # Left on the host: a separate transfer takes as long as half an update.
-        group = UpdateGroup(who, self._keys, made[who], np.asarray(call.updates))
-        program = self._updates.program(ProgramKey(len(who), is_fleet, stride))
-        args = self.data(scales), self._state, (group, place)
+        groups, made = list[GroupCall](), made.copy()
+        for call in calls:
+            groups.append(self._group_call(call, made))
+            made[list(call.members)] += call.updates
+        args = x64_enabled(), self.update_seconds, self.data(scales), self._state
         fetched = tuple(finished) if self._acts_on_host and self.accelerated else ()
         self._fetched = self._restored = None  # of earlier updates
-        self._in_flight = self._trainer.submit(self._update, program, x64_enabled(), args, fetched)
+        self._in_flight = self._trainer.submit(self._update, groups, args, fetched)
+
+    def _group_call(self, call: UpdateCall, made: np.ndarray) -> GroupCall:
+        """Return a call of members that have made so many updates, [S]."""
+        members, stride = call.members, choose_stride(call, made, self._stride)
+        size = group_size(len(members), self.size, self._growth)
+        if len(members) == self.size:
+            program = self._updates.program(ProgramKey(size, True, stride))
+        elif self.async_updates:
+            size, program = self._updates.program_for(len(members), size, stride)
+        else:
+            program = self._updates.program(ProgramKey(size, False, stride))
+        who = pad_members(members, size)
+        # Padding members are written beyond the fleet's end, which drops them.
+        place = np.where(np.arange(size) < len(members), who, self.size)
+        # Left on the host: a separate transfer takes as long as half an update.
+        group = UpdateGroup(who, self._keys, made[who], np.asarray(call.updates))
+        return GroupCall(program, (group, place))
 
     def _update(
-        self, program: Future[Any], x64: bool, args: Any, finished: tuple[int, ...]
+        self, calls: Sequence[GroupCall], args: Any, finished: tuple[int, ...]
     ) -> UpdateResult:
         """Make updates, in the update thread."""
-        state = run_compiled(program, x64, self.update_seconds, *args)
-        policies = None
+        state, policies = run_calls(calls, *args), None
         if finished:
-            with jax.enable_x64(x64):
+            with jax.enable_x64(args[0]):
                 parts = self._copy_to_host.fetch(state, self._padded(finished))
             policies = FetchedPolicies(finished, parts)
         return UpdateResult(state, np.asarray(state.rest.alarm.raised), policies)
-
-    def _update_size(self, members: int, stride: int) -> int:
-        """Return the size to which a group is padded: beside an accelerator, what is compiled."""
-        size = group_size(members, self.size, self._growth)
-        if not self.accelerated or members == self.size:
-            return size
-        return self._updates.ready_size(members, stride, otherwise=size)
 
     def _padded(self, members: Sequence[int]) -> NDArray[np.int_]:
         return pad_members(tuple(members), group_size(len(members), self.size, self._growth))
@@ -473,8 +488,9 @@ class Fleet:
             self._set_state(self._checkpoint(self._state, chosen))
             self._to_checkpoint = set()
         while self._pending:
-            # Two programs: for one step of a fleet, and for many.
-            most = self.size if len(self._pending) <= self.size else max(STEPS, self.size)
+            # Three programs: for one step of a fleet, and for many.
+            sizes = self.size, max(STEPS, self.size), max(MANY_STEPS, self.size)
+            most = next((x for x in sizes if x >= len(self._pending)), sizes[-1])
             most = min(most, max(1, (self.replay_rows - 1) // 2))  # no row is written twice
             members, packed = self._pending.take(most)
             block = place_steps(members, packed, self._ended, self.opened, self.replay_rows)
@@ -509,14 +525,11 @@ class Fleet:
     def read_metrics(self) -> dict[str, NDArray[np.floating]]:
         """Return means per member since the last call, NaN if nothing was computed."""
         self.wait()  # without storing steps: one may be left for the next fused call
-        learners = self._restore()
-        metrics, clipped = learners.metrics, learners.clipped
-        names = sorted(metrics) + ([] if clipped is None else ["precision/saturated"])
-        stacked, zeros = self._read_metrics((metrics, clipped))
-        self._set_learners(learners._replace(metrics=zeros[0], clipped=zeros[1]))
+        stacked, state = self._read_metrics(self._state)
+        self._set_state(state)
         totals, times = np.split(np.asarray(stacked), 2)
         with np.errstate(invalid="ignore"):
-            return dict(zip(names, totals / times, strict=True))
+            return dict(zip(self._updates.metric_names, totals / times, strict=True))
 
     def nonfinite_members(self) -> list[int]:
         """Return members with a non-finite loss, as of the updates that are done."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from r2r2.compute.update_loop import UpdateCall, next_update_call
+from r2r2.compute.update_loop import UpdateCall, next_update_call, next_update_calls
 from r2r2.config.run import RunConfig
 from r2r2.envs.vector.pool import EnvPool
 from r2r2.replay.normalizer import Scales
@@ -145,6 +145,8 @@ class Training:
             collecting = self.collecting()
             self._collector.step(collecting)
             self._finish_updates(wait=not collecting and not state.evals.busy)
+            if state.fleet.async_updates:  # workers need not wait for what follows
+                self._collector.start_playing(self.collecting())
             with state.times.part(EVALUATION):
                 self._start_evaluations()
             with state.times.part(LOGGING):
@@ -277,18 +279,26 @@ class Training:
 
     def _next_call(self, alone: bool) -> UpdateCall:
         """Return the next call; it is shorter if other members collect on the same cores."""
-        state, schedule, fleet = self.state, self.state.schedule, self.state.fleet
-        shared = max(UPDATES_PER_SHARED_CALL, state.config.utd)
-        limit = UPDATES_PER_CALL if alone or fleet.async_updates else min(shared, UPDATES_PER_CALL)
+        config, schedule, fleet = self.state.config, self.state.schedule, self.state.fleet
+        limit = UPDATES_PER_CALL
+        if not alone and not fleet.async_updates:
+            limit = min(limit, max(UPDATES_PER_SHARED_CALL, config.utd))
         return next_update_call(schedule.done, schedule.pending, fleet.update_period, limit)
 
     def _start_call(self, scales: Scales | None, alone: bool = False) -> None:
-        state, schedule, call = self.state, self.state.schedule, self._next_call(alone)
-        finished = [m for m in call.members if schedule.pending[m] == call.updates]
+        """Start the next call or, beside an accelerator, calls that nobody waits between."""
+        state, schedule, fleet = self.state, self.state.schedule, self.state.fleet
+        calls = [self._next_call(alone)]
+        if fleet.async_updates:
+            period = fleet.update_period
+            calls = next_update_calls(schedule.done, schedule.pending, period, UPDATES_PER_CALL)
+        made, before = schedule.done.copy(), schedule.pending.copy()
+        for call in calls:
+            schedule.record_updates(call.members, call.updates)
+        state.in_flight = np.flatnonzero(schedule.pending < before).tolist()
+        finished = [m for m in state.in_flight if schedule.pending[m] == 0]
         with state.times.part(TRANSFER):
-            state.fleet.train(call, schedule.done, scales, finished)
-        schedule.record_updates(call.members, call.updates)
-        state.in_flight = list(call.members)
+            fleet.train(calls, made, scales, finished)
 
     def _finish_updates(self, wait: bool) -> None:
         """Let members act on their new policy once their updates are done.

@@ -105,7 +105,7 @@ class TimeSummary(NamedTuple):
 def summarize(parts: Mapping[str, float], busy: BusySeconds, members: int) -> TimeSummary:
     """Return where the time went, from the parts of the loop and the work beside it."""
     wall = sum(parts.values())
-    updates = max(busy.updates, parts[UPDATES])
+    updates = max(busy.updates, parts[UPDATES] - busy.compiling)
     training = slice(0, members)
     own = wall - parts[UPDATES] - parts[ENVIRONMENTS]
     workers = float(busy.workers.max(initial=0))
