@@ -19,6 +19,7 @@ from r2r2.compute.compiled import (
     largest_product,
     trace_settings,
 )
+from r2r2.compute.devices import use_device
 from r2r2.compute.precision import DEFAULT_OPTIONS
 
 X = jnp.ones((4, 4))
@@ -164,15 +165,23 @@ def test_closing_drops_optional_programs(updates, monkeypatch):
 def test_optional_programs_are_traced_with_the_settings_of_the_caller(
     monkeypatch, x64, partitionable
 ):
-    seen = []
-    monkeypatch.setattr(CompiledUpdates, "_lowered", lambda *_: (seen.append(trace_settings()), {}))
+    seen, requested, cpu = [], threading.Event(), jax.devices("cpu")[0]
+
+    def lower(*_):
+        seen.append((trace_settings(), jax.config.jax_default_device))
+        return None, {}
+
+    monkeypatch.setattr(CompiledUpdates, "_lowered", lower)
     monkeypatch.setattr(compiled, "compile_lowered", lambda *_: None)
+    monkeypatch.setattr(compiled, "wait_until_done", lambda _: requested.wait())
     updates = CompiledUpdates(None, ((), (), ()), DEFAULT_OPTIONS)
-    with jax.enable_x64(x64), jax.threefry_partitionable(partitionable):
+    with use_device("cpu"), jax.enable_x64(x64), jax.threefry_partitionable(partitionable):
         updates.request_optional(3, 4, 1)
-    updates.wait()
+    requested.set()  # when the settings of the caller hold no longer
+    for program in updates._optional.values():
+        program.result(60)
     updates.close()
-    assert seen == [(x64, partitionable)] * 2
+    assert seen == [((x64, partitionable, cpu), cpu)] * 2
 
 
 def flops(function, *arguments):

@@ -57,14 +57,17 @@ def test_calls_one_after_another_are_those_of_waiting_between_them(members, peri
     calls = next_update_calls(made, pending, period, most)
     for array, same in zip((made, pending), before, strict=True):
         np.testing.assert_array_equal(array, same)
+    left = most
     for number, call in enumerate(calls):
-        assert call == next_update_call(made, pending, period, most)
+        assert call == next_update_call(made, pending, period, left)
+        left -= call.updates
         who = list(call.members)
         made[who] += call.updates
         pending[who] -= call.updates
         chosen = sorted({member for one in calls[: number + 1] for member in one.members})
-        ends = (pending[chosen] == 0).any() or sum(x.updates for x in calls[: number + 1]) >= most
+        ends = (pending[chosen] == 0).any() or left < period
         assert ends == (number == len(calls) - 1)
+    assert left >= 0
 
 
 def test_a_burst_between_odd_numbers_of_updates_is_started_at_once():

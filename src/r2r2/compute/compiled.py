@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from r2r2.agents.base import Agent, Array, use_replacements
-from r2r2.compute.devices import platform
+from r2r2.compute.devices import platform, training_device
 from r2r2.compute.fast_optimizer import FAST
 from r2r2.compute.precision import ComputeOptions, matmul_precision
 from r2r2.compute.update import Data, LearnerState, Purpose, UpdateGroup, select, step_key
@@ -53,16 +53,28 @@ class ProgramKey(NamedTuple):
 
 
 class TraceSettings(NamedTuple):
-    """Settings of JAX that may hold in one thread only, and that change what is computed."""
+    """Settings of JAX that may hold in one thread only, or only for a while."""
 
     x64: bool
     partitionable: bool  # random numbers, see `jax.threefry_partitionable`
+    device: Any  # the one that programs are compiled for
 
 
 def trace_settings() -> TraceSettings:
     """Return the settings of this thread."""
     settings: Any = jax.config
-    return TraceSettings(x64_enabled(), bool(settings.jax_threefry_partitionable))
+    partitionable = bool(settings.jax_threefry_partitionable)
+    return TraceSettings(x64_enabled(), partitionable, training_device())
+
+
+@contextlib.contextmanager
+def use_settings(settings: TraceSettings) -> Iterator[None]:
+    """Trace in this thread as with the settings of another one."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.enable_x64(settings.x64))
+        stack.enter_context(jax.threefry_partitionable(settings.partitionable))
+        stack.enter_context(jax.default_device(settings.device))
+        yield
 
 
 def x64_enabled() -> bool:
@@ -162,10 +174,10 @@ class CompiledUpdates:
         self, key: ProgramKey, required: list[Future[Any]], settings: TraceSettings
     ) -> Any:
         """Trace and compile a program in a thread, after all that are required."""
-        wait_for_ends(required)
+        wait_until_done(required)
         if self._closed.is_set():
             raise CancelledError
-        with jax.enable_x64(settings.x64), jax.threefry_partitionable(settings.partitionable):
+        with use_settings(settings):
             lowered, options = self._lowered(key)
         if self._closed.is_set():
             raise CancelledError
@@ -212,7 +224,7 @@ class CompiledUpdates:
         """Wait until all requested programs are compiled; optional ones may fail."""
         for program in list(self._compiled.values()):
             program.result()
-        wait_for_ends(self._optional.values())
+        wait_until_done(self._optional.values())
 
     def close(self) -> None:
         """Cancel programs that are not compiled yet; the threads end after those that are."""
@@ -232,16 +244,16 @@ class CompiledUpdates:
 
     def request_optional(self, fleet: int, growth: int, stride: int) -> None:
         """Request programs for more sizes of groups, which nothing waits for."""
-        rest = list(self._compiled.values()), trace_settings()
+        arguments = list(self._compiled.values()), trace_settings()
         sizes = group_sizes(fleet, growth) if fleet > 1 else []
         for size, steps in itertools.product(sizes, sorted({stride, 1}, reverse=True)):
             key = ProgramKey(size, False, steps)
             if key not in self._compiled:
-                task = self._optional_compiler.submit(self._compile_optional, key, *rest)
+                task = self._optional_compiler.submit(self._compile_optional, key, *arguments)
                 self._optional[key] = task
 
 
-def wait_for_ends(programs: Iterable[Future[Any]]) -> None:
+def wait_until_done(programs: Iterable[Future[Any]]) -> None:
     """Wait until programs are compiled, have failed or are cancelled."""
     for program in programs:  # `concurrent.futures.wait` may never see that one is cancelled
         with contextlib.suppress(Exception):

@@ -231,19 +231,22 @@ def next_update_call(made: np.ndarray, pending: np.ndarray, period: int, most: i
 def next_update_calls(
     made: np.ndarray, pending: np.ndarray, period: int, most: int
 ) -> list[UpdateCall]:
-    """Return the next calls, until the first of their members is done or they have `most` updates.
+    """Return the next calls, which can run one after another without a wait between them.
 
-    Nobody waits for the end of a call before the last: they can run one after another.
+    They end when the first of their members is done, and make at most `most` updates in all.
     """
     made, pending = made.copy(), pending.copy()
-    calls, members = list[UpdateCall](), set[int]()
-    while sum(call.updates for call in calls) < most and (pending[list(members)] > 0).all():
-        calls.append(next_update_call(made, pending, period, most))
+    calls = [next_update_call(made, pending, period, most)]
+    members, left = set[int](), most
+    while True:
         chosen = list(calls[-1].members)
         made[chosen] += calls[-1].updates
         pending[chosen] -= calls[-1].updates
         members |= {*chosen}
-    return calls
+        left -= calls[-1].updates
+        if left < period or (pending[list(members)] == 0).any():
+            return calls
+        calls.append(next_update_call(made, pending, period, left))
 
 
 def choose_stride(call: UpdateCall, made: np.ndarray, longest: int) -> int:

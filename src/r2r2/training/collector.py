@@ -144,9 +144,9 @@ class Collector:
                 time.sleep(IDLE_SECONDS)
 
     def start_playing(self, members: list[int]) -> list[int]:
-        """Return those of `members` whose workers act, and start their next episodes.
+        """Start the next episodes of the members whose workers act, and return these members.
 
-        An episode that was interrupted continues; a member that plays already goes on.
+        An interrupted episode continues; members that are playing already are left as they are.
         """
         state, rollout, plans = self._state, self._state.rollout, dict[int, StreamPlan]()
         playing = [m for m in members if self._explores_ahead or not state.schedule.warm[m]]

@@ -222,7 +222,7 @@ class Fleet:
         self._rows = replay.rows
         learners = self._initial_learners(replay, lengths, device)
         accelerated = self.accelerated = device.platform != "cpu"  # launches take time
-        # On a GPU programs take long to compile: the first updates wait for two sizes only.
+        # On a GPU programs take long to compile: the first updates wait for few sizes only.
         self._growth = 4 if accelerated else FINE_GROWTH
         strides = accelerated and compute.fast
         self._stride = longest_stride(agent, self.size) if strides else 1
@@ -488,7 +488,7 @@ class Fleet:
             self._set_state(self._checkpoint(self._state, chosen))
             self._to_checkpoint = set()
         while self._pending:
-            # Three programs: for one step of a fleet, and for many.
+            # Three programs: for one step of the fleet, for a block of steps, and for many.
             sizes = self.size, max(STEPS, self.size), max(MANY_STEPS, self.size)
             most = next((x for x in sizes if x >= len(self._pending)), sizes[-1])
             most = min(most, max(1, (self.replay_rows - 1) // 2))  # no row is written twice

@@ -286,7 +286,7 @@ class Training:
         return next_update_call(schedule.done, schedule.pending, fleet.update_period, limit)
 
     def _start_call(self, scales: Scales | None, alone: bool = False) -> None:
-        """Start the next call or, beside an accelerator, calls that nobody waits between."""
+        """Start the next call or, beside an accelerator, several that run one after another."""
         state, schedule, fleet = self.state, self.state.schedule, self.state.fleet
         calls = [self._next_call(alone)]
         if fleet.async_updates:
