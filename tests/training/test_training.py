@@ -216,11 +216,11 @@ class Watched:
         self.calls, self.stale, self.iterations, self.beside = [], [], 0, 0
         with prepared(path, **(values | changes)) as (self.training, folder):
             state = self.training.state
-            train_call = state.fleet.train
+            start_calls = state.fleet.train
 
-            def train_and_count(call, done, *rest):
-                self.calls.append((call, state.rollout.steps.copy()))
-                train_call(call, done, *rest)
+            def train_and_count(calls, done, *rest):
+                self.calls += [(call, state.rollout.steps.copy()) for call in calls]
+                start_calls(calls, done, *rest)
 
             state.fleet.train = train_and_count
             self.training.run(self.look)
