@@ -8,11 +8,13 @@ import pytest
 from interrupted import NEVER
 from runs import run, select
 
-from r2r2 import resolve, train
+from r2r2 import api, resolve, train
 from r2r2.compute import update_loop
+from r2r2.envs.vector import pool
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
 from r2r2.training.fleet import Fleet
+from r2r2.training.run_config import finalize_config
 
 FIELDS = {
     "env": "Pendulum-v1",
@@ -33,6 +35,15 @@ WIDTHS = {
 @pytest.fixture(autouse=True)
 def loops_pack(monkeypatch):
     monkeypatch.setattr(update_loop, "packs", lambda: True)
+
+
+@pytest.mark.parametrize(("agent", "workers"), [("td7+r2r2", 4), ("minphi+r2r2", 2)])
+def test_members_that_do_not_wait_for_each_other_have_a_worker_each(monkeypatch, agent, workers):
+    monkeypatch.setattr(api, "is_accelerated", lambda: True)
+    monkeypatch.setattr(pool, "available_cores", lambda: 2)
+    config = resolve(FIELDS, WIDTHS[agent], {"agent": agent, "seeds": 4})
+    with api.make_pool(finalize_config(config)) as made:
+        assert len(made.worker_pids) == workers
 
 
 def pretend(monkeypatch, **settings):
