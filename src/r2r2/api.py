@@ -38,7 +38,7 @@ from r2r2.storage.run_folder import (
     reopen_run,
 )
 from r2r2.storage.versions import versions
-from r2r2.training.acting import make_actors
+from r2r2.training.acting import explores_ahead, make_actors
 from r2r2.training.callbacks import Callback, CallbackList
 from r2r2.training.checkpointing import CheckpointWriter
 from r2r2.training.collector import begin_episodes
@@ -80,7 +80,7 @@ class RunOptions(NamedTuple):
 
     overwrite: bool = False  # delete a run that is already in the folder
     tensorboard: bool = False  # write TensorBoard event files as well
-    workers: int | None = None  # environment processes; None: one per core
+    workers: int | None = None  # environment processes; None: one per core, see `worker_count`
     checkpoint_every: str = "10min"  # minutes ('0.5min'), decision steps, or 'never'
     checkpoints: int = 2  # number of checkpoints to keep
     retry_failed: bool = False  # also continue members whose environment failed
@@ -504,17 +504,19 @@ def make_pool(
 
     On a CPU, a single member's training environment is stepped in this process, which saves the
     communication with a worker. A user's environment is not, because it might hang and must then
-    be terminated. It is tried once before.
+    be terminated. It is tried once before. Beside an accelerator, members whose workers play whole
+    episodes have a worker each.
     """
-    members = fleet_members(config)
+    members, accelerated = fleet_members(config), is_accelerated()
     factories = _factories(config, members, builder)
     slots = [
         EnvSlot(member, factory, "training")
         for member, factory in zip(members, factories, strict=True)
     ]
     slots += eval_slots(members, factories, 1 if shared_env else config.eval_episodes)
-    workers = 0 if shared_env else worker_count(options.workers)
-    local = 1 if len(members) == 1 and factories[0].is_builtin and not is_accelerated() else 0
+    players = len(members) if accelerated and explores_ahead(config.agent) else 0
+    workers = 0 if shared_env else worker_count(options.workers, players)
+    local = 1 if len(members) == 1 and factories[0].is_builtin and not accelerated else 0
     actors = partial(make_actors, config, members)
     return EnvPool(slots, workers, local, config.env_timeout, trial=True, actors=actors)
 

@@ -190,6 +190,9 @@ def test_workers_are_limited_by_cores_and_slots():
     assert worker_count(0) == 0
     with pytest.raises(UserError, match="workers: expected an integer >= 0, got -1"):
         worker_count(-1)
+    assert worker_count(None, players=2 * cores) == 2 * cores
+    assert worker_count(None, players=100 * cores) == 4 * cores
+    assert worker_count(2 * cores, players=2 * cores) == worker_count(None, players=1) == cores
     with EnvPool([env_slot(COUNT)], workers=5) as pool:
         assert len(pool.worker_pids) == 1
 

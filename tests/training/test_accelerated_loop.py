@@ -1,15 +1,20 @@
 """The loop as it runs beside an accelerator, on a CPU that pretends to be one."""
 
+import time
+
+import jax
 import numpy as np
 import pytest
 from interrupted import NEVER
-from runs import select
+from runs import run, select
 
-from r2r2 import resolve, train
+from r2r2 import api, resolve, train
 from r2r2.compute import update_loop
+from r2r2.envs.vector import pool
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
 from r2r2.training.fleet import Fleet
+from r2r2.training.run_config import finalize_config
 
 FIELDS = {
     "env": "Pendulum-v1",
@@ -30,6 +35,15 @@ WIDTHS = {
 @pytest.fixture(autouse=True)
 def loops_pack(monkeypatch):
     monkeypatch.setattr(update_loop, "packs", lambda: True)
+
+
+@pytest.mark.parametrize(("agent", "workers"), [("td7+r2r2", 4), ("minphi+r2r2", 2)])
+def test_members_that_do_not_wait_for_each_other_have_a_worker_each(monkeypatch, agent, workers):
+    monkeypatch.setattr(api, "is_accelerated", lambda: True)
+    monkeypatch.setattr(pool, "available_cores", lambda: 2)
+    config = resolve(FIELDS, WIDTHS[agent], {"agent": agent, "seeds": 4})
+    with api.make_pool(finalize_config(config)) as made:
+        assert len(made.worker_pids) == workers
 
 
 def pretend(monkeypatch, **settings):
@@ -85,3 +99,33 @@ def test_steps_that_are_taken_as_they_come_are_all_recorded(tmp_path, monkeypatc
     time = select(events, "time")[-1]
     assert time["bound"]
     assert time["physics"] > 0
+
+
+def test_the_next_updates_begin_before_policies_are_handed_out(tmp_path, monkeypatch):
+    """Members get the policies of their own last updates, while those of others run."""
+    trained_policies, beside = {}, []
+    update, refresh = Fleet._update, Fleet.refresh
+
+    def seen_update(self, calls, args, finished):
+        time.sleep(0.02)  # other members end their episodes meanwhile
+        result = update(self, calls, args, finished)
+        policies = jax.tree.map(np.array, self._trained_policies(result.state))
+        trained_policies.update({member: policies for member in finished})
+        return result
+
+    def seen_refresh(self, members):
+        expected = [trained_policies[member] for member in members]
+        refresh(self, members)
+        beside.append(self._in_flight is not None)
+        used = self._copy_to_host._select  # actions depend on no others
+        for member, policies in zip(members, expected, strict=True):
+            for ours, theirs in zip(used(self.policies), used(policies), strict=True):
+                np.testing.assert_array_equal(ours[member], theirs[member])
+
+    monkeypatch.setattr(Fleet, "_update", seen_update)
+    monkeypatch.setattr(Fleet, "refresh", seen_refresh)
+    pretend(monkeypatch, async_updates=True, accelerated=True)
+    _, events = run(tmp_path / "run", env="toys:OwnPace-v0", seeds=3, utd=3, steps=90, workers=2)
+    assert {True, False} <= set(beside)
+    evaluations = [e["decision_step"] for e in select(events, "evaluation")]
+    assert sorted(evaluations) == sorted([20, 40, 60, 80, 90] * 3)

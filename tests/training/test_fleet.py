@@ -1,5 +1,7 @@
 """How a fleet combines updates and acting, for any agent."""
 
+import threading
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -204,6 +206,38 @@ def test_policies_fetched_after_updates_are_those_of_a_refresh():
         fleet.refresh([0, 3])
     chex.assert_trees_all_equal(fetching.policies, plain.policies)
     chex.assert_trees_all_equal(member(fetching.policies, 1), member(before, 1))
+
+
+@pytest.mark.usefixtures("packs")
+def test_fetched_policies_are_written_while_others_train_but_never_old_ones():
+    config, made = small("td7"), np.zeros(2, int)
+    plain, fetching = (fleet_of(config, [0, 1], act_on_cpu=True) for _ in range(2))
+    fetching.accelerated = fetching._copy_to_host._packed = True
+    for fleet in (plain, fetching):
+        fleet.train([UpdateCall((0,), 4)], made, None, [0])
+        fleet.wait()
+    plain.refresh([0])
+    began, may_end, run_one = threading.Event(), threading.Event(), fetching._update
+
+    def wait_and_update(*args):
+        began.set()
+        may_end.wait(60)
+        return run_one(*args)
+
+    fetching._update = wait_and_update
+    fetching.train([UpdateCall((1,), 4)], made)
+    began.wait(60)
+    fetching.refresh([0])  # does not wait
+    assert not fetching.ready
+    chex.assert_trees_all_equal(fetching.policies, plain.policies)
+    may_end.set()
+    fetching.train([UpdateCall((0,), 4)], np.array([4, 4]), None, [0])
+    fetching.wait()
+    fetching.train([UpdateCall((0,), 4)], np.array([8, 4]))  # without fetching them
+    fetching.refresh([0, 1])
+    trained_policies = fetching.agent.behavior_policy(fetching.states)
+    used = fetching._copy_to_host._select
+    chex.assert_trees_all_equal(used(fetching.policies), used(trained_policies))
 
 
 @pytest.mark.usefixtures("packs")

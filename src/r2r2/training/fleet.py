@@ -237,6 +237,7 @@ class Fleet:
         self.update_seconds = UpdateSeconds()
         self._trainer = ThreadPoolExecutor(1)
         self._in_flight: Future[UpdateResult] | None = None
+        self._training: frozenset[int] = frozenset()  # members whose updates are in flight
         self._raised = np.zeros(self.size, dtype=bool)  # whose loss was ever not finite
         self._fetched: FetchedPolicies | None = None  # from the updates that are done
         self._stale_policies = False  # `policies` are older than the learners
@@ -316,6 +317,7 @@ class Fleet:
         """Wait for all updates started so far."""
         if self._in_flight is not None:
             result, self._in_flight = self._in_flight.result(), None
+            self._training = frozenset()
             self._set_state(result.state)
             self._raised = result.raised
             self._fetched = result.policies
@@ -446,7 +448,8 @@ class Fleet:
             made[list(call.members)] += call.updates
         args = x64_enabled(), self.update_seconds, self.data(scales), self._state
         fetched = tuple(finished) if self._acts_on_host and self.accelerated else ()
-        self._fetched = self._restored = None  # of earlier updates
+        self._restored = None
+        self._training = frozenset(member for call in calls for member in call.members)
         self._in_flight = self._trainer.submit(self._update, groups, args, fetched)
 
     def _group_call(self, call: UpdateCall, made: np.ndarray) -> GroupCall:
@@ -499,12 +502,18 @@ class Fleet:
             self._set_priorities(priorities)
 
     def refresh(self, members: Sequence[int]) -> None:
-        """Copy the trained policies of `members` to their behavior policies."""
-        self.wait()  # without storing steps: one may be left for the next fused call
+        """Copy the trained policies of `members` to their behavior policies.
+
+        Updates of other members may be in flight if these policies were fetched by `train`.
+        """
         if self._acts_on_host:
+            if not self._training.isdisjoint(members):
+                self.wait()
             if missing := self._write_fetched(members):
+                self.wait()
                 self._copy_to_host(self.policies, self._state, self._padded(missing), len(missing))
             return
+        self.wait()  # without storing steps: one may be left for the next fused call
         trained = self.agent.behavior_policy(self._restore().state)
         if len(members) == self.size or self._stale_policies:
             self.policies, self._stale_policies = self._copy(trained), False
@@ -513,14 +522,15 @@ class Fleet:
             self.policies = self._scatter(self.policies, who, self._gather(trained, who))
 
     def _write_fetched(self, members: Sequence[int]) -> list[int]:
-        """Write the policies that were fetched after updates; return the missing members."""
-        if self._fetched is None:
+        """Write the policies that the last updates have fetched; return the missing members."""
+        fetched, self._fetched = self._fetched, None  # later, they may be older than the learners
+        if fetched is None:
             return list(members)
-        rows = [row for row, who in enumerate(self._fetched.members) if who in members]
-        if rows:
-            who = self._padded(self._fetched.members)
-            self._copy_to_host.write(self.policies, self._fetched.parts, who, rows)
-        return [member for member in members if member not in self._fetched.members]
+        if rows := [row for row, who in enumerate(fetched.members) if who in members]:
+            self._copy_to_host.write(
+                self.policies, fetched.parts, self._padded(fetched.members), rows
+            )
+        return [member for member in members if member not in fetched.members]
 
     def read_metrics(self) -> dict[str, NDArray[np.floating]]:
         """Return means per member since the last call, NaN if nothing was computed."""

@@ -144,7 +144,8 @@ class Training:
             self._start_updates(alone=not collecting and not state.evals.busy)
             collecting = self.collecting()
             self._collector.step(collecting)
-            self._finish_updates(wait=not collecting and not state.evals.busy)
+            idle = not collecting and not state.evals.busy
+            self._finish_updates(wait=idle, start_next=True)
             if state.fleet.async_updates:  # workers need not wait for what follows
                 self._collector.start_playing(self.collecting())
             with state.times.part(EVALUATION):
@@ -300,11 +301,12 @@ class Training:
         with state.times.part(TRANSFER):
             fleet.train(calls, made, scales, finished)
 
-    def _finish_updates(self, wait: bool) -> None:
+    def _finish_updates(self, wait: bool, start_next: bool = False) -> None:
         """Let members act on their new policy once their updates are done.
 
         On a CPU, which members train together must not depend on timing: there, a call
-        always finishes one iteration after its start.
+        always finishes one iteration after its start. Beside an accelerator, `start_next` starts
+        the next updates before these policies are handed out, so that the device does not wait.
         """
         state, fleet = self.state, self.state.fleet
         running = fleet.async_updates and not wait and not fleet.ready
@@ -316,12 +318,25 @@ class Training:
         for member in fleet.nonfinite_members():
             self._recovery.stop_nonfinite(member)
         updated = [m for m in state.in_flight if m not in state.stopped]
-        if done := [m for m in updated if state.schedule.pending[m] == 0]:
+        state.in_flight = []
+        done = [m for m in updated if state.schedule.pending[m] == 0]
+        if start_next and fleet.async_updates and not self._needs_pause():
+            self._start_updates(alone=False)
+        if done:
             # Otherwise the policy is kept for the next step, see `refresh_before_updates`.
             if not state.config.overlap_acting or not state.rollout.steps[done].any():
                 self._collector.refresh(done)
             self._finish_offline_updates(done)
-        state.in_flight = []
+
+    def _needs_pause(self) -> bool:
+        """Return whether something is due that waits until no updates are in flight."""
+        state, writer = self.state, self._writer
+        return bool(
+            state.evals.due
+            or state.log.callbacks.stops
+            or state.log.losses_due(state.rollout.steps)
+            or (writer is not None and writer.due(state.step()))
+        )
 
     def _finish_offline_updates(self, members: list[int]) -> None:
         """Log the end of updates on recorded data alone; their policy is checkpointed."""

@@ -49,6 +49,7 @@ from r2r2.policy.spaces import TaskSpaces
 
 RESULTS = StepResult._fields[:-1]  # names of its arrays
 FirstObs = tuple[NDArray[np.float64], tuple[Fault, ...]]  # [K, obs], and faults
+PLAYERS_PER_CORE = 4  # processes, at most; each takes about 100 MB
 NOTICE_SECONDS = 5.0  # after which a slow environment is reported
 
 
@@ -59,10 +60,16 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def worker_count(requested: int | None) -> int:
-    """Return the number of worker processes: as requested, at most one per core."""
+def worker_count(requested: int | None, players: int = 0) -> int:
+    """Return the number of worker processes: as requested, at most one per core.
+
+    By default it is one per core, but at least one for each of `players`, slots that do not wait
+    for each other, up to `PLAYERS_PER_CORE`. Two slots in one worker would play at half the speed
+    of the others, and the run would end with theirs; the operating system shares cores evenly.
+    """
     if requested is None:
-        return available_cores()
+        cores = available_cores()
+        return max(cores, min(players, PLAYERS_PER_CORE * cores))
     if requested < 0:
         raise invalid_value("workers", "an integer >= 0", requested)
     return min(requested, available_cores())
