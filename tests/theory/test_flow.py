@@ -64,8 +64,8 @@ def test_zero_centred_latents_lose_the_constant_mode(ends):
 
 
 def test_zero_centring_loses_one_direction_and_a_collapse_all_but_one(ends):
-    angles = np.median(ends[ex.CENTRED_OUTPUT].angles[:, -1], axis=0)
-    np.testing.assert_allclose(angles, [0, 0, 0, 90], atol=1e-2)
+    angles = ends[ex.CENTRED_OUTPUT].angles[:, -1]
+    np.testing.assert_allclose(angles, [[0, 0, 0, 90]] * 3, atol=1e-2)
     np.testing.assert_allclose(ends[ex.NO_STOP].angles[:, -1], [[0, 90, 90, 90]] * 3, atol=1e-2)
     for measures in ends.values():
         assert (np.diff(measures.angles, axis=-1) >= 0).all()

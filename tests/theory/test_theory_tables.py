@@ -73,3 +73,9 @@ def test_charts_of_weights_show_one_chain(outcomes):
             for line in panel.lines:
                 points = ex.THRESHOLDS if panel.title.startswith("v_th") else ex.WEIGHTS
                 assert tuple(line.x) == points
+
+
+def test_a_feature_above_the_threshold_counts_as_one(outcomes):
+    low = [x for x in outcomes if x.setting.experiment == ex.THRESHOLD and x.setting.x == 0.1]
+    assert all((x.last("deviation") > 0.1).all() for x in low)
+    assert all((tables.weakest_feature(x) == 1).all() for x in low)

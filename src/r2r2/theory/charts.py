@@ -77,7 +77,8 @@ def angle_chart(outcomes: Sequence[Outcome], chain: str) -> Chart:
         "An angle is 0 if the features span a direction of the eigenspace, and 90 degrees if they "
         "miss one completely. SPL brings all angles to 0. Zero-centred latents miss exactly one "
         "direction, the constant mode; the other angles go to 0. Without the stop-gradient the "
-        "features keep only the constant mode. Angles are sorted at every time, smallest first. "
+        "features keep only the constant mode: an angle jumps to 90 when its direction falls below "
+        "1 % of the largest. Angles are sorted at every time, smallest first. "
         f"Medians over {STARTS} random starts.",
         TIME,
         Axis("angle in degrees", shared=True, padded=True),
