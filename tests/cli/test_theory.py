@@ -18,7 +18,10 @@ from synthetic_runs import flat, make_run
 
 # Columns of the table in docs/theory.md.
 DOCUMENTED = ("constant mode in the span", "constant mode's share of Z", "effective rank")
-FIGURES = {"flows", "weights-share", "weights-deviation", "sphere", "sphere-flows"}
+FIGURES = {
+    *("flows", "angles", "weights-share", "weights-deviation"),
+    *("sphere", "sphere-flows", "sphere-weights"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +54,7 @@ def table(folder, name):
 def test_the_page_needs_no_runs(cli, workdir):
     completed = cli("theory")
     assert (completed.code, completed.err) == (0, "")
-    assert "5 tables and 5 figures in 'theory'; open theory/index.html" in completed.out
+    assert "6 tables and 7 figures in 'theory'; open theory/index.html" in completed.out
     assert "grid world" in completed.out
     page = (workdir / "theory" / "index.html").read_text()
     assert "No runs were given" in html.unescape(page)
@@ -68,7 +71,7 @@ def test_links_of_the_page_exist(cli, workdir):
     cli("theory", "--out", "out")
     page = (workdir / "out" / "index.html").read_text()
     links = set(re.findall(r'href="((?:figures|tables)/[^"]+)"', page))
-    assert len(links) == 5 * 4 + 5 * 3
+    assert len(links) == 7 * 4 + 6 * 3
     assert all((workdir / "out" / link).is_file() for link in links)
     assert not re.search(r'(src|href)="https?:', page)
 
@@ -89,7 +92,7 @@ def test_residuals_are_below_the_stated_bounds(cli, workdir):
 def test_runs_are_shown_base_beside_r2r2_with_the_published_ranks(cli, workdir, runs):
     completed = cli("theory", runs)
     assert completed.code == 0
-    assert "6 tables and 10 figures" in completed.out
+    assert "7 tables and 12 figures" in completed.out
     rows = table(workdir / "theory", "practice")
     assert [(row["method"], row["UTD"]) for row in rows] == [
         *(("td7", "1"), ("td7+r2r2", "1"), ("td7", "20"), ("td7+r2r2", "20"))
@@ -183,4 +186,42 @@ def test_the_whole_command(cli, workdir, short_run):
         measured = [float(row[f"{x}: median"]) for x in DOCUMENTED]
         texts = [f"{x:.3f}".rstrip("0").rstrip(".") for x in measured]
         assert f"| {name} | {' | '.join(texts)} |" in page
+    for chain, *cells in shown_rows(workdir / "theory", "assumptions"):
+        trace, reached = cells[4], cells[6]
+        assert re.search(rf"\n\| {chain} \|.*\| {trace} \| {reached} \|\n", page)
+    for cells in shown_rows(workdir / "theory", "sweeps"):
+        assert f"| {' | '.join(cells)} |" in page
+    check_the_sphere(workdir / "theory", " ".join(page.split()))
     assert (workdir / "theory" / "figures" / "flows.png").read_bytes().startswith(b"\x89PNG")
+
+
+def shown_rows(folder, name):
+    """Return the cells of a table as its readers see them."""
+    lines = (folder / "tables" / f"{name}.md").read_text().splitlines()
+    _, _, *rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+    return rows
+
+
+def check_the_sphere(folder, page):
+    """Compare the medians and ranges in docs/theory.md with those of the figures."""
+
+    def text(name, panel, line, x, digits):
+        path = folder / "figures" / f"{name}.csv"
+        rows = list(csv.reader(path.read_text().splitlines()[1:]))
+        row = next(r for r in rows if r[:2] == [panel, line] and float(r[2]) == x)
+        middle, low, high = (f"{float(value):.{digits}f}" for value in row[3:6])
+        return f"{middle} ({low} to {high})"
+
+    share, rank = "constant mode's share of Z", "effective rank"
+    paper, met = "v_th = 1 (the paper's)", "v_th = 0.75/sqrt(d)"
+    assert f"to {text('sphere', share, 'lambda_Var = 0.01', 2.0, 3)} with v_th = 1" in page
+    assert f"stays at {text('sphere', share, 'lambda_Var = 0.01', 0.75, 2)}." in page
+    assert f"rank is {text('sphere', rank, 'lambda_Var = 0.01', 0.75, 2)}," in page
+    assert f"against {text('sphere', rank, 'lambda_Var = 0.01', 2.0, 2)} with" in page
+    for weight in (0.01, 0.1, 1.0, 3.0):
+        cells = (
+            text("sphere-weights", share, paper, weight, 3),
+            text("sphere-weights", rank, paper, weight, 2),
+            text("sphere-weights", share, met, weight, 3),
+        )
+        assert f"| {weight:g} | {' | '.join(cells)} |" in page

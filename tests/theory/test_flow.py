@@ -63,6 +63,15 @@ def test_zero_centred_latents_lose_the_constant_mode(ends):
     assert (last(ends, ex.CENTRED_OUTPUT, "trace") < others + 1e-6).all()
 
 
+def test_zero_centring_loses_one_direction_and_a_collapse_all_but_one(ends):
+    angles = ends[ex.CENTRED_OUTPUT].angles[:, -1]
+    np.testing.assert_allclose(angles, [[0, 0, 0, 90]] * 3, atol=1e-2)
+    np.testing.assert_allclose(ends[ex.NO_STOP].angles[:, -1], [[0, 90, 90, 90]] * 3, atol=1e-2)
+    for measures in ends.values():
+        assert (np.diff(measures.angles, axis=-1) >= 0).all()
+        np.testing.assert_array_equal(measures.angles[..., -1], measures.angle)
+
+
 def test_r2r2_keeps_the_constant_mode_and_meets_the_hinge(ends):
     assert (last(ends, ex.FULL, "constant_mode") > 1 - 1e-6).all()
     assert (last(ends, ex.FULL, "constant_share") > 0.2).all()
@@ -88,6 +97,25 @@ def test_the_velocity_of_spl_climbs_the_trace_objective(p, seed, data):
     t = phi.T @ p @ phi
     slope = 2 * np.sum(t * (velocity.T @ p @ phi + phi.T @ p @ velocity))
     assert slope > -1e-9
+
+
+def test_the_hinge_alone_widens_features_at_a_known_rate():
+    """A feature's deviation has slope n lambda_Var / (n - 1), so times are those of the flow."""
+    for weight in (0.5, 3.0):
+        weights = Representation(lambda_spl=0.0, lambda_var=weight, variance_threshold=1e3)
+        paths = simulate([Flow(Variant("", weights), GRID, STARTS[0])], 40.0)
+        deviations = paths.z[0].std(axis=-2, ddof=1)
+        widened = weight * STATES / (STATES - 1) * paths.times[0, :, None]
+        np.testing.assert_allclose(deviations, deviations[:1] + widened, rtol=1e-6)
+
+
+def test_the_velocity_of_zero_centred_latents_is_centred():
+    p = random_ergodic(STATES, np.random.default_rng(0))
+    z = np.stack(STARTS) - np.stack(STARTS).mean(axis=1, keepdims=True)
+    centred = next(variant for variant in VARIANTS if variant.name == ex.CENTRED_OUTPUT)
+    moved = velocity(coefficients([Flow(centred, p, start) for start in z]), z)
+    assert np.abs(moved).max() > 0.01
+    np.testing.assert_allclose(moved.mean(axis=1), 0, atol=1e-12)
 
 
 def test_on_a_chain_that_is_not_symmetric_the_trace_may_fall():
@@ -160,6 +188,18 @@ def test_on_the_sphere_the_paper_threshold_drives_the_constant_mode_out():
     assert (along[:, -1] < 0.4 * along.max(axis=1)).all()  # but it turns away from the sphere
 
 
+def test_on_the_sphere_the_redundancy_term_works_against_the_hinge():
+    flows = []
+    for weight in (0.001, 3.0):
+        weights = Representation(lambda_rr=weight, lambda_var=0.01)
+        variant = Variant("", weights, on_sphere=True)
+        flows += [Flow(variant, GRID, start) for start in STARTS]
+    last = measure(simulate(flows, 400.0).z[:, -1], GRID, TOP.basis)
+    share = last.constant_share.reshape(2, -1)
+    assert share[0].max() < 0.05
+    assert share[1].min() > 0.1
+
+
 def test_the_push_on_the_sphere_is_what_the_hinge_adds_to_the_velocity():
     z = np.stack(STARTS) / np.linalg.norm(np.stack(STARTS), axis=-1, keepdims=True)
     with_hinge, without = (
@@ -214,4 +254,13 @@ def test_experiments_cover_every_chain_variant_and_sweep():
     swept = {x.experiment for x in settings}
     assert {ex.BOTH, ex.RR_ONLY, ex.VAR_ONLY, ex.THRESHOLD, ex.SPHERE} <= swept
     default = [x for x in settings if x.variant.weights == R2R2 and x.experiment == ex.BOTH]
-    assert [x.x for x in default] == [0.01]
+    assert [x.x for x in default] == [0.01] * len(examples())
+    for chain in examples():
+        for name in ex.SWEEPS:
+            points = {
+                x.line for x in settings if x.chain.name == chain.name and x.experiment == name
+            }
+            assert points == {ex.NON_CENTRED_LINE, ex.CENTRED_LINE}
+    on_sphere = [x for x in settings if x.experiment in (ex.SPHERE, ex.SPHERE_RR)]
+    assert all(x.variant.on_sphere for x in on_sphere)
+    assert {x.variant.weights.lambda_rr for x in on_sphere} == set(ex.WEIGHTS)

@@ -81,6 +81,12 @@ def test_a_matrix_that_is_no_chain_fails(p, broken):
         assert part in statement
 
 
+def test_vectors_of_one_eigenvalue_count_as_orthogonal():
+    p = grid_world(3, 4)  # 0.6 is an eigenvalue twice
+    p[0, 1] = np.nextafter(p[0, 1], 1)  # so the solver for chains without symmetry is used
+    assert check_assumptions(p, DIM).not_orthogonal < 1e-6
+
+
 def test_one_feature_has_no_pairs():
     with pytest.raises(UserError, match="k: expected an integer >= 2, got 1"):
         check_compatibility(grid_world(2, 2), 1)

@@ -38,6 +38,7 @@ PRINTED = {
     "variants": (
         *("loss", "constant mode in the span", "constant mode's share of Z", "effective rank"),
     ),
+    "sweeps": (*("chain", "share, not centred (R2R2)", "share, centred (VICReg)"),),
     "practice": (
         *("task", "method", "UTD", "share of the constant mode", "effective rank"),
         "effective rank (paper)",

@@ -9,7 +9,7 @@ from r2r2.report.charts import Axis, Chart, Line, Panel, Style
 from r2r2.theory import experiments as ex
 from r2r2.theory.experiments import DIM, STARTS, Outcome
 from r2r2.theory.losses import Floats
-from r2r2.theory.tables import MEASURES
+from r2r2.theory.tables import MEASURES, weakest_feature
 
 STYLES = {
     ex.SPL: Style(8, "dashed"),
@@ -48,7 +48,8 @@ def variant_chart(outcomes: Sequence[Outcome], chain: str) -> Chart:
         "constant one vanish: effective rank 1. Zero-centred latents can never contain the "
         "constant mode. Centred covariances keep it in the span, but do not see it: its share "
         "depends on the weights. Directions below 1 % of the largest do not count as part of the "
-        "span, so the trace and the angle jump where one is lost. "
+        "span, so the trace and the angle jump where one is lost. VICReg's weights are larger and "
+        "make the flow faster, so it is followed for less time. "
         f"Medians over {STARTS} random starts.",
         TIME,
         MEASURE,
@@ -56,8 +57,37 @@ def variant_chart(outcomes: Sequence[Outcome], chain: str) -> Chart:
     )
 
 
+ANGLES = (Style(0), Style(2, "dashed"), Style(4, "dashed"), Style(9, "dotted"))
+
+
+def angle_chart(outcomes: Sequence[Outcome], chain: str) -> Chart:
+    """Return all principal angles to the top-k eigenspace over time: a panel for each variant."""
+    panels = []
+    for outcome in outcomes:
+        if outcome.setting.experiment == "variants" and outcome.setting.chain.name == chain:
+            angles = _middle(outcome, "angles")
+            lines = [
+                _time_line(outcome, angles[..., n], f"angle {n + 1} of {DIM}", style)
+                for n, style in enumerate(ANGLES)
+            ]
+            panels.append(Panel(outcome.setting.line, lines))
+    return Chart(
+        "angles",
+        f"Principal angles to the top {DIM} eigenvectors, {chain}",
+        "An angle is 0 if the features span a direction of the eigenspace, and 90 degrees if they "
+        "miss one completely. SPL brings all angles to 0. Zero-centred latents miss exactly one "
+        "direction, the constant mode; the other angles go to 0. Without the stop-gradient the "
+        "features keep only the constant mode: an angle jumps to 90 when its direction falls below "
+        "1 % of the largest. Angles are sorted at every time, smallest first. "
+        f"Medians over {STARTS} random starts.",
+        TIME,
+        Axis("angle in degrees", shared=True, padded=True),
+        panels,
+    )
+
+
 def _middle(outcome: Outcome, field: str) -> Floats:
-    """Return the median over starts of a measure, [1, records]: bands of six lines hide them."""
+    """Return the median over starts of a measure, [1, records, ...]: six bands would hide lines."""
     middle: Floats = np.median(getattr(outcome.measures, field), axis=0, keepdims=True)
     return middle
 
@@ -75,7 +105,7 @@ def _band(line: Line, values: Floats) -> Line:
     return line._replace(low=values.min(axis=0), high=values.max(axis=0))
 
 
-SWEEPS = {
+SWEEP_TITLES = {
     ex.BOTH: "both weights",
     ex.RR_ONLY: "lambda_RR (lambda_Var = 0.01)",
     ex.VAR_ONLY: "lambda_Var (lambda_RR = 0.01)",
@@ -83,22 +113,21 @@ SWEEPS = {
 }
 
 
-def weight_charts(outcomes: Sequence[Outcome]) -> list[Chart]:
+def weight_charts(outcomes: Sequence[Outcome], chain: str) -> list[Chart]:
     """Return what weights and threshold do, with and without centring: one chart per measure."""
+    outcomes = [x for x in outcomes if x.setting.chain.name == chain]
     axis = Axis("weight; in the last panel, threshold v_th", log=True)
     shares = _sweep_panels(outcomes, lambda x: x.last("constant_share"))
-    deviations = _sweep_panels(
-        outcomes,
-        lambda x: np.minimum(1, x.last("deviation") / x.setting.variant.weights.variance_threshold),
-    )
+    deviations = _sweep_panels(outcomes, weakest_feature)
     return [
         Chart(
             "weights-share",
             "Weights and threshold: share of the constant mode",
-            "Share of Z's squared norm that belongs to the constant mode at the end of the flow. "
+            "Share of Z's squared norm that belongs to the constant mode at the end of the flow, "
+            f"on the {chain}. "
             "Without centring it settles at a little more than 1/k = 0.25 once the terms have had "
             "time to act (at the smallest weights they had not). With centring nothing holds it: "
-            f"it starves or takes over as the weights change. {BANDS}",
+            f"it goes to 0 or takes almost all of Z as the weights change. {BANDS}",
             axis,
             Axis("share of the constant mode", shared=True, padded=True),
             shares,
@@ -106,9 +135,10 @@ def weight_charts(outcomes: Sequence[Outcome]) -> list[Chart]:
         Chart(
             "weights-deviation",
             "Weights and threshold: the weakest feature",
-            "Smallest standard deviation of a feature over v_th at the end of the flow; 1 if it "
-            "meets the hinge. A centred L_RR has one direction too few for all features: with a "
-            f"weight above lambda_Var it makes one feature nearly constant. {BANDS}",
+            "Smallest standard deviation of a feature over v_th at the end of the flow, on the "
+            f"{chain}; 1 if it meets the hinge. A centred L_RR has one direction too few for all "
+            "features: with a weight above lambda_Var it makes one feature nearly constant. "
+            f"{BANDS}",
             axis,
             Axis("smallest deviation / v_th", shared=True, padded=True),
             deviations,
@@ -118,7 +148,7 @@ def weight_charts(outcomes: Sequence[Outcome]) -> list[Chart]:
 
 def _sweep_panels(outcomes: Sequence[Outcome], value: Value) -> list[Panel]:
     panels = []
-    for experiment, title in SWEEPS.items():
+    for experiment, title in SWEEP_TITLES.items():
         groups = _by_line(outcomes, experiment)
         lines = [_sweep_line(name, STYLES[name], group, value) for name, group in groups.items()]
         panels.append(Panel(title, lines))
@@ -183,6 +213,30 @@ def _level(outcome: Outcome, field: str) -> Line:
     values = np.repeat(_scaled(field, outcome)[:, None], 2, axis=1)
     line = Line(outcome.setting.line, NO_HINGE, ends, np.median(values, axis=0))
     return line._replace(detail=f"{STARTS} starts")
+
+
+HINGES = {ex.NO_HINGE: NO_HINGE, ex.PAPER_HINGE: Style(9), ex.MET_HINGE: Style(0)}
+
+
+def sphere_weight_chart(outcomes: Sequence[Outcome]) -> Chart:
+    """Return what the weight of the redundancy term does on the unit sphere."""
+    groups = _by_line(outcomes, ex.SPHERE_RR).items()
+    panels = [
+        Panel(title, [_sweep_line(x, HINGES[x], group, partial(_scaled, f)) for x, group in groups])
+        for f, title in SPHERE_MEASURES.items()
+    ]
+    return Chart(
+        "sphere-weights",
+        "Weight of the redundancy term on the unit sphere",
+        f"Latents of norm 1 with d = {DIM}, on the grid world, at the end of the flow, with "
+        f"lambda_Var = {ex.PAPER_WEIGHT:g} or no hinge. A larger weight brings back the constant "
+        "mode that the hinge with v_th = 1 drives out, and raises the effective rank. For d = 128 "
+        "the term is far weaker, compared with the hinge, than for d = 4: see the last column of "
+        f"the table below. {BANDS}",
+        Axis("lambda_RR", log=True),
+        MEASURE,
+        panels,
+    )
 
 
 SHOWN_THRESHOLDS = {0.5: Style(2), 0.75: Style(0), 1.0: Style(4), 2.0: Style(9)}

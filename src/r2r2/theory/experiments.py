@@ -17,6 +17,8 @@ STARTS = 5
 END = 500.0  # time; the slowest rate of SPL's flow on the grid world is 0.11
 WEIGHTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 THRESHOLDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0)
+FEW_WEIGHTS = (0.01, 0.1, 1.0)  # of the sweeps on the other chains
+FEW_THRESHOLDS = (0.1, 1.0, 3.0)
 SPHERE_WEIGHTS = (0.001, 0.01, 0.1, 1.0)
 # Thresholds on the sphere in units of 1/sqrt(d); the paper's 1 is sqrt(d) of them, here 2.
 SPHERE_THRESHOLDS = (0.25, 0.5, 0.75, 1.0, 1.25, 2.0, 4.0)
@@ -68,28 +70,32 @@ class Outcome(NamedTuple):
 
 
 BOTH, RR_ONLY, VAR_ONLY, THRESHOLD = "both weights", "lambda_RR", "lambda_Var", "v_th"
-SPHERE, SPHERE_BASE, NO_HINGE = "sphere", "sphere, no hinge", "no hinge"
+SWEEPS = (BOTH, RR_ONLY, VAR_ONLY, THRESHOLD)
+SPHERE, SPHERE_BASE, SPHERE_RR = "sphere", "sphere, no hinge", "sphere, lambda_RR"
+NO_HINGE, PAPER_HINGE, MET_HINGE = "no hinge", "v_th = 1 (the paper's)", "v_th = 0.75/sqrt(d)"
 NON_CENTRED_LINE, CENTRED_LINE = "not centred (R2R2)", "centred (VICReg)"
 
 
 def settings(chains: Sequence[Chain]) -> list[Setting]:
-    """Return all settings; sweeps use the first chain."""
+    """Return all settings; sweeps are finest on the first chain, the sphere's are on it only."""
     first = chains[0]
     found = [Setting("variants", v.name, 0.0, c, v) for c in chains for v in VARIANTS]
-    for line, centred in ((NON_CENTRED_LINE, False), (CENTRED_LINE, True)):
-        found += _sweeps(first, line, centred)
-    return found + _sphere(first)
+    for chain in chains:
+        fine = chain is first
+        for line, centred in ((NON_CENTRED_LINE, False), (CENTRED_LINE, True)):
+            found += _sweeps(chain, line, centred, fine)
+    return found + _sphere(first) + _sphere_redundancy(first)
 
 
-def _sweeps(chain: Chain, line: str, centred: bool) -> list[Setting]:
+def _sweeps(chain: Chain, line: str, centred: bool, fine: bool) -> list[Setting]:
     points: list[tuple[str, float, Representation]] = []
-    for w in WEIGHTS:
+    for w in WEIGHTS if fine else FEW_WEIGHTS:
         points += [
             (BOTH, w, Representation(lambda_rr=w, lambda_var=w, zero_centred=centred)),
             (RR_ONLY, w, Representation(lambda_rr=w, lambda_var=0.01, zero_centred=centred)),
             (VAR_ONLY, w, Representation(lambda_rr=0.01, lambda_var=w, zero_centred=centred)),
         ]
-    for threshold in THRESHOLDS:
+    for threshold in THRESHOLDS if fine else FEW_THRESHOLDS:
         weights = Representation(
             lambda_rr=0.01, lambda_var=0.01, variance_threshold=threshold, zero_centred=centred
         )
@@ -108,6 +114,22 @@ def _sphere(chain: Chain) -> list[Setting]:
             )
             variant = Variant(line, weights, on_sphere=True)
             found.append(Setting(SPHERE, line, factor, chain, variant))
+    return found
+
+
+def _sphere_redundancy(chain: Chain) -> list[Setting]:
+    """Return a sweep of lambda_RR on the sphere, with three hinges."""
+    hinges = (
+        (NO_HINGE, 0.0, 1.0),
+        (PAPER_HINGE, PAPER_WEIGHT, 1.0),
+        (MET_HINGE, PAPER_WEIGHT, 0.75 / DIM**0.5),
+    )
+    found = []
+    for line, weight, threshold in hinges:
+        for w in WEIGHTS:
+            weights = Representation(lambda_rr=w, lambda_var=weight, variance_threshold=threshold)
+            variant = Variant(line, weights, on_sphere=True)
+            found.append(Setting(SPHERE_RR, line, w, chain, variant))
     return found
 
 

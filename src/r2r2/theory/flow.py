@@ -178,10 +178,11 @@ def tangential(z: Floats, vectors: Floats) -> Floats:
 
 
 class Measures(NamedTuple):
-    """What a representation has learnt; every field is [...] for latents [..., n, d]."""
+    """What a representation has learnt; fields are [...] for latents [..., n, d]."""
 
     trace: Floats  # objective of an orthonormal basis of the features' span
     angle: Floats  # largest principal angle to an eigenspace, degrees; 90 if a direction is lost
+    angles: Floats  # all of them, smallest first, [..., d]
     constant_mode: Floats  # share of the constant mode that the features span, 0 to 1
     constant_share: Floats  # share of the squared norm that belongs to the mean latent
     effective_rank: Floats
@@ -202,13 +203,15 @@ def measure(z: Floats, p: Floats, eigenspace: Floats) -> Measures:
     """
     left, values, _ = np.linalg.svd(z, full_matrices=False)
     basis = left * (values > TOLERANCE * values[..., :1])[..., None, :]
-    cosines = np.linalg.svd(eigenspace.T @ basis, compute_uv=False)[..., -1]
+    cosines = np.linalg.svd(eigenspace.T @ basis, compute_uv=False)
+    angles = np.degrees(np.arccos(np.clip(cosines, 0, 1)))
     size = (z**2).sum(axis=(-2, -1))
     deviations = z.std(axis=-2, ddof=1)
     ranks = [entropy_rank(spectrum) for spectrum in values.reshape(-1, values.shape[-1])]
     return Measures(
         trace=((basis.mT @ p @ basis) ** 2).sum(axis=(-2, -1)),
-        angle=np.degrees(np.arccos(np.clip(cosines, 0, 1))),
+        angle=angles[..., -1],
+        angles=angles,
         constant_mode=((constant_mode(z.shape[-2]) @ basis) ** 2).sum(axis=-1),
         constant_share=z.shape[-2] * (z.mean(axis=-2) ** 2).sum(axis=-1) / size,
         effective_rank=np.array(ranks).reshape(size.shape),

@@ -50,7 +50,12 @@ def make_parts(
         tables.assumption_table(chains, outcomes),
         tables.compatibility_table(chains),
     )
-    sphere = charts.sphere_chart(outcomes), charts.sphere_time_chart(outcomes)
+    sphere = (
+        charts.sphere_chart(outcomes),
+        charts.sphere_time_chart(outcomes),
+        charts.sphere_weight_chart(outcomes),
+    )
+    sweeps = [tables.sweep_table(outcomes)]
     return [
         Part("glance", "At a glance", findings(outcomes)),
         Part("lemmas", "Lemmas and assumptions", LEMMAS, lemmas),
@@ -59,9 +64,15 @@ def make_parts(
             "What each loss learns",
             FLOWS,
             [tables.variant_table(outcomes, first)],
-            [charts.variant_chart(outcomes, first)],
+            [charts.variant_chart(outcomes, first), charts.angle_chart(outcomes, first)],
         ),
-        Part("weights", "Weights and threshold", WEIGHTS, (), charts.weight_charts(outcomes)),
+        Part(
+            "weights",
+            "Weights and threshold",
+            WEIGHTS,
+            sweeps,
+            charts.weight_charts(outcomes, first),
+        ),
         Part("sphere", "On the unit sphere", SPHERE, [tables.sphere_table()], sphere),
         _practice(study),
     ]
@@ -94,7 +105,10 @@ FLOWS = (
 WEIGHTS = (
     "The same flow for other weights and thresholds, with L_RR as R2R2 has it and with a centred "
     "covariance. The constant mode's share is the part of Z's squared norm that is the mean "
-    "latent.",
+    "latent. The table has the range over a smaller set of weights and thresholds on every chain. "
+    "On the directed cycle all eigenvalues have modulus 1, so the constant mode is not more "
+    "predictable than other functions, and a strong hinge can remove it, with and without "
+    "centring.",
 )
 SPHERE = (
     "SimbaV2-SPL scales every latent to norm 1. Then the squared deviations of the features sum "
@@ -126,19 +140,21 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
         found = next(o for o in outcomes if o.setting[:3] == wanted)
         return float(np.median(found.last("constant_share")))
 
+    chain = outcomes[0].setting.chain.name
     centred = [
         float(np.median(o.last("constant_share")))
         for o in outcomes
         if (o.setting.experiment, o.setting.line) == (ex.BOTH, ex.CENTRED_LINE)
+        and o.setting.chain.name == chain
     ]
     weight = f"lambda_Var = {ex.PAPER_WEIGHT:g}"
     root = DIM**0.5
     return [
-        "SPL with stop-gradient turns its features to within "
+        f"On the {chain}, SPL with stop-gradient turns its features to within "
         f"{max(last(ex.SPL, 'angle'), 0.001):.1g} degrees "
         f"of the top {DIM} eigenvectors, and {last(ex.SPL, 'constant_mode'):.0%} of the constant "
         "mode is in their span.",
-        "Without the stop-gradient the representation collapses to effective rank "
+        "There, without the stop-gradient the representation collapses to effective rank "
         f"{last(ex.NO_STOP, 'effective_rank'):.2f}: every state gets the same latent.",
         f"With zero-centred latents {last(ex.CENTRED_OUTPUT, 'constant_mode'):.0%} of the constant "
         "mode remains.",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from r2r2.report.tables import Entry, Table, make_table, number_entry
+from r2r2.theory import experiments as ex
 from r2r2.theory.chains import Chain, structure
 from r2r2.theory.experiments import DIM, SPL, STARTS, Outcome, sphere_sizes
 from r2r2.theory.flow import measure
@@ -12,7 +13,7 @@ from r2r2.theory.lemmas import SPECTRAL, check_assumptions, check_compatibility,
 from r2r2.theory.losses import Floats
 
 YES_NO = {True: "yes", False: "no"}
-FALL = 1e-6  # of the trace objective between two records; less is rounding and step size
+FALL = 1e-6  # of the trace objective; less is rounding and step size
 REACHED = 0.1  # degrees from the eigenspace
 SPHERE_DIMS = (4, 32, 128)
 
@@ -73,8 +74,8 @@ def assumption_table(chains: Sequence[Chain], outcomes: Sequence[Outcome]) -> Ta
         [
             "A number is the size of the violation: the largest imaginary part, the largest inner "
             "product of two eigenvectors of different eigenvalues, the norm of HP - PH, how far P "
-            "moves a unit vector out of the span of H Phi, and the largest fall of the trace "
-            "objective between two records of SPL's flow.",
+            "moves a unit vector out of the span of H Phi, and how far the trace objective of "
+            "SPL's flow falls below its highest value so far (at the recorded times).",
             f"The next columns are SPL's flow with stop-gradient from {STARTS} starts: the median "
             "of its trace objective over that of the top-k eigenspace (which is the largest "
             "possible for symmetric chains only), and how many starts "
@@ -85,8 +86,9 @@ def assumption_table(chains: Sequence[Chain], outcomes: Sequence[Outcome]) -> Ta
 
 
 def largest_fall(outcome: Outcome) -> float:
-    """Return by how much the trace objective falls between two records, at most."""
-    return max(0.0, -float(np.diff(outcome.measures.trace, axis=1).min()))
+    """Return how far the trace objective falls below its highest earlier value, at most."""
+    trace = outcome.measures.trace
+    return float((np.maximum.accumulate(trace, axis=1) - trace).max())
 
 
 def _property_entry(violation: float, bound: float = SPECTRAL) -> Entry:
@@ -175,6 +177,51 @@ def range_entry(values: Floats) -> Entry:
     if high - low > 0.01 * max(1.0, abs(middle)):
         text += f" [{low:.3g}, {high:.3g}]"
     return Entry(text, numbers={"median": middle, "low": low, "high": high})
+
+
+def sweep_table(outcomes: Sequence[Outcome]) -> Table:
+    """Return the range of the medians over the same sweeps on every chain."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for x in outcomes:
+        points = ex.FEW_THRESHOLDS if x.setting.experiment == ex.THRESHOLD else ex.FEW_WEIGHTS
+        if x.setting.experiment in ex.SWEEPS and x.setting.x in points:
+            groups.setdefault((x.setting.chain.name, x.setting.line), []).append(x)
+    lines = (ex.NON_CENTRED_LINE, ex.CENTRED_LINE)
+    rows: list[list[Entry | str]] = []
+    for chain in dict.fromkeys(name for name, _ in groups):
+        entries: list[Entry | str] = []
+        for swept in (groups[chain, line] for line in lines):
+            shares = [float(np.median(x.last("constant_share"))) for x in swept]
+            met = [float(np.median(weakest_feature(x))) for x in swept]
+            entries += [span_entry(shares), number_entry(min(met), f"{min(met):.2f}")]
+        rows.append([chain, *entries])
+    return make_table(
+        "sweeps",
+        "Weights and threshold on every chain",
+        ["chain", *(f"{name}, {x}" for x in lines for name in ("share", "weakest feature"))],
+        rows,
+        [
+            "Each sweep changes both weights, one weight or v_th, as in the figures: weights "
+            f"{ex.FEW_WEIGHTS[0]} to {ex.FEW_WEIGHTS[-1]:g}, v_th {ex.FEW_THRESHOLDS[0]} to "
+            f"{ex.FEW_THRESHOLDS[-1]:g}. Share: the smallest and the largest share of the constant "
+            "mode in all sweeps. Weakest feature: the smallest deviation of a feature over v_th, "
+            "in the worst setting; 1 if the hinge is met. Each number is a median over "
+            f"{STARTS} random starts."
+        ],
+    )
+
+
+def weakest_feature(outcome: Outcome) -> Floats:
+    """Return the smallest deviation of a feature over v_th at the end, at most 1, [starts]."""
+    threshold = outcome.setting.variant.weights.variance_threshold
+    met: Floats = np.minimum(1, outcome.last("deviation") / threshold)
+    return met
+
+
+def span_entry(values: Sequence[float]) -> Entry:
+    """Return the entry of the smallest and the largest of some values."""
+    low, high = min(values), max(values)
+    return Entry(f"{low:.2f} to {high:.2f}", numbers={"low": low, "high": high})
 
 
 def sphere_table() -> Table:
