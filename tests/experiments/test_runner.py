@@ -112,6 +112,37 @@ def test_a_fleet_that_cannot_be_started_does_not_stop_the_others(folder):
     assert states["td7+r2r2"].state == "finished"
 
 
+def test_a_fleet_that_would_end_after_the_budget_is_postponed(folder, monkeypatch):
+    plan = tiny_plan()
+    plan = plan._replace(fleets=tuple(fleet._replace(seconds=10.0) for fleet in plan.fleets))
+    now = [0.0]
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
+
+    def run_slowly(seconds, codes=(), **options):
+        """Run the plan; every process takes so many seconds."""
+        engine = FakeEngine(folder, script={"td7": list(codes)})
+
+        def wait(limit, wait=engine.wait):
+            now[0] += seconds
+            return wait(limit)
+
+        engine.wait = wait
+        states = run_plan(folder, plan, engine, **options).values()
+        return {x.fleet.config.agent.name: x.state for x in states}, engine.started
+
+    first = ("td7", 1)
+    states, started = run_slowly(12.0, [(1,)] * 3, budget=20.0)
+    assert states == {"td7": "postponed", "td7+r2r2": "postponed"}  # not tried again, either
+    assert started == [first]
+    states, started = run_slowly(12.0, budget=20.0)
+    assert states == {"td7": "finished", "td7+r2r2": "postponed"}
+    assert started == [first]
+    assert events(folder)[-1][0] == "postponed"
+    states, started = run_slowly(12.0, budget=10.0)
+    assert states["td7+r2r2"] == "finished"
+    assert started == [("td7+r2r2", 1)]
+
+
 def test_a_run_in_use_is_waited_for_and_not_trained_again(folder, monkeypatch):
     monkeypatch.setattr(runner, "WAIT_SECONDS", 0.0)
     plan = tiny_plan()

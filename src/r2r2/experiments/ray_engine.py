@@ -38,7 +38,7 @@ from r2r2.experiments.run_copy import RunCopy
 from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.storage.files import StorageError, cannot_write, reason
 
-TCP_SECONDS, CONNECT_SECONDS = 4.0, 12.0  # to reach an address; with planning below 20
+TCP_SECONDS, CONNECT_SECONDS = 4.0, 12.0  # to reach an address
 SNAPSHOT_SECONDS = 30.0  # between two copies of a run folder from its node
 LOSS_SECONDS = 20.0  # until Ray notices that a node is lost, after its processes ended
 CLOSE_SECONDS = 10.0  # to kill the processes of a fleet
@@ -64,8 +64,8 @@ def import_ray() -> Any:
         ) from None
 
 
-def connect(address: str | None) -> Any:
-    """Connect this process to a Ray cluster and return the module `ray`.
+def check_cluster(address: str | None) -> None:
+    """Check within 20 seconds that a Ray cluster can be reached.
 
     Args:
         address: of the cluster's head, `HOST:PORT`; None: the cluster that this machine is in.
@@ -73,10 +73,16 @@ def connect(address: str | None) -> Any:
     Raises:
         UserError: Ray is not installed, or there is no cluster at the address.
     """
-    ray = import_ray()
+    import_ray()
     if address is not None:
         _check_address(address)
-    _check_cluster(address)
+    _check_connection(address)
+
+
+def connect(address: str | None) -> Any:
+    """Connect this process to a Ray cluster and return the module `ray`; see `check_cluster`."""
+    check_cluster(address)
+    ray = import_ray()
     ray.init(address or "auto", log_to_driver=False, logging_level="ERROR")
     return ray
 
@@ -99,7 +105,7 @@ def _unreachable(address: str, why: str) -> UserError:
     )
 
 
-def _check_cluster(address: str | None) -> None:
+def _check_connection(address: str | None) -> None:
     """Connect in another process first: in this one, Ray would try for minutes."""
     output, code = _try_to_connect(address or "auto")
     if code == 0:
