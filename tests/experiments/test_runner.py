@@ -64,6 +64,19 @@ def test_a_fleet_that_fails_once_finishes(folder):
     assert states["td7"].state == "set aside"
 
 
+def test_every_failure_is_shown(folder):
+    shown = []
+    script = {"td7": [(1,), (3,)]}
+    run(folder, tiny_plan(agent="td7"), script, on_status=lambda x: shown.append(state_of(x)))
+    failures = [why for state, why in shown if state == "waiting" and why]
+    assert failures == ["code 1", "code 3"]
+
+
+def state_of(statuses):
+    (status,) = statuses.values()
+    return status.state, status.why
+
+
 def test_attempts_on_a_lost_machine_do_not_count(folder):
     engine, states = run(folder, tiny_plan(), {"td7": [(1, False)] * 5})
     assert (states["td7"].state, states["td7"].attempts) == ("finished", 1)

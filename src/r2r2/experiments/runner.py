@@ -79,11 +79,14 @@ def run_plan(
             for status in _startable(folder, statuses, engine.free_slots()):
                 _start(folder, engine, status, retries)
             on_status(statuses)
-            for end in engine.wait(WAIT_SECONDS):
+            ends = engine.wait(WAIT_SECONDS)
+            for end in ends:
                 status = statuses[end.fleet]
                 _record(folder, status, end, retries)
                 if status.state == "finished":
                     on_finished(status.fleet)
+            if ends:
+                on_status(statuses)  # a fleet that failed may start again at once
         on_status(statuses)
     except BaseException:
         _interrupt(folder, engine, statuses)
