@@ -89,13 +89,35 @@ def connect(address: str | None) -> Any:
 
 def _check_address(address: str) -> None:
     """Check the form of an address, and that something listens there."""
-    host, colon, port = address.rpartition(":")
-    if "://" in address or not host or not colon or not port.isdigit() or int(port) > 65535:
-        raise UserError(f"--address: expected HOST:PORT of a Ray cluster's head, got {address!r}")
+    host, _, port = address.rpartition(":")
+    is_port = re.fullmatch("[0-9]{1,5}", port) is not None and int(port) <= 65535
+    if "://" in address or not host or not is_port:
+        raise UserError(
+            f"--address: expected HOST:PORT of a Ray cluster's head, got {address!r:.80}"
+        )
+    if why := _try_to_open(host.strip("[]"), int(port)):
+        raise _unreachable(address, why)
+
+
+def _try_to_open(host: str, port: int) -> str:
+    """Return why nothing can be reached at an address; empty if something listens there.
+
+    In a thread, since looking up a name has no time limit of its own.
+    """
+    answers: queue.Queue[str] = queue.Queue()
+
+    def open_connection() -> None:
+        try:
+            socket.create_connection((host, port), TCP_SECONDS).close()
+            answers.put("")
+        except (OSError, UnicodeError) as error:  # a part of a name is longer than 63 letters
+            answers.put(reason(error) if isinstance(error, OSError) else "not a valid name")
+
+    threading.Thread(target=open_connection, daemon=True).start()
     try:
-        socket.create_connection((host.strip("[]"), int(port)), TCP_SECONDS).close()
-    except OSError as error:
-        raise _unreachable(address, reason(error)) from None
+        return answers.get(timeout=TCP_SECONDS + 1)
+    except queue.Empty:
+        return f"no answer within {TCP_SECONDS:.0f} s"
 
 
 def _unreachable(address: str, why: str) -> UserError:

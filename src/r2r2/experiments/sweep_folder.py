@@ -154,7 +154,7 @@ def finished_runs(folder: Path) -> dict[tuple[RunKey, int], Path]:
 def saved_step(run: Path) -> int:
     """Return the decision step from which a run would resume; 0 without a checkpoint."""
     folder = run / CHECKPOINT_DIR
-    for number in checkpoint_numbers(folder):
+    for number in checkpoint_numbers(folder) if folder.is_dir() else []:
         with contextlib.suppress(DamagedCheckpointError):
             return read_checkpoint(folder, number).step
     return 0
