@@ -181,7 +181,7 @@ def test_ctrl_c_returns_the_result_so_far_and_the_next_sweep_goes_on(fake_engine
     planned = plan_sweep(tiny_experiment(), tmp_path)
 
     def on_status(statuses):
-        if any(status.state == "finished" for status in statuses.values()):
+        if {status.state for status in statuses.values()} == {"finished", "running"}:
             raise Interrupted
 
     result = run_sweep(planned, on_status=on_status)
