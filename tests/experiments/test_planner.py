@@ -12,8 +12,9 @@ from r2r2.config.agents import AGENTS
 from r2r2.config.common import TaskInfo
 from r2r2.config.errors import UserError
 from r2r2.config.resolve import default_config
+from r2r2.envs.spec import Spec
 from r2r2.envs.suites import PAPER_TASKS
-from r2r2.experiments.costs import Estimate
+from r2r2.experiments.costs import Estimate, MeasuredCosts, Speed
 from r2r2.experiments.experiment import Experiment, run_keys
 from r2r2.experiments.machine import Device, Machine
 from r2r2.experiments.plan import Plan, PlannedFleet, fleet_name, read_plan, write_plan
@@ -22,12 +23,15 @@ from r2r2.experiments.planner import (
     make_plan,
     plan_seconds,
     plan_works,
+    seconds_left,
     within_budget,
 )
 from r2r2.experiments.scheduling import lower_bound, makespan
 
 GB = 10**9
 ONE_CORE = Machine((Device("cpu", "cpu", 64 * GB),), 1)
+TOML = 'env = ["Ant-v5"]\nsteps = 1000\nwarmup = 200\nagent = "td7"\n'
+SPEED = Speed(TOML, Spec(105, 8), "cpu", 1, 31.0, 5.0, 0.01, 0.02)
 
 
 class Costs:
@@ -257,8 +261,8 @@ def fleets(*seconds):
     return tuple(PlannedFleet(f"f{n}", cell(), x) for n, x in enumerate(seconds))
 
 
-def chosen(plan, budget, machine=ONE_CORE, **options):
-    return [fleet.name for fleet in within_budget(plan, machine, budget, **options).fleets]
+def chosen(plan, budget, machine=ONE_CORE):
+    return [fleet.name for fleet in within_budget(plan, machine, budget).fleets]
 
 
 def test_only_fleets_that_will_finish_are_started():
@@ -273,8 +277,13 @@ def test_only_fleets_that_will_finish_are_started():
 
 
 def test_what_is_done_already_does_not_count():
-    plan = Plan("test", 1.0, 1, fleets(100.0, 10.0))
-    assert chosen(plan, 20, shares={"f0": 0.05}) == ["f0", "f1"]
+    costs = MeasuredCosts([SPEED], "cpu")  # 5 s to start, 0.01 s per step, 0.02 s per update
+    config = SPEED.config
+    fleet = PlannedFleet("fleet", config, costs.estimate(config).seconds)
+    assert fleet.seconds == pytest.approx(5 + 1000 * 0.01 + 800 * 0.02)
+    assert seconds_left(fleet, 0, costs) == fleet.seconds
+    assert seconds_left(fleet, 100, costs) == pytest.approx(5 + 900 * 0.01 + 800 * 0.02)
+    assert seconds_left(fleet, 900, costs) == pytest.approx(5 + 100 * 0.01 + 100 * 0.02)
 
 
 def test_a_budget_that_is_too_small_says_what_is_needed():
@@ -287,7 +296,6 @@ def test_a_budget_needs_measurements():
     plan = Plan("test", 1.0, 1, fleets(math.nan))
     with pytest.raises(UserError, match="no speed was measured"):
         within_budget(plan, ONE_CORE, 60)
-    assert chosen(plan, 60, costs=Costs()) == ["f0"]
     assert within_budget(Plan("test", 1.0, 1, ()), ONE_CORE, 60).fleets == ()
 
 

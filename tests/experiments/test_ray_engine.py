@@ -2,6 +2,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,9 +13,18 @@ import pytest
 from tiny_sweep import VARIABLES, results, store_plan, train_directly
 
 from r2r2.config.errors import UserError
+from r2r2.experiments import ray_engine
 from r2r2.experiments.engine import FINISHED, INTERRUPTED
 from r2r2.experiments.plan import Plan
-from r2r2.experiments.ray_engine import WAITING, Node, RayEngine, Share, fleets_per_gpu, node_share
+from r2r2.experiments.ray_engine import (
+    WAITING,
+    Node,
+    RayEngine,
+    Share,
+    check_cluster,
+    fleets_per_gpu,
+    node_share,
+)
 from r2r2.experiments.ray_node import TOKEN_FILE, FleetJob, FleetRunner, NodeFacts, look_at_node
 
 SCRIPT = Path(__file__).with_name("ray_cluster.py")
@@ -86,7 +96,10 @@ def check_connection_errors(result):
 # Without a cluster
 
 
-@pytest.mark.parametrize("address", ["head", "ray://head:10001", "head:port", ":6379", "h:99999"])
+@pytest.mark.parametrize(
+    "address",
+    ["head", "ray://head:10001", "head:port", ":6379", "h:99999", "h:²", f"h:{'1' * 5000}"],
+)
 def test_addresses_that_are_none(address, tmp_path):
     folder, plan = store_plan(tmp_path)
     with pytest.raises(UserError, match="--address: expected HOST:PORT"):
@@ -98,6 +111,25 @@ def test_an_address_where_nothing_listens(tmp_path):
     with pytest.raises(UserError, match=r"127.0.0.1:1: no Ray cluster .* \(Connection refused\)"):
         RayEngine(folder, plan, "127.0.0.1:1")
     assert os.listdir(tmp_path) == ["plans"]
+
+
+def test_names_that_cannot_be_looked_up(monkeypatch):
+    ended = threading.Event()
+
+    def hang(*_):
+        ended.wait(60)
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", hang)
+    monkeypatch.setattr(ray_engine, "TCP_SECONDS", 0.1)
+    try:
+        with pytest.raises(UserError, match=r"head:6379: no Ray cluster .*\(no answer"):
+            check_cluster("head:6379")
+    finally:
+        ended.set()
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"no Ray cluster .*\(not a valid name"):
+        check_cluster(f"{'x' * 70}:6379")
 
 
 def test_without_ray(tmp_path, monkeypatch):

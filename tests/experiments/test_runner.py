@@ -64,6 +64,19 @@ def test_a_fleet_that_fails_once_finishes(folder):
     assert states["td7"].state == "set aside"
 
 
+def test_every_failure_is_shown(folder):
+    shown = []
+    script = {"td7": [(1,), (3,)]}
+    run(folder, tiny_plan(agent="td7"), script, on_status=lambda x: shown.append(state_of(x)))
+    failures = [why for state, why in shown if state == "waiting" and why]
+    assert failures == ["code 1", "code 3"]
+
+
+def state_of(statuses):
+    (status,) = statuses.values()
+    return status.state, status.why
+
+
 def test_attempts_on_a_lost_machine_do_not_count(folder):
     engine, states = run(folder, tiny_plan(), {"td7": [(1, False)] * 5})
     assert (states["td7"].state, states["td7"].attempts) == ("finished", 1)
@@ -110,6 +123,37 @@ def test_a_fleet_that_cannot_be_started_does_not_stop_the_others(folder):
     states = {x.fleet.config.agent.name: x for x in run_plan(folder, tiny_plan(), engine).values()}
     assert (states["td7"].state, states["td7"].why) == ("set aside", "no such program")
     assert states["td7+r2r2"].state == "finished"
+
+
+def test_a_fleet_that_would_end_after_the_budget_is_postponed(folder, monkeypatch):
+    plan = tiny_plan()
+    plan = plan._replace(fleets=tuple(fleet._replace(seconds=10.0) for fleet in plan.fleets))
+    now = [0.0]
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
+
+    def run_slowly(seconds, codes=(), **options):
+        """Run the plan; every process takes so many seconds."""
+        engine = FakeEngine(folder, script={"td7": list(codes)})
+
+        def wait(limit, wait=engine.wait):
+            now[0] += seconds
+            return wait(limit)
+
+        engine.wait = wait
+        states = run_plan(folder, plan, engine, **options).values()
+        return {x.fleet.config.agent.name: x.state for x in states}, engine.started
+
+    first = ("td7", 1)
+    states, started = run_slowly(12.0, [(1,)] * 3, budget=20.0)
+    assert states == {"td7": "postponed", "td7+r2r2": "postponed"}  # not tried again, either
+    assert started == [first]
+    states, started = run_slowly(12.0, budget=20.0)
+    assert states == {"td7": "finished", "td7+r2r2": "postponed"}
+    assert started == [first]
+    assert events(folder)[-1][0] == "postponed"
+    states, started = run_slowly(12.0, budget=10.0)
+    assert states["td7+r2r2"] == "finished"
+    assert started == [("td7+r2r2", 1)]
 
 
 def test_a_run_in_use_is_waited_for_and_not_trained_again(folder, monkeypatch):

@@ -115,6 +115,13 @@ def test_a_task_retries_a_fleet_that_fails(scripts, stub):
     assert f"{second} has not started" in output.read_text()
 
 
+def test_retries_are_in_the_script(scripts, stub):
+    folder, plan, _ = scripts
+    (stub / "codes").write_text("1\n0\n")
+    submit(write_job_scripts(folder, plan, gpus=0, retries=0))
+    assert [call[6] for call in read_calls(stub)[:2]] == ["1", "1"]
+
+
 def test_a_report_that_is_refused_does_not_hide_the_array(scripts, stub):
     (stub / "refused").write_text("collect.sh")
     (stub / "codes").write_text("0\n0\n")

@@ -6,9 +6,11 @@ from fake_engine import FIELDS, tiny_experiment
 
 from r2r2.config.errors import UserError
 from r2r2.experiments import sweep as sweeps
+from r2r2.experiments.costs import Estimate
 from r2r2.experiments.experiment import Experiment
 from r2r2.experiments.sweep import plan_sweep, run_sweep, sweep
 from r2r2.experiments.sweep_folder import SweepFolder, finished_runs, lock_sweep
+from r2r2.storage.checkpoints import CheckpointContent, write_checkpoint
 from r2r2.training.saved_config import find_config
 from r2r2.training.signals import Interrupted
 from synthetic_runs import make_run, write_run
@@ -179,7 +181,7 @@ def test_ctrl_c_returns_the_result_so_far_and_the_next_sweep_goes_on(fake_engine
     planned = plan_sweep(tiny_experiment(), tmp_path)
 
     def on_status(statuses):
-        if any(status.state == "finished" for status in statuses.values()):
+        if {status.state for status in statuses.values()} == {"finished", "running"}:
             raise Interrupted
 
     result = run_sweep(planned, on_status=on_status)
@@ -211,6 +213,31 @@ def test_a_plan_writes_nothing_and_knows_what_is_finished(fake_engines, tmp_path
     planned = plan_sweep(tiny_experiment("other"), tmp_path / "out")
     assert [fleet.config.agent.name for fleet in planned.fleets] == ["td7+r2r2"]
     assert len(planned.finished) == 1
+
+
+def test_an_interrupted_fleet_is_estimated_from_its_checkpoint(fake_engines, tmp_path, monkeypatch):
+    class Costs:
+        def prepare(self, configs):
+            pass
+
+        def estimate(self, config):
+            return Estimate(config.steps / 20, 1, True)
+
+    monkeypatch.setattr(sweeps, "load_costs", lambda *_: Costs())
+    fake_engines[1]["td7"] = [(130,)]
+    sweep(tiny_experiment(), tmp_path)
+    (fleet,) = plan_sweep(tiny_experiment(), tmp_path).fleets
+    run = write_run(tmp_path / "runs" / fleet.name, fleet.config, finished=False)
+    for step in (900, 1500):
+        write_checkpoint(run / "checkpoints", CheckpointContent(step, {}, {}, {}, {}, ()), 2)
+    with pytest.raises(UserError, match="expected at least 25s"):
+        plan_sweep(tiny_experiment(), tmp_path, budget=24.0)
+    (fleet,) = plan_sweep(tiny_experiment(), tmp_path, budget=26.0).fleets
+    assert fleet.seconds == 25.0
+    damaged = max((run / "checkpoints").glob("*.json"))
+    damaged.write_text("{}")
+    (fleet,) = plan_sweep(tiny_experiment(), tmp_path).fleets
+    assert fleet.seconds == 55.0
 
 
 def test_a_stored_plan_keeps_its_cores(fake_engines, tmp_path, monkeypatch):
@@ -253,6 +280,14 @@ def test_an_engine_that_cannot_be_used_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="nowhere"):
         run_sweep(planned)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_is_checked_before_the_sweep_is_planned(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweeps, "plan_sweep", None)  # takes a minute for the paper's grid
+    with pytest.raises(UserError, match="address: only used with the engine 'ray'"):
+        sweep(tiny_experiment(), tmp_path, address="10.0.0.1:6379")
+    with pytest.raises(UserError, match=r"127.0.0.1:1: no Ray cluster .* \(Connection refused\)"):
+        sweep(tiny_experiment(), tmp_path, engine="ray", address="127.0.0.1:1")
 
 
 def test_runs_that_become_equal_are_refused(tmp_path):

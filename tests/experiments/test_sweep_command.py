@@ -5,7 +5,7 @@ import math
 import time
 
 import pytest
-from fake_engine import tiny_plan
+from fake_engine import FakeEngine, tiny_plan
 from rich.console import Console
 
 from r2r2.cli import sweep as command
@@ -13,6 +13,7 @@ from r2r2.cli.main import main
 from r2r2.cli.sweep_view import FleetRow, SweepView, SweepWatcher, fleet_rows
 from r2r2.cli.watch_view import Size
 from r2r2.config.errors import UserError
+from r2r2.experiments import runner
 from r2r2.experiments import sweep as sweeps
 from r2r2.experiments.costs import Estimate
 from r2r2.experiments.plan import write_plan
@@ -251,10 +252,12 @@ def test_slurm_gets_scripts_and_a_plan_and_nothing_is_trained(fake_engines, grid
 def test_an_unreachable_cluster_is_one_sentence_and_nothing_is_written(
     fake_engines, grid, capsys, monkeypatch
 ):
+    monkeypatch.setattr(command, "plan_sweep", None)  # takes a minute for the paper's grid
+
     def unreachable(*_):
         raise UserError("cannot reach a Ray cluster at 'nowhere:1'", "address")
 
-    monkeypatch.setattr("r2r2.experiments.ray_engine.RayEngine", unreachable)
+    monkeypatch.setattr("r2r2.experiments.ray_engine.check_cluster", unreachable)
     assert main(["sweep", "grid.toml", "--engine", "ray", "--address", "nowhere:1"]) == 2
     error = capsys.readouterr().err
     assert error == "r2r2: error: --address: cannot reach a Ray cluster at 'nowhere:1'\n"
@@ -286,6 +289,35 @@ def test_only_what_fits_into_the_budget_is_started(fake_engines, grid, capsys, m
     assert "4 of 4 runs finished" in capsys.readouterr().out
     names = [fleet.name for fleet in SweepFolder(grid / "sweeps", "grid").plan().fleets]
     assert [name.rpartition("_")[2] for name in names] == ["s0-1", "s0-1"]
+
+
+def test_what_no_longer_fits_into_the_budget_is_postponed(fake_engines, grid, capsys, monkeypatch):
+    costs = FixedCosts({"td7": 60.0, "td7+r2r2": 70.0})
+    monkeypatch.setattr(sweeps, "load_costs", lambda *_: costs)
+    clock, slow = time.monotonic, [0.0]
+
+    class SlowEngine(FakeEngine):
+        def wait(self, seconds):
+            slow[0] += 150.0
+            return super().wait(seconds)
+
+    monkeypatch.setattr(sweeps, "LocalEngine", SlowEngine)
+    monkeypatch.setattr(runner.time, "monotonic", lambda: clock() + slow[0])
+    assert main(["sweep", "grid.toml", "--budget", "200s"]) == 0
+    output = capsys.readouterr().out
+    (name,) = [x.name for x in watched(grid)[1].fleets if x.config.agent.name == "td7+r2r2"]
+    assert f"postponed: {name}: it would not finish within the budget\n" in output
+    assert "2 of 4 runs finished" in output
+    assert ", 2 missing (2 postponed by --budget)\n" in output
+    (row,) = [x for x in fleet_rows(*watched(grid)) if x.fleet.name == name]
+    assert (row.state, row.why) == ("postponed", "it would not finish within the budget")
+    assert main(["sweep", "grid.toml"]) == 0
+    assert "4 of 4 runs finished" in capsys.readouterr().out
+
+
+def watched(grid):
+    folder = SweepFolder(grid / "sweeps", "grid")
+    return folder, folder.plan()
 
 
 def test_fleets_that_were_submitted_for_a_budget_stay(fake_engines, grid, monkeypatch):

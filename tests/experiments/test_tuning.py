@@ -323,6 +323,12 @@ def test_more_trials_continue_a_complete_study(fake, tmp_path):
     assert [x.values for x in result.trials] == [x.values for x in whole.trials]
 
 
+def test_the_command_counts_the_trials_of_its_option(fake, workdir, capsys):
+    Path("rates.toml").write_text(FILE)
+    assert main(["tune", "rates.toml", "--trials", "2"]) == 0
+    assert capsys.readouterr().out.startswith("Rates: 2 trials, objective: ")
+
+
 def test_hyperband_and_random_sampling(fake, tmp_path):
     table = with_study(trials=12, pruner="hyperband", sampler="random")
     states = [trial.state for trial in tune(table, tmp_path / "a").trials]

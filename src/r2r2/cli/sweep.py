@@ -23,7 +23,15 @@ from r2r2.experiments.plan import Plan, PlannedFleet, write_plan
 from r2r2.experiments.run_report import STAGES_AFTER_READING
 from r2r2.experiments.runner import RETRIES, FleetStatus
 from r2r2.experiments.slurm import write_job_scripts
-from r2r2.experiments.sweep import ENGINES, OUT, SweepPlan, SweepResult, plan_sweep, run_sweep
+from r2r2.experiments.sweep import (
+    ENGINES,
+    OUT,
+    SweepPlan,
+    SweepResult,
+    check_engine,
+    plan_sweep,
+    run_sweep,
+)
 from r2r2.experiments.sweep_folder import lock_sweep
 from r2r2.progress import format_duration
 from r2r2.training.signals import interruptible
@@ -71,9 +79,12 @@ def run(argv: list[str]) -> int:
     given = PARSER.parse(argv)
     name = PARSER.pop_argument(given, "an experiment: a preset or a file NAME.toml")
     engine, address = given.get("engine", ENGINES[0]), given.get("address") or None
+    retries = given.get("retries", RETRIES)
     if address and engine != "ray":
         raise UserError("--address: only used with --engine ray")
     add_working_folder_to_path()  # for tasks of the user
+    if engine in ENGINES and not given.get("dry_run"):
+        check_engine(engine, address)
     budget = parse_duration(given.get("budget", ""))
     planned = plan_sweep(
         name, given.get("out", OUT), scale=given.get("scale", 1.0), budget=budget or None
@@ -82,16 +93,15 @@ def run(argv: list[str]) -> int:
         print_plan(planned)
         return 0
     if engine == SLURM:
-        return _write_slurm_jobs(planned)
+        return _write_slurm_jobs(planned, retries)
     console = Console(emoji=False, highlight=False)
-    retries = given.get("retries", RETRIES)
     started = time.monotonic()
     result = _carry_out(console, planned, engine, address, retries)
     _print_result(planned, result, time.monotonic() - started)
     if result.missing:
         command = shlex.join([*program_name().split(), "sweep", *argv])
         print(f"to train what is missing: {one_line(command)}")
-    unexpected = len(result.missing) > _run_count(planned.postponed)
+    unexpected = len(result.missing) > _run_count(result.postponed)
     return 1 if result.set_aside or unexpected else 0
 
 
@@ -137,7 +147,7 @@ def _run_count(fleets: tuple[PlannedFleet, ...]) -> int:
     return sum(len(run_keys(fleet.config)) for fleet in fleets)
 
 
-def _write_slurm_jobs(planned: SweepPlan) -> int:
+def _write_slurm_jobs(planned: SweepPlan, retries: int) -> int:
     """Write the scripts of a SLURM cluster, and print what to do with them."""
     if not planned.fleets:
         print(one_line(_summary(planned)))
@@ -146,7 +156,7 @@ def _write_slurm_jobs(planned: SweepPlan) -> int:
         plan = planned.plan._replace(fleets=planned.fleets)
         write_plan(planned.folder.plan_file, _submitted(planned))
         reused = sorted({run.name for run, _ in planned.finished.values()})
-        script = write_job_scripts(planned.folder, plan, runs=reused)
+        script = write_job_scripts(planned.folder, plan, retries=retries, runs=reused)
     print(one_line(_summary(planned)))
     print(f"submit with: bash {shlex.quote(str(script))}")
     return 0
@@ -267,7 +277,7 @@ def _print_result(planned: SweepPlan, result: SweepResult, seconds: float) -> No
     text = f"{len(result.finished)} of {runs} runs finished in {format_duration(seconds)}"
     if result.missing:
         text += f", {len(result.missing)} missing"
-    if postponed := _run_count(planned.postponed):
+    if postponed := _run_count(result.postponed):
         text += f" ({postponed} postponed by --budget)"
     print(text)
     if result.report is not None:

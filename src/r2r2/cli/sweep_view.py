@@ -21,12 +21,20 @@ from r2r2.progress import format_duration
 from r2r2.storage.run_folder import is_file_locked, is_locked, read_manifest
 
 UPDATE_WORK = 10.0  # time of an update, in decision steps of warm-up: only for rough estimates
-ORDER: tuple[FleetState, ...] = ("running", "set aside", "interrupted", "waiting", "finished")
+ORDER: tuple[FleetState, ...] = (
+    "running",
+    "set aside",
+    "interrupted",
+    "waiting",
+    "postponed",
+    "finished",
+)
 STYLES: dict[FleetState, str] = {
     "running": "bold green",
     "set aside": "bold red",
     "interrupted": "yellow",
     "waiting": "dim",
+    "postponed": "dim",
     "finished": "bold",
 }
 # The state of a fleet after an event in the log of its sweep.
@@ -35,6 +43,7 @@ EVENT_STATES: dict[str, FleetState] = {
     "failed": "waiting",
     "set aside": "set aside",
     "interrupted": "interrupted",
+    "postponed": "postponed",
 }
 
 

@@ -100,7 +100,7 @@ class TuningDisplay:
         """Show a status; redraw a few times per second at most."""
         if not self.has_begun:
             self.has_begun = True
-            self._open()
+            self._open(status.trials)
         if status.ended is not None:
             self._print(_ended_line(status, status.ended))
         elif status.number != self._number:
@@ -114,10 +114,10 @@ class TuningDisplay:
             self._drawn = now
             self._live.update(self._view(status), refresh=True)
 
-    def _open(self) -> None:
+    def _open(self, trials: int) -> None:
         study = self._study
         name = f"[bold]{escape(study.title or study.name)}[/]"
-        text = f"{name}: {study.settings.trials} trials, objective: {objective_name(study)}"
+        text = f"{name}: {trials} trials, objective: {objective_name(study)}"
         self._console.print(text, soft_wrap=True, highlight=False)
         if self._console.is_terminal:
             self._live.start()

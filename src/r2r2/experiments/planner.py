@@ -258,13 +258,20 @@ def _places(plan: Plan, machine: Machine) -> int:
     return plan.slots * len(machine.devices)
 
 
-def within_budget(
-    plan: Plan,
-    machine: Machine,
-    seconds: float,
-    costs: CostModel | None = None,
-    shares: Mapping[str, float] | None = None,
-) -> Plan:
+def seconds_left(fleet: PlannedFleet, step: int, costs: CostModel) -> float:
+    """Return the estimated seconds of a fleet that resumes from a decision step.
+
+    Its process starts and compiles again.
+    """
+    if not step:
+        return fleet.seconds
+    config = fleet.config
+    steps, warmup = max(config.steps - step, 0), max(config.warmup - step, 0)
+    rest = dataclasses.replace(config, steps=steps, warmup=warmup, prefill_only_updates=0)
+    return costs.estimate(rest).seconds
+
+
+def within_budget(plan: Plan, machine: Machine, seconds: float) -> Plan:
     """Return the plan with only those fleets that will have finished after so many seconds.
 
     The shortest fleets are taken first, for as many runs as possible.
@@ -273,16 +280,12 @@ def within_budget(
         plan: fleets that are not finished; `make_plan(..., longest=seconds)` makes them short.
         machine: that trains them.
         seconds: the budget.
-        costs: of fleets, for those that were planned before anything was measured.
-        shares: of a fleet's steps that are still to be trained, by its name; by default all.
 
     Raises:
         UserError: Not even the shortest fleet fits, or nothing is known about its duration.
     """
-    shares = shares or {}
-    fleets = plan.fleets if costs is None else [_with_estimate(x, costs) for x in plan.fleets]
-    known = [x for x in fleets if not math.isnan(x.seconds)]
-    if not fleets:
+    known = [fleet for fleet in plan.fleets if not math.isnan(fleet.seconds)]
+    if not plan.fleets:
         return plan
     if not known:
         raise UserError(
@@ -290,18 +293,19 @@ def within_budget(
             "the duration of these runs; expected a finished run: train one of them without "
             "--budget, for example with a small --scale"
         )
-    needed = {x.name: x.seconds * shares.get(x.name, 1.0) for x in known}
     chosen: list[PlannedFleet] = []
-    for fleet in sorted(known, key=lambda x: needed[x.name]):
-        times = [needed[x.name] for x in (*chosen, fleet)]
+    shortest_first = sorted(known, key=lambda fleet: fleet.seconds)
+    for fleet in shortest_first:
+        times = [x.seconds for x in (*chosen, fleet)]
         if makespan(times, _places(plan, machine)) > seconds:
             break
         chosen.append(fleet)
     if not chosen:
-        name, least = min(needed.items(), key=lambda item: item[1])
+        shortest = shortest_first[0]
         raise UserError(
-            f"--budget: too small for any run; expected at least {format_seconds(least)}, which "
-            f"{name} needs, got {format_seconds(seconds)}"
+            "--budget: too small for any run; expected at least "
+            f"{format_seconds(shortest.seconds)}, which {shortest.name} needs, got "
+            f"{format_seconds(seconds)}"
         )
     return plan._replace(fleets=tuple(chosen))
 

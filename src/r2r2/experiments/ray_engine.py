@@ -38,7 +38,7 @@ from r2r2.experiments.run_copy import RunCopy
 from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.storage.files import StorageError, cannot_write, reason
 
-TCP_SECONDS, CONNECT_SECONDS = 4.0, 12.0  # to reach an address; with planning below 20
+TCP_SECONDS, CONNECT_SECONDS = 4.0, 12.0  # to reach an address
 SNAPSHOT_SECONDS = 30.0  # between two copies of a run folder from its node
 LOSS_SECONDS = 20.0  # until Ray notices that a node is lost, after its processes ended
 CLOSE_SECONDS = 10.0  # to kill the processes of a fleet
@@ -64,8 +64,8 @@ def import_ray() -> Any:
         ) from None
 
 
-def connect(address: str | None) -> Any:
-    """Connect this process to a Ray cluster and return the module `ray`.
+def check_cluster(address: str | None) -> None:
+    """Check within 20 seconds that a Ray cluster can be reached.
 
     Args:
         address: of the cluster's head, `HOST:PORT`; None: the cluster that this machine is in.
@@ -73,23 +73,51 @@ def connect(address: str | None) -> Any:
     Raises:
         UserError: Ray is not installed, or there is no cluster at the address.
     """
-    ray = import_ray()
+    import_ray()
     if address is not None:
         _check_address(address)
-    _check_cluster(address)
+    _check_connection(address)
+
+
+def connect(address: str | None) -> Any:
+    """Connect this process to a Ray cluster and return the module `ray`; see `check_cluster`."""
+    check_cluster(address)
+    ray = import_ray()
     ray.init(address or "auto", log_to_driver=False, logging_level="ERROR")
     return ray
 
 
 def _check_address(address: str) -> None:
     """Check the form of an address, and that something listens there."""
-    host, colon, port = address.rpartition(":")
-    if "://" in address or not host or not colon or not port.isdigit() or int(port) > 65535:
-        raise UserError(f"--address: expected HOST:PORT of a Ray cluster's head, got {address!r}")
+    host, _, port = address.rpartition(":")
+    is_port = re.fullmatch("[0-9]{1,5}", port) is not None and int(port) <= 65535
+    if "://" in address or not host or not is_port:
+        raise UserError(
+            f"--address: expected HOST:PORT of a Ray cluster's head, got {address!r:.80}"
+        )
+    if why := _try_to_open(host.strip("[]"), int(port)):
+        raise _unreachable(address, why)
+
+
+def _try_to_open(host: str, port: int) -> str:
+    """Return why nothing can be reached at an address; empty if something listens there.
+
+    In a thread, since looking up a name has no time limit of its own.
+    """
+    answers: queue.Queue[str] = queue.Queue()
+
+    def open_connection() -> None:
+        try:
+            socket.create_connection((host, port), TCP_SECONDS).close()
+            answers.put("")
+        except (OSError, UnicodeError) as error:  # a part of a name is longer than 63 letters
+            answers.put(reason(error) if isinstance(error, OSError) else "not a valid name")
+
+    threading.Thread(target=open_connection, daemon=True).start()
     try:
-        socket.create_connection((host.strip("[]"), int(port)), TCP_SECONDS).close()
-    except OSError as error:
-        raise _unreachable(address, reason(error)) from None
+        return answers.get(timeout=TCP_SECONDS + 1)
+    except queue.Empty:
+        return f"no answer within {TCP_SECONDS:.0f} s"
 
 
 def _unreachable(address: str, why: str) -> UserError:
@@ -99,7 +127,7 @@ def _unreachable(address: str, why: str) -> UserError:
     )
 
 
-def _check_cluster(address: str | None) -> None:
+def _check_connection(address: str | None) -> None:
     """Connect in another process first: in this one, Ray would try for minutes."""
     output, code = _try_to_connect(address or "auto")
     if code == 0:

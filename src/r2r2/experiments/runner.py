@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal
@@ -25,8 +26,11 @@ RETRIES = 2  # of a fleet that fails, in one call of `run_plan`
 MAX_LOSSES = 100  # of machines, by one fleet in one call: it may be what breaks them
 WAIT_SECONDS = 0.5  # between two looks at the engine
 IN_USE = "another process is training this run"
+NO_TIME = "it would not finish within the budget"
+# Of the budget, by which a fleet may end late: processes take a moment to start and to be noticed.
+BUDGET_SLACK = 0.05
 
-FleetState = Literal["waiting", "running", "finished", "interrupted", "set aside"]
+FleetState = Literal["waiting", "running", "finished", "interrupted", "set aside", "postponed"]
 
 
 @dataclasses.dataclass
@@ -53,29 +57,36 @@ def run_plan(
     on_status: OnStatus = lambda _: None,
     retries: int = RETRIES,
     on_finished: OnFinished = lambda _: None,
+    budget: float = math.inf,
 ) -> dict[str, FleetStatus]:
     """Train every fleet of a plan that is not finished; return what became of each.
 
     A fleet that fails is started again `retries` times, after the others that wait, and is then
-    set aside. A fleet that another process is training waits for it.
+    set aside. A fleet that another process is training waits for it. A fleet that would not finish
+    within `budget` seconds of this call, because others took longer than estimated, is postponed.
 
     `on_status` is called at least every `WAIT_SECONDS`, and `on_finished` with each fleet that has
     finished in this call. If one of them raises an exception, such as KeyboardInterrupt, running
     fleets write a checkpoint and end, and the exception is raised again.
     """
     statuses = {fleet.name: FleetStatus(fleet) for fleet in plan.fleets}
+    deadline = time.monotonic() + budget * (1 + BUDGET_SLACK)
     _skip_finished(folder, statuses)
     try:
         on_status(statuses)
         while _is_active(statuses):
+            _postpone(folder, statuses, deadline)
             for status in _startable(folder, statuses, engine.free_slots()):
                 _start(folder, engine, status, retries)
             on_status(statuses)
-            for end in engine.wait(WAIT_SECONDS):
+            ends = engine.wait(WAIT_SECONDS)
+            for end in ends:
                 status = statuses[end.fleet]
                 _record(folder, status, end, retries)
                 if status.state == "finished":
                     on_finished(status.fleet)
+            if ends:
+                on_status(statuses)  # a fleet that failed may start again at once
         on_status(statuses)
     except BaseException:
         _interrupt(folder, engine, statuses)
@@ -99,6 +110,15 @@ def _skip_finished(folder: SweepFolder, statuses: Mapping[str, FleetStatus]) -> 
 
 def _is_active(statuses: Mapping[str, FleetStatus]) -> bool:
     return any(status.state in ("waiting", "running") for status in statuses.values())
+
+
+def _postpone(folder: SweepFolder, statuses: Mapping[str, FleetStatus], deadline: float) -> None:
+    """Postpone the fleets that are estimated to end after the deadline if they start now."""
+    now = time.monotonic()
+    for status in statuses.values():
+        if status.state == "waiting" and now + status.fleet.seconds > deadline:
+            status.state, status.why = "postponed", NO_TIME
+            folder.append("postponed", status.fleet.name, why=NO_TIME)
 
 
 def _startable(

@@ -17,10 +17,10 @@ from string import Template
 from r2r2.config.errors import UserError, invalid_value
 from r2r2.experiments.machine import this_machine
 from r2r2.experiments.plan import Plan
+from r2r2.experiments.runner import RETRIES
 from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.storage.files import atomic_write, cannot_write
 
-ATTEMPTS = 3  # of a fleet that fails, in one job
 SIGNAL_SECONDS = 300  # before the time limit, to write a checkpoint
 HOURS = 24  # time limit of a task, after which it resumes as a new one
 
@@ -143,6 +143,7 @@ def write_job_scripts(
     *,
     gpus: int | None = None,
     hours: int = HOURS,
+    retries: int = RETRIES,
     runs: Iterable[str] = (),
 ) -> Path:
     """Write the scripts of a sweep and return the one to run, `submit.sh`.
@@ -152,6 +153,7 @@ def write_job_scripts(
         plan: the fleets to train.
         gpus: of each fleet, 0 or 1; None: 1 if JAX here supports GPUs.
         hours: the time limit of a task, which then resumes.
+        retries: attempts after the first for a fleet that fails, in one task.
         runs: names of other run folders for the report, such as finished ones.
 
     Raises:
@@ -184,7 +186,7 @@ def write_job_scripts(
         gpu_line="#SBATCH --gres=gpu:1\n" if uses_gpu else "",
         hours=hours,
         seconds=SIGNAL_SECONDS,
-        attempts=" ".join(map(str, range(1, ATTEMPTS + 1))),
+        attempts=" ".join(map(str, range(1, retries + 2))),
         device="gpu" if uses_gpu else "cpu",
         fleets=_lines(waiting),
     )

@@ -20,7 +20,7 @@ from r2r2.experiments.experiment import (
 from r2r2.experiments.local_engine import LocalEngine
 from r2r2.experiments.machine import Machine, this_machine
 from r2r2.experiments.plan import Plan, PlannedFleet, read_plan, write_plan
-from r2r2.experiments.planner import ExperimentCells, make_plan, within_budget
+from r2r2.experiments.planner import ExperimentCells, make_plan, seconds_left, within_budget
 from r2r2.experiments.run_report import (
     CONTENTS,
     OnStage,
@@ -34,6 +34,7 @@ from r2r2.experiments.sweep_folder import (
     SweepFolder,
     finished_runs,
     lock_sweep,
+    saved_step,
     sweep_name,
     sweep_names,
 )
@@ -60,6 +61,7 @@ class SweepPlan(NamedTuple):
     fleets: tuple[PlannedFleet, ...]  # the fleets to train now
     machine: Machine
     stored: bytes | None  # the stored plan that this one is based on
+    budget: float = math.inf  # seconds
 
     @property
     def keys(self) -> list[RunKey]:
@@ -104,6 +106,7 @@ class SweepResult(NamedTuple):
     report: Path | None  # its folder; None without any results
     scores: tuple[CellScore, ...]
     interrupted: bool = False
+    postponed: tuple[PlannedFleet, ...] = ()  # fleets that did not fit into the budget
 
     def __str__(self) -> str:
         rows = [("method", "UTD", "task", "mean", "std", "seeds")]
@@ -156,7 +159,28 @@ def sweep(
         >>> len(result.finished), result.missing, result.scores[0].seeds
         (2, (), 2)
     """
+    check_engine(engine, address)
     return run_sweep(plan_sweep(experiment, out, scale=scale, budget=budget), engine, address)
+
+
+def check_engine(name: str, address: str | None) -> None:
+    """Check an engine before anything is planned, which can take a minute.
+
+    Raises:
+        UserError: There is no such engine, or no cluster at the address.
+    """
+    _check_options(name, address)
+    if name == "ray":
+        from r2r2.experiments.ray_engine import check_cluster  # Ray is an extra
+
+        check_cluster(address)
+
+
+def _check_options(engine: str, address: str | None) -> None:
+    if engine not in ENGINES:
+        raise invalid_value("engine", f"one of {', '.join(ENGINES)}", engine)
+    if engine == "local" and address is not None:
+        raise UserError("only used with the engine 'ray'", "address")
 
 
 def plan_sweep(
@@ -195,11 +219,15 @@ def plan_sweep(
     wanted = ExperimentCells(experiment.name, scale, cells)
     plan = make_plan(wanted, machine, finished, stored, costs, longest=longest)
     plan = _with_unique_names(folder, plan, stored)
-    fleets = tuple(fleet for fleet in plan.fleets if not is_finished(fleet, runs))
+    fleets = tuple(
+        fleet._replace(seconds=seconds_left(fleet, saved_step(folder.run(fleet.name)), costs))
+        for fleet in plan.fleets
+        if not is_finished(fleet, runs)
+    )
     if budget is not None:
-        fleets = within_budget(plan._replace(fleets=fleets), machine, budget, costs).fleets
+        fleets = within_budget(plan._replace(fleets=fleets), machine, budget).fleets
     text = folder.plan_file.read_bytes() if folder.plan_file.exists() else None
-    return SweepPlan(folder, tuple(cells), finished, plan, fleets, machine, text)
+    return SweepPlan(folder, tuple(cells), finished, plan, fleets, machine, text, longest)
 
 
 def _usable(folder: SweepFolder, steps: Mapping[RunKey, int]) -> Plan | None:
@@ -274,8 +302,7 @@ def run_sweep(
             of it, such as KeyboardInterrupt, ends the fleets with a checkpoint and is raised.
         on_stage: called with the stages of the report.
     """
-    if engine not in ENGINES:
-        raise invalid_value("engine", f"one of {', '.join(ENGINES)}", engine)
+    _check_options(engine, address)
     statuses: Mapping[str, FleetStatus] = {}
     interrupted = False
     if planned.fleets:
@@ -295,7 +322,7 @@ def run_sweep(
             running = make_engine(engine, folder, now, planned.machine, address)
             write_plan(folder.plan_file, planned.plan)
             try:
-                run_plan(folder, now, running, report_status, retries, record)
+                run_plan(folder, now, running, report_status, retries, record, planned.budget)
             except Interrupted:
                 interrupted = True
     return _finish(planned, statuses, interrupted, on_stage)
@@ -306,8 +333,6 @@ def make_engine(
 ) -> Engine:
     """Return the engine of a name; a cluster must be reachable."""
     if name == "local":
-        if address is not None:
-            raise UserError("only used with the engine 'ray'", "address")
         return LocalEngine(folder, plan, machine)
     from r2r2.experiments.ray_engine import RayEngine  # Ray is an extra
 
@@ -340,6 +365,7 @@ def _finish(
         planned.folder.report if study and not interrupted else None,
         _cell_scores(study) if study else (),
         interrupted,
+        (*planned.postponed, *(x.fleet for x in statuses.values() if x.state == "postponed")),
     )
 
 

@@ -20,6 +20,12 @@ from typing import NamedTuple
 from r2r2.config.errors import UserError
 from r2r2.experiments.experiment import RunKey, run_keys
 from r2r2.experiments.plan import Plan, read_plan
+from r2r2.storage.checkpoints import (
+    CHECKPOINT_DIR,
+    DamagedCheckpointError,
+    checkpoint_numbers,
+    read_checkpoint,
+)
 from r2r2.storage.disk_usage import find_runs
 from r2r2.storage.files import LogFile, cannot_write, read_lines
 from r2r2.storage.run_folder import lock_file, read_manifest
@@ -143,3 +149,12 @@ def finished_runs(folder: Path) -> dict[tuple[RunKey, int], Path]:
             if member.name not in stopped:
                 runs[key, config.steps] = path
     return runs
+
+
+def saved_step(run: Path) -> int:
+    """Return the decision step from which a run would resume; 0 without a checkpoint."""
+    folder = run / CHECKPOINT_DIR
+    for number in checkpoint_numbers(folder) if folder.is_dir() else []:
+        with contextlib.suppress(DamagedCheckpointError):
+            return read_checkpoint(folder, number).step
+    return 0
