@@ -59,6 +59,8 @@ TIMEOUT = 1_200.0  # seconds until a command must have shown what it is waited f
 
 def main(names: list[str]) -> None:
     """Make the named pictures, or all; the study first, as pictures change the checkout."""
+    # A background job of a shell ignores Ctrl-C, and the commands of the pictures would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if unknown := set(names) - set(PICTURES):
         sys.exit(f"unknown pictures {sorted(unknown)}; expected some of {', '.join(PICTURES)}")
     wanted = set(names or PICTURES)

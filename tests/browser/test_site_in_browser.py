@@ -101,6 +101,18 @@ def test_code_can_be_copied_and_formulas_are_drawn(browser, address):
     assert all(width > 50 and height > 20 for width, height in sizes)
 
 
+@pytest.mark.parametrize("size", ["phone", "wide"])
+def test_formulas_are_not_cut_off(browser, address, size):
+    for page in ("method/", "api/agents/"):
+        browser.open(Address(address + page), width=SIZES[size])
+        hidden = browser.run(
+            "return [...document.querySelectorAll('math[display=block]')]"
+            ".map(x => x.scrollHeight - x.clientHeight)"
+        )
+        assert len(hidden) >= 3, page
+        assert max(hidden) <= 0, page
+
+
 def test_figures_are_loaded(browser, address):
     for page in ("performance/", "design/", "theory/"):
         browser.open(Address(address + page))

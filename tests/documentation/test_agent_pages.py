@@ -94,6 +94,17 @@ def test_times_are_those_of_the_performance_page():
     assert {name: cells for name, *cells in rows} == times
 
 
+def own_scores(agent: str) -> list[str]:
+    """Return our scores of a base agent and of it with R2R2, as the page of results has them."""
+    header = "| cell | ours: score | paper: score | 95 % intervals | last evaluation |"
+    rows = table((DOCS / "results.md").read_text(), header)
+    return [row[1] for row in rows if row[0].split(",")[0] in (agent, WITH_R2R2.get(agent))]
+
+
 @pytest.mark.parametrize("agent", BASES)
-def test_results_are_linked_and_not_repeated(agent):
-    assert "Results: see [results.md](../results.md)" in page(agent)
+def test_own_results_are_those_of_the_page_of_results(agent):
+    results = " ".join(page(agent).partition("\n## Results\n")[2].split())
+    scores = own_scores(agent)
+    assert "esults](../results.md)" in results
+    assert all(score in results for score in scores)
+    assert ("no run of full length" in results) == (not scores)

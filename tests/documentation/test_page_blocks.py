@@ -7,8 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from doc_pages import ROOT, TESTED_ELSEWHERE, all_blocks, pages
+from doc_pages import ROOT, TESTED_ELSEWHERE, all_blocks, pages, read
 
+from r2r2.config.agents import AGENTS
 from r2r2.config.resolve import resolve
 from r2r2.experiments.experiment import finalize_cells, find_experiment
 from r2r2.experiments.tuning_file import load_tuning_study
@@ -115,3 +116,13 @@ def test_toml_is_valid(block, tmp_path):
         assert finalize_cells(find_experiment(str(path)))
     else:
         resolve({"env": "Hopper-v5"}, tables)
+
+
+def test_outputs_of_the_quick_preset_are_those_of_today():
+    preset = AGENTS["td7+r2r2"].preset
+    steps, noise = preset["steps"], preset["agent.exploration_noise"]
+    assert f"done {steps:,}/{steps:,} 100%" in read("docs/start.md")
+    report = read("docs/tutorials/reading-a-report.md")
+    assert f"steps={steps} (default" in report
+    assert f"In a run of {steps // 1_000} evaluations" in report
+    assert f"exploration_noise={noise}," in read("docs/figures/train.svg")
