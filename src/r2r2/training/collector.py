@@ -182,10 +182,8 @@ class Collector:
         with state.times.part(ENVIRONMENTS):
             result = state.pool.step(request)
         failed = {fault.slot for fault in result.faults}
-        good = [row for row, member in enumerate(members) if member not in failed]
-        columns: Any = (column[good] for column in result.arrays)
-        who = np.array(members)[good]
-        self._record(who, request.actions[good], StepResult(*columns))
+        good = [member not in failed for member in members]
+        self._record(*_select(good, np.array(members), request.actions, result))
         for fault in result.faults:
             self._recovery.recover(fault)
 
@@ -262,11 +260,10 @@ class Collector:
         if state.shared_env and result.ended.any():
             result = self._begin_shared(result)
         # An evaluation that began or ran meanwhile may just have stopped a member.
-        good = ~np.isin(members, list(state.stopped))
-        if result.faults or not good.any():
+        good = [member not in state.stopped for member in members.tolist()]
+        if result.faults or not any(good):
             return
-        columns: Any = (column[good] for column in result.arrays)
-        members, actions, result = members[good], actions[good], StepResult(*columns)
+        members, actions, result = _select(good, members, actions, result)
         before = state.rollout.obs.copy() if state.log.callbacks.wants("on_step") else None
         transition, episodes = state.rollout.record(members, actions, result)
         with state.times.part(TRANSFER):
@@ -319,3 +316,13 @@ class Collector:
         if decisions == state.config.steps:
             if skipped := state.schedule.skip_pending(member):
                 state.log.event("end", member, state.counts(member), {"updates_not_made": skipped})
+
+
+def _select(
+    good: list[bool], members: NDArray[np.int_], actions: Any, result: StepResult
+) -> tuple[NDArray[np.int_], Any, StepResult]:
+    """Return the good steps of members [K], without their faults."""
+    if all(good):
+        return members, actions, result._replace(faults=())
+    columns: Any = (column[good] for column in result.arrays)
+    return members[good], actions[good], StepResult(*columns)

@@ -69,24 +69,29 @@ class PendingSteps:
         self._members = np.zeros(0, dtype=int)
         self._packed: NDArray[np.floating] = np.zeros((0, fields))
         self._blocks: list[tuple[NDArray[np.int_], NDArray[np.floating]]] = []  # newer ones
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._members) + sum(len(members) for members, _ in self._blocks)
+        return self._count
 
     def add(self, members: NDArray[np.int_], step: HostTransition) -> None:
         """Append steps; the fields are [K, ...]."""
         self._blocks.append((members, np.column_stack(step)))
+        self._count += len(members)
 
     def take(self, most: int) -> tuple[NDArray[np.int_], NDArray[np.floating]]:
         """Remove and return the oldest steps, at most `most`: members [K], and [K, fields]."""
         members, packed = zip((self._members, self._packed), *self._blocks, strict=True)
         all_members, all_packed = np.concatenate(members), np.concatenate(packed)
         self._members, self._packed, self._blocks = all_members[most:], all_packed[most:], []
+        self._count = len(self._members)
         return all_members[:most], all_packed[:most]
 
     def peek(self) -> tuple[NDArray[np.int_], NDArray[np.floating]]:
         """Return all steps, as `take` would."""
-        self._members, self._packed = self.take(len(self))
+        if self._blocks:
+            self._members, self._packed = self.take(len(self))
+            self._count = len(self._members)
         return self._members, self._packed
 
     def is_one_of(self, size: int) -> bool:

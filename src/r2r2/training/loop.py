@@ -391,7 +391,7 @@ class Training:
     def _report_due(self) -> bool:
         """Return whether to report now: every iteration, or at times beside an accelerator."""
         now = time.monotonic()
-        due = not self.state.fleet.async_updates or now >= self._next_report
+        due = not self.state.fleet.accelerated or now >= self._next_report
         if due:
             self._next_report = now + REPORT_SECONDS
         return due
