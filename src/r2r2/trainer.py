@@ -240,7 +240,8 @@ class Trainer:
         """Make one iteration of the training loop; return the progress, or None at the end.
 
         An iteration is one decision step of the members that collect data, beside updates of
-        those that have some pending. The first call also starts workers and compiles programs.
+        those that have some pending; beside an accelerator it is all that happens in 20 ms, since
+        a report costs time. The first call also starts workers and compiles programs.
         The run stays open until it ends, or until `close`, `train` or `evaluate`.
 
         Raises:
