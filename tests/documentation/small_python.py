@@ -17,8 +17,9 @@ from r2r2.config.resolve import resolve
 
 SHORT = {
     r"\bsteps=[\d_]{3,}": "steps=60",
-    r'"steps": [\d_]{3,}': '"steps": 60, "width": 16, "latent": 16',
+    r'(?<!base=\{)"steps": [\d_]{3,}': '"steps": 60, "warmup": 10, "width": 16, "latent": 16',
     r"\bwarmup=[\d_]{3,}": "warmup=10",
+    r'"warmup": [\d_]{3,}': '"warmup": 10',
     r"\butd=\d+": "utd=2",
     r"\bseeds=5\b": "seeds=4",
     r"\bepisodes=\d+": "episodes=1",
