@@ -13,7 +13,8 @@ cores. What remains is the host's own work:
 - lockstep, Minimalist phi: the time of the loop's own code per step of five members, without the
   call of updates and the environments.
 
-Times are those of this machine's cores. Compare two commits on one machine, in turns:
+Times are those of this machine's cores. Two checkouts, from commit ad3f0dd on, can be compared on
+one machine, in turns:
 
     PYTHONPATH=../other/src python benchmarks/host_overhead.py
 """
@@ -134,15 +135,15 @@ class SimulatedDevice:
         return LockstepResult(rows, learners, np.zeros((len(inputs.floats), 4)))
 
 
-def measure(agent: str, device: SimulatedDevice) -> Any:
-    """Train on the simulated device and return the speed."""
+def measure(agent: str) -> Any:
+    """Train on the device that is installed and return the speed."""
     config = resolve({"agent": agent, "env": TASK} | SMALL)
     return time_training(config.agent, TrainingSetup(TASK, MEMBERS, 1, STEPS), lambda _: None)
 
 
 def measure_bursts(device: SimulatedDevice) -> dict[str, float]:
     """Return how long the device waits between two bursts although updates are pending."""
-    speed = measure("td7+r2r2", device)
+    speed = measure("td7+r2r2")
     waits = [1e3 * seconds for seconds in device.waits[len(device.waits) // 3 :]]
     return {
         "device_waits_ms_median": round(statistics.median(waits), 2),
@@ -152,9 +153,9 @@ def measure_bursts(device: SimulatedDevice) -> dict[str, float]:
     }
 
 
-def measure_lockstep(device: SimulatedDevice) -> dict[str, float]:
+def measure_lockstep(_: SimulatedDevice) -> dict[str, float]:
     """Return the time of the loop's own code per step of the fleet."""
-    speed = measure("minphi+r2r2", device)
+    speed = measure("minphi+r2r2")
     step_us = 1e6 * speed.members / speed.decision_steps_per_s
     own = sum(speed.shares[part] for part in (LOGGING, REST, TRANSFER))
     return {"loop_us_per_step": round(own * step_us, 1), "fleet_step_us": round(step_us, 1)}

@@ -206,7 +206,8 @@ def train(
         env: a class or function that builds environments, in place of `config.env`, and gets
             `config.env_args`; or an environment, which then serves training and evaluation
             of one member.
-        on_progress: called before the first step, and after every iteration.
+        on_progress: called before the first step, and after every iteration; beside an accelerator
+            every 20 ms.
         options: options that do not change the result.
         on_message: called with messages for the user.
         callbacks: code to run at certain moments, which may stop the run; see `Callback`.

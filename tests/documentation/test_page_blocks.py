@@ -23,7 +23,7 @@ NOT_RUN = {
     ("docs/cluster.md", "needs a Ray cluster"): 1,
     ("docs/cluster.md", "needs a SLURM cluster"): 1,
     ("docs/cluster.md", "needs several machines"): 2,
-    ("docs/performance.md", "measures for minutes"): 6,
+    ("docs/performance.md", "measures for minutes"): 7,
     ("docs/performance.md", "needs a GPU"): 1,
     ("docs/scale.md", "simulates for a minute"): 1,
     ("docs/tutorials/from-stable-baselines3.md", "needs Stable-Baselines3"): 1,

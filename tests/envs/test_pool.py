@@ -192,7 +192,9 @@ def test_workers_are_limited_by_cores_and_slots():
         worker_count(-1)
     assert worker_count(None, players=2 * cores) == 2 * cores
     assert worker_count(None, players=100 * cores) == 4 * cores
-    assert worker_count(2 * cores, players=2 * cores) == worker_count(None, players=1) == cores
+    assert worker_count(3 * cores, players=2 * cores) == 2 * cores
+    assert worker_count(1, players=2 * cores) == 1
+    assert worker_count(2 * cores, players=1) == worker_count(None, players=1) == cores
     with EnvPool([env_slot(COUNT)], workers=5) as pool:
         assert len(pool.worker_pids) == 1
 

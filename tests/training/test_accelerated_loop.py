@@ -1,19 +1,22 @@
 """The loop as it runs beside an accelerator, on a CPU that pretends to be one."""
 
+import sys
 import time
 
 import jax
 import numpy as np
 import pytest
 from interrupted import NEVER
-from runs import run, select
+from runs import SMALL, run, select
 
 from r2r2 import api, resolve, train
+from r2r2.api import RunOptions
 from r2r2.compute import update_loop
 from r2r2.envs.vector import pool
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
 from r2r2.training.fleet import Fleet
+from r2r2.training.loop import Training
 from r2r2.training.run_config import finalize_config
 
 FIELDS = {
@@ -129,3 +132,47 @@ def test_the_next_updates_begin_before_policies_are_handed_out(tmp_path, monkeyp
     assert {True, False} <= set(beside)
     evaluations = [e["decision_step"] for e in select(events, "evaluation")]
     assert sorted(evaluations) == sorted([20, 40, 60, 80, 90] * 3)
+
+
+def test_updates_pause_for_what_needs_all_of_them_done(tmp_path, monkeypatch):
+    """Evaluations, losses and checkpoints are not put off while some member always trains."""
+    update, needs_pause, start = Fleet._update, Training._needs_pause, Training._start_call
+    reasons, paused = set(), []
+
+    def slow_update(self, *args):
+        time.sleep(0.02)  # other members end their episodes meanwhile
+        return update(self, *args)
+
+    def seen_pause(self):
+        state, due = self.state, set()
+        due |= {"evaluation"} if state.evals.due else set()
+        due |= {"losses"} if state.log.losses_due(state.rollout.steps) else set()
+        due |= {"checkpoint"} if self._writer.due(state.step()) else set()
+        paused.append(needs_pause(self))
+        assert paused[-1] == bool(due)
+        if len(due) == 1:
+            reasons.update(due)
+        return paused[-1]
+
+    def seen_start(self, *args, **options):
+        state = self.state
+        start(self, *args, **options)
+        early = sys._getframe(2).f_code.co_name == "_finish_updates"
+        assert not (early and paused[-1]), state.counts(0)
+
+    monkeypatch.setattr(Fleet, "_update", slow_update)
+    monkeypatch.setattr(Training, "_needs_pause", seen_pause)
+    monkeypatch.setattr(Training, "_start_call", seen_start)
+    pretend(monkeypatch, async_updates=True, accelerated=True)
+    changes = {
+        "env": "toys:OwnPace-v0",
+        "seeds": 3,
+        "utd": 3,
+        "steps": 150,
+        "log_every": 7,
+        "eval_every": 50,
+    }
+    options = RunOptions(workers=2, checkpoint_every="25")
+    result = train(resolve(SMALL, changes), tmp_path / "run", options=options)
+    assert reasons == {"evaluation", "losses", "checkpoint"}
+    assert len(select(read_events(result.folder.events), "losses")) >= 3 * 5

@@ -243,12 +243,12 @@ class CompiledUpdates:
         return self
 
     def request_optional(self, fleet: int, growth: int, stride: int) -> None:
-        """Request programs for more sizes of groups, which nothing waits for."""
+        """Request programs for more sizes of groups, which training does not wait for."""
         arguments = list(self._compiled.values()), trace_settings()
         sizes = group_sizes(fleet, growth) if fleet > 1 else []
         for size, steps in itertools.product(sizes, sorted({stride, 1}, reverse=True)):
             key = ProgramKey(size, False, steps)
-            if key not in self._compiled:
+            if key not in self._compiled | self._optional:
                 task = self._optional_compiler.submit(self._compile_optional, key, *arguments)
                 self._optional[key] = task
 

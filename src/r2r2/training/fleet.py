@@ -165,7 +165,7 @@ class FetchedPolicies(NamedTuple):
 
 
 class UpdateResult(NamedTuple):
-    """The fleet after a call of updates."""
+    """The fleet after calls of updates."""
 
     state: LoopState
     raised: NDArray[np.bool_]  # [S], whose loss was ever not finite
@@ -242,7 +242,7 @@ class Fleet:
         self.update_seconds = UpdateSeconds()
         self._trainer = ThreadPoolExecutor(1)
         self._in_flight: Future[UpdateResult] | None = None
-        self._training: frozenset[int] = frozenset()  # members whose updates are in flight
+        self._updating: frozenset[int] = frozenset()  # members whose updates are in flight
         self._raised = np.zeros(self.size, dtype=bool)  # whose loss was ever not finite
         self._fetched: FetchedPolicies | None = None  # from the updates that are done
         self._stale_policies = False  # `policies` are older than the learners
@@ -322,7 +322,7 @@ class Fleet:
         """Wait for all updates started so far."""
         if self._in_flight is not None:
             result, self._in_flight = self._in_flight.result(), None
-            self._training = frozenset()
+            self._updating = frozenset()
             self._set_state(result.state)
             self._raised = result.raised
             self._fetched = result.policies
@@ -454,7 +454,7 @@ class Fleet:
         args = x64_enabled(), self.update_seconds, self.data(scales), self._state
         fetched = tuple(finished) if self._acts_on_host and self.accelerated else ()
         self._restored = None
-        self._training = frozenset(member for call in calls for member in call.members)
+        self._updating = frozenset(member for call in calls for member in call.members)
         self._in_flight = self._trainer.submit(self._update, groups, args, fetched)
 
     def _group_call(self, call: UpdateCall, made: np.ndarray) -> GroupCall:
@@ -512,7 +512,7 @@ class Fleet:
         Updates of other members may be in flight if these policies were fetched by `train`.
         """
         if self._acts_on_host:
-            if not self._training.isdisjoint(members):
+            if not self._updating.isdisjoint(members):
                 self.wait()
             if missing := self._write_fetched(members):
                 self.wait()

@@ -289,10 +289,11 @@ class Training:
     def _start_call(self, scales: Scales | None, alone: bool = False) -> None:
         """Start the next call or, beside an accelerator, several that run one after another."""
         state, schedule, fleet = self.state, self.state.schedule, self.state.fleet
-        calls = [self._next_call(alone)]
         if fleet.async_updates:
-            period = fleet.update_period
-            calls = next_update_calls(schedule.done, schedule.pending, period, UPDATES_PER_CALL)
+            counts = schedule.done, schedule.pending
+            calls = next_update_calls(*counts, fleet.update_period, UPDATES_PER_CALL)
+        else:
+            calls = [self._next_call(alone)]
         made, before = schedule.done.copy(), schedule.pending.copy()
         for call in calls:
             schedule.record_updates(call.members, call.updates)

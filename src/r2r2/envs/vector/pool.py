@@ -61,18 +61,19 @@ def available_cores() -> int:
 
 
 def worker_count(requested: int | None, players: int = 0) -> int:
-    """Return the number of worker processes: as requested, at most one per core.
+    """Return the number of worker processes: as requested, by default as many as are allowed.
 
-    By default it is one per core, but at least one for each of `players`, slots that do not wait
-    for each other, up to `PLAYERS_PER_CORE`. Two slots in one worker would play at half the speed
-    of the others, and the run would end with theirs; the operating system shares cores evenly.
+    Allowed is one per core, or one for each of `players`, slots that do not wait for each other, up
+    to `PLAYERS_PER_CORE`. Two slots in one worker would play at half the speed of the others, and
+    the run would end with theirs; the operating system shares cores evenly.
     """
+    cores = available_cores()
+    most = max(cores, min(players, PLAYERS_PER_CORE * cores))
     if requested is None:
-        cores = available_cores()
-        return max(cores, min(players, PLAYERS_PER_CORE * cores))
+        return most
     if requested < 0:
         raise invalid_value("workers", "an integer >= 0", requested)
-    return min(requested, available_cores())
+    return min(requested, most)
 
 
 def worker_spins(slots: Sequence[EnvSlot], workers: int, cores: int) -> list[float]:
