@@ -120,6 +120,13 @@ def updates(monkeypatch):
     updates.close()
 
 
+def test_optional_programs_are_requested_once(updates):
+    before = dict(updates._optional)
+    assert before
+    updates.request_optional(5, 2, 2)
+    assert updates._optional == before
+
+
 def sizes_used(updates, stride):
     return [updates.program_for(k, 2 if k < 3 else 5, stride)[0] for k in (1, 2, 3, 4)]
 
