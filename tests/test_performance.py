@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,29 @@ def test_memory_of_a_million_transitions_is_as_documented():
         asked = parse_bench(["--env", task, "--no-bases", "--agents", *names])
         taken = [agent_bytes(build_agent(x, spec, 1)) for x in asked.agents.values()]
         assert [float(x) for x in networks] == pytest.approx([x / 1e6 for x in taken], abs=0.06)
+
+
+def test_speeds_beside_peers_are_the_measured_ones():
+    peers = json.loads((RESULTS / "peers_2cores.json").read_text())["peers"]
+    table = rows("| program | critics, layers |")
+    names = {"TD7": "torch-td7", "r2r2": "r2r2-td7", "TD3": "sbx-td3", "SAC": "sbx-sac"}
+    for program, (_, _, parameters, slow, fast) in table.items():
+        name = next(peer for word, peer in names.items() if word in program.replace("TD7+", ""))
+        one = peers[f"{name}-utd1"]
+        assert int(parameters) == one["repeats"][0]["networks"]["parameters"]
+        assert float(slow) == pytest.approx(one["steps_per_s"], abs=0.51)
+        if fast:
+            assert float(fast) == pytest.approx(peers[f"{name}-utd20"]["updates_per_s"], abs=0.51)
+    assert len(table) == 4
+
+
+def test_host_overhead_is_the_measured_one():
+    commits = json.loads((RESULTS / "host_overhead_2cores.json").read_text())["commits"]
+    table = list(rows("| median of five runs").values())
+    keys = ("bursts", "device_waits_ms_median"), ("lockstep", "loop_us_per_step")
+    for (part, key), cells_of_row in zip(keys, table, strict=True):
+        for cell, repeats in zip(cells_of_row, commits.values(), strict=True):
+            values = [repeat[key] for repeat in repeats[part]]
+            shown = [float(x) for x in re.findall(r"[\d.]+", cell)]
+            expected = [statistics.median(values), min(values), max(values)]
+            assert shown == pytest.approx(expected, rel=0.04)
