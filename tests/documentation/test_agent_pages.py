@@ -88,7 +88,9 @@ def test_means_are_the_papers():
 
 def test_times_are_those_of_the_performance_page():
     measured = (DOCS / "performance.md").read_text()
-    header = "| agent | original | one member | per member, fleet of twenty | compile s, one / twenty |"
+    header = (
+        "| agent | original | one member | per member, fleet of twenty | compile s, one / twenty |"
+    )
     times = {row[0]: row[2:4] for row in table(measured, header)}
     rows = table(page("index"), "| agent | one member | per member, fleet of twenty |")
     assert {name: cells for name, *cells in rows} == times
