@@ -2,7 +2,7 @@ import pytest
 from fake_engine import FakeEngine, tiny_plan
 
 from r2r2.experiments import runner
-from r2r2.experiments.runner import MAX_LOSSES, run_plan
+from r2r2.experiments.runner import MAX_LOSSES, RunLimits, run_plan
 from r2r2.experiments.sweep_folder import SweepFolder
 from r2r2.storage.run_folder import lock_run
 from synthetic_runs import write_run
@@ -60,7 +60,7 @@ def test_a_failing_fleet_is_retried_after_the_others_then_set_aside(folder):
 def test_a_fleet_that_fails_once_finishes(folder):
     _, states = run(folder, tiny_plan(), {"td7": [(1,)]})
     assert (states["td7"].state, states["td7"].attempts) == ("finished", 2)
-    _, states = run(folder, tiny_plan(utd=2), {"td7": [(1,)]}, retries=0)
+    _, states = run(folder, tiny_plan(utd=2), {"td7": [(1,)]}, limits=RunLimits(retries=0))
     assert states["td7"].state == "set aside"
 
 
@@ -144,14 +144,14 @@ def test_a_fleet_that_would_end_after_the_budget_is_postponed(folder, monkeypatc
         return {x.fleet.config.agent.name: x.state for x in states}, engine.started
 
     first = ("td7", 1)
-    states, started = run_slowly(12.0, [(1,)] * 3, budget=20.0)
+    states, started = run_slowly(12.0, [(1,)] * 3, limits=RunLimits(budget=20.0))
     assert states == {"td7": "postponed", "td7+r2r2": "postponed"}  # not tried again, either
     assert started == [first]
-    states, started = run_slowly(12.0, budget=20.0)
+    states, started = run_slowly(12.0, limits=RunLimits(budget=20.0))
     assert states == {"td7": "finished", "td7+r2r2": "postponed"}
     assert started == [first]
     assert events(folder)[-1][0] == "postponed"
-    states, started = run_slowly(12.0, budget=10.0)
+    states, started = run_slowly(12.0, limits=RunLimits(budget=10.0))
     assert states["td7+r2r2"] == "finished"
     assert started == [("td7+r2r2", 1)]
 

@@ -5,7 +5,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from r2r2.config.errors import UserError
 from r2r2.experiments.engine import (
@@ -50,39 +50,49 @@ OnStatus = Callable[[Mapping[str, FleetStatus]], None]
 OnFinished = Callable[[PlannedFleet], None]
 
 
+class RunLimits(NamedTuple):
+    """When fleets are given up."""
+
+    retries: int = RETRIES
+    budget: float = math.inf  # seconds
+
+
+DEFAULT_LIMITS = RunLimits()
+
+
 def run_plan(
     folder: SweepFolder,
     plan: Plan,
     engine: Engine,
     on_status: OnStatus = lambda _: None,
-    retries: int = RETRIES,
     on_finished: OnFinished = lambda _: None,
-    budget: float = math.inf,
+    limits: RunLimits = DEFAULT_LIMITS,
 ) -> dict[str, FleetStatus]:
     """Train every fleet of a plan that is not finished; return what became of each.
 
-    A fleet that fails is started again `retries` times, after the others that wait, and is then
-    set aside. A fleet that another process is training waits for it. A fleet that would not finish
-    within `budget` seconds of this call, because others took longer than estimated, is postponed.
+    A fleet that fails is started again `limits.retries` times, after the others that wait, and is
+    then set aside. A fleet that another process is training waits for it. A fleet that would not
+    finish within `limits.budget` seconds of this call, because others took longer than estimated,
+    is postponed.
 
     `on_status` is called at least every `WAIT_SECONDS`, and `on_finished` with each fleet that has
     finished in this call. If one of them raises an exception, such as KeyboardInterrupt, running
     fleets write a checkpoint and end, and the exception is raised again.
     """
     statuses = {fleet.name: FleetStatus(fleet) for fleet in plan.fleets}
-    deadline = time.monotonic() + budget * (1 + BUDGET_SLACK)
+    deadline = time.monotonic() + limits.budget * (1 + BUDGET_SLACK)
     _skip_finished(folder, statuses)
     try:
         on_status(statuses)
         while _is_active(statuses):
             _postpone(folder, statuses, deadline)
             for status in _startable(folder, statuses, engine.free_slots()):
-                _start(folder, engine, status, retries)
+                _start(folder, engine, status, limits.retries)
             on_status(statuses)
             ends = engine.wait(WAIT_SECONDS)
             for end in ends:
                 status = statuses[end.fleet]
-                _record(folder, status, end, retries)
+                _record(folder, status, end, limits.retries)
                 if status.state == "finished":
                     on_finished(status.fleet)
             if ends:

@@ -111,7 +111,7 @@ SUBMIT = """\
 #!/bin/bash
 # Submit the sweep; arguments are options of sbatch for its tasks, and replace those of array.sh:
 #   bash submit.sh --partition=gpu --time=12:00:00 --mem=32G
-# Options that say where and for whom a job runs are also those of the report; write them with '='.
+# Options of the partition and the account are also those of the report; write them with '='.
 # Submitted again, it resumes the fleets that are not finished.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -176,8 +176,7 @@ def write_job_scripts(
         raise invalid_value("hours", "an integer >= 1", hours)
     uses_gpu = _trains_on_gpu() if gpus is None else bool(gpus)
     scripts = folder.path / "slurm" / folder.name
-    waiting = [fleet.name for fleet in plan.fleets]
-    stored = [fleet.name for fleet in (folder.plan() or plan).fleets]
+    stored, waiting = ([x.name for x in one.fleets] for one in (folder.plan() or plan, plan))
     fields = _common_fields(folder)
     array = ARRAY.substitute(
         fields,

@@ -29,7 +29,7 @@ from r2r2.experiments.run_report import (
     usual_config,
     write_report,
 )
-from r2r2.experiments.runner import RETRIES, FleetStatus, OnStatus, is_finished, run_plan
+from r2r2.experiments.runner import RETRIES, FleetStatus, OnStatus, RunLimits, is_finished, run_plan
 from r2r2.experiments.sweep_folder import (
     SweepFolder,
     finished_runs,
@@ -320,9 +320,10 @@ def run_sweep(
 
             _check_unchanged(planned)
             running = make_engine(engine, folder, now, planned.machine, address)
+            limits = RunLimits(retries, planned.budget)
             write_plan(folder.plan_file, planned.plan)
             try:
-                run_plan(folder, now, running, report_status, retries, record, planned.budget)
+                run_plan(folder, now, running, report_status, record, limits)
             except Interrupted:
                 interrupted = True
     return _finish(planned, statuses, interrupted, on_stage)
