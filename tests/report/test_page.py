@@ -249,3 +249,16 @@ def test_results_with_unknown_utd_have_no_published_numbers():
     assert introduction(example).startswith(
         "Scores, learning curves and diagnostics, with 95 % intervals. Hover"
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "counted"), [(1, "1 finished, 1 file"), (2, "1 finished, 2 files")]
+)
+def test_a_file_of_several_methods_is_counted_once(files, counted):
+    runs = [example_run(Method("td7", 1), seeds=2, points=2)]
+    for file in range(files):
+        for agent in ("sac", "td3"):
+            run = example_run(Method(f"{agent}-{file}", 1), seeds=2, points=2)
+            runs.append(run._replace(status="file", path=f"{file}.csv", members=(), timing=None))
+    study = make_study(runs)
+    assert counted in Page(page_html(study, [], ChartSet([], []))).inside("dd")

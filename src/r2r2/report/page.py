@@ -175,9 +175,8 @@ def _facts(study: Study) -> str:
     steps = [seed.env_steps for cell in study.cells for seed in cell.seeds]
     updates = [member.updates for run in study.runs for member in run.members]
     few, many = min(seeds), max(seeds)
-    statuses = Counter(run.status for run in study.runs)
     numbers = {
-        "runs and files": ", ".join(f"{n} {status}" for status, n in statuses.items()),
+        "runs and files": ", ".join(_sources(study)),
         "methods": str(len(study.methods)),
         "tasks": str(len(study.tasks)),
         "seeds per cell": str(many) if few == many else f"{few} to {many}",
@@ -190,6 +189,14 @@ def _facts(study: Study) -> str:
         for name, value in group.items()
         if value
     )
+
+
+def _sources(study: Study) -> list[str]:
+    """Return the number of runs of each status, and of files, which may have several methods."""
+    statuses = Counter(run.status for run in study.runs if run.status != "file")
+    files = len({run.path for run in study.runs if run.status == "file"})
+    sources = [f"{n} {status}" for status, n in statuses.items()]
+    return sources + ([f"{files} file{'s' if files > 1 else ''}"] if files else [])
 
 
 def _software(study: Study) -> dict[str, str]:
