@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from interrupted import NEVER
-from runs import SMALL, run, select
+from runs import SMALL, prepared, run, select
 
 from r2r2 import api, resolve, train
 from r2r2.api import RunOptions
@@ -15,6 +15,7 @@ from r2r2.compute import update_loop
 from r2r2.envs.vector import pool
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
+from r2r2.training import loop
 from r2r2.training.fleet import Fleet
 from r2r2.training.loop import Training
 from r2r2.training.run_config import finalize_config
@@ -104,6 +105,15 @@ def test_steps_that_are_taken_as_they_come_are_all_recorded(tmp_path, monkeypatc
     assert time["physics"] > 0
 
 
+def check_updates(result, events, utd):
+    """Check that the device has made every update of every step after warm-up, each once."""
+    for name in result.folder.members:
+        steps = sum(x["length"] for x in select(events, "episode", name) if not x["random"])
+        skipped = sum(x.get("updates_not_made", 0) for x in select(events, "end", name))
+        made = read_arrays(result.folder.weights(name))["state/updates"]
+        assert made == utd * steps - skipped > 0
+
+
 def test_the_next_updates_begin_before_policies_are_handed_out(tmp_path, monkeypatch):
     """Members get the policies of their own last updates, while those of others run."""
     trained_policies, beside = {}, []
@@ -128,7 +138,9 @@ def test_the_next_updates_begin_before_policies_are_handed_out(tmp_path, monkeyp
     monkeypatch.setattr(Fleet, "_update", seen_update)
     monkeypatch.setattr(Fleet, "refresh", seen_refresh)
     pretend(monkeypatch, async_updates=True, accelerated=True)
-    _, events = run(tmp_path / "run", env="toys:OwnPace-v0", seeds=3, utd=3, steps=90, workers=2)
+    changes = {"env": "toys:OwnPace-v0", "seeds": 3, "utd": 3, "steps": 90}
+    result, events = run(tmp_path / "run", workers=2, **changes)
+    check_updates(result, events, utd=3)
     assert {True, False} <= set(beside)
     evaluations = [e["decision_step"] for e in select(events, "evaluation")]
     assert sorted(evaluations) == sorted([20, 40, 60, 80, 90] * 3)
@@ -160,6 +172,7 @@ def test_updates_pause_for_what_needs_all_of_them_done(tmp_path, monkeypatch):
         early = sys._getframe(2).f_code.co_name == "_finish_updates"
         assert not (early and paused[-1]), state.counts(0)
 
+    monkeypatch.setattr(loop, "REPORT_SECONDS", 1e9)
     monkeypatch.setattr(Fleet, "_update", slow_update)
     monkeypatch.setattr(Training, "_needs_pause", seen_pause)
     monkeypatch.setattr(Training, "_start_call", seen_start)
@@ -172,7 +185,22 @@ def test_updates_pause_for_what_needs_all_of_them_done(tmp_path, monkeypatch):
         "log_every": 7,
         "eval_every": 50,
     }
-    options = RunOptions(workers=2, checkpoint_every="25")
-    result = train(resolve(SMALL, changes), tmp_path / "run", options=options)
+    options, reports = RunOptions(workers=2, checkpoint_every="25"), []
+    config, path = resolve(SMALL, changes), tmp_path / "run"
+    result = train(config, path, on_progress=reports.append, options=options)
     assert reasons == {"evaluation", "losses", "checkpoint"}
-    assert len(select(read_events(result.folder.events), "losses")) >= 3 * 5
+    events = read_events(result.folder.events)
+    assert len(select(events, "losses")) >= 3 * 5
+    check_updates(result, events, utd=3)
+    assert len(reports) == 3  # before the first step, after the first iteration, at the end
+    assert (reports[-1].decisions.tolist(), reports[-1].point) == ([150] * 3, 150)
+
+
+def test_normalizers_learn_from_every_step_of_the_warm_up(tmp_path, monkeypatch):
+    pretend(monkeypatch, async_updates=True, accelerated=True)
+    changes = {"agent.normalize": True, "random_only": True, "steps": 12}
+    with prepared(tmp_path / "run", **changes) as (training, _):
+        while members := training.collecting():
+            training._collector.step(members)
+        assert training.state.normalizer.statistics.obs.samples == pytest.approx([12], abs=1e-3)
+        training.close()
