@@ -1,4 +1,4 @@
-"""Compare the training speed of TD7+R2R2, the original TD7 in PyTorch, and SBX.
+r"""Compare the training speed of TD7+R2R2, the original TD7 in PyTorch, and SBX.
 
     pip install torch sbx-rl
     python benchmarks/peers.py --out peers.json
@@ -7,7 +7,14 @@
 Every peer trains on Hopper-v5 in a process of its own, as its users run it: environment,
 exploration, replay and updates. Start-up, random steps, compilation and the first updates are
 not timed. The peers take turns, so that other load on the machine slows all of them alike. A
-peer that is not installed is listed and skipped.
+peer that is not installed, fails or takes longer than `--process-limit` is listed and skipped.
+Results are written after each measurement.
+
+On a GPU machine whose commands end after 600 seconds (one repeat takes about 7 minutes; `COMMIT`
+is required where the Git folder is not that of the sources):
+
+    PYTHONPATH=PACKAGES python benchmarks/peers.py --steps 20000 --repeats 1 --limit 40 \
+        --process-limit 120 --commit COMMIT --out $OUT/peers.json
 
 Steps per second count environment steps that have had all their updates. The networks differ:
 TD7 has an encoder and larger critics, SBX runs with its defaults. PyTorch TD7 and SBX are timed
@@ -21,9 +28,11 @@ import importlib.metadata
 import importlib.util
 import itertools
 import json
+import math
 import os
 import platform
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -48,6 +57,7 @@ class Setup(NamedTuple):
     utd: int
     steps: int  # timed environment steps
     limit: float  # seconds after which timing ends early
+    process_limit: float  # seconds after which its process is ended, with nothing timed
 
 
 class Measurement(NamedTuple):
@@ -218,7 +228,7 @@ def measure_r2r2(setup: Setup) -> Measurement:
         command += (
             " --rows 1000 --updates 2 --repeats 1 --short-calls 2"  # of the updates alone; not used
         )
-        _run([sys.executable, "-m", "r2r2", *command.split()])
+        _run([sys.executable, "-m", "r2r2", *command.split()], setup.process_limit)
         result = json.loads(out.read_text())
     end_to_end, config = result["end_to_end"][0], result["agents"][agent]
     spec, seconds = result["sizes"]["spec"], end_to_end["seconds"]
@@ -249,15 +259,29 @@ class PeerError(Exception):
     """A peer that failed, with the last line that it printed."""
 
 
-def _run(command: Sequence[str]) -> None:
-    """Run a command without its output; raise a PeerError if it fails."""
+def _run(command: Sequence[str], limit: float) -> None:
+    """Run a command without its output; raise a PeerError if it fails or takes too long."""
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
-    process = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
-    )
-    if process.returncode:
-        lines = (process.stderr or process.stdout).strip().splitlines()
-        raise PeerError(lines[-1] if lines else f"exit code {process.returncode}")
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            env=os.environ | {"PYTHONPATH": path},
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise PeerError(f"took more than {limit:g} s (--process-limit)") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with its environments
+                process.wait()
+        output.seek(0)
+        lines = output.read().strip().splitlines()
+    if code:
+        raise PeerError(lines[-1] if lines else f"exit code {code}")
 
 
 def measure(peer: Peer, setup: Setup) -> dict[str, Any]:
@@ -267,7 +291,8 @@ def measure(peer: Peer, setup: Setup) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "measurement.json"
             limits = [str(setup.steps), str(setup.limit), str(out)]
-            _run([sys.executable, __file__, "--worker", peer.name, *limits])
+            command = [sys.executable, __file__, "--worker", peer.name, *limits]
+            _run(command, setup.process_limit)
             result = json.loads(out.read_text())
     else:
         result = peer.measure(setup)._asdict()
@@ -282,7 +307,7 @@ def measure(peer: Peer, setup: Setup) -> dict[str, Any]:
 def run_worker(name: str, steps: str, limit: str, out: str) -> None:
     """Time one peer in this process and write the measurement to a file."""
     peer = next(x for x in PEERS if x.name == name)
-    result = peer.measure(Setup(peer.utd, int(steps), float(limit)))
+    result = peer.measure(Setup(peer.utd, int(steps), float(limit), math.inf))
     Path(out).write_text(json.dumps(result._asdict()))
 
 
@@ -316,7 +341,7 @@ class Results:
     def summary(self, peer: Peer) -> dict[str, Any]:
         """Return the medians of a peer and its time per step relative to TD7+R2R2."""
         if not (repeats := self.repeats.get(peer.name)):
-            return {"status": self.problems[peer.name]}
+            return {"status": self.problems.get(peer.name, "not timed yet")}
         ours = self.repeats.get(f"{REFERENCE}-utd{peer.utd}", [])
         fastest = max(x["steps_per_s"] for x in repeats)
         pairs = zip(ours, repeats, strict=False)
@@ -449,6 +474,12 @@ def parse() -> argparse.Namespace:
         default=60,
         help="seconds after which the timing of PyTorch TD7 and SBX ends early",
     )
+    parser.add_argument(
+        "--process-limit",
+        type=float,
+        default=600,
+        help="seconds after which the process of a peer is ended",
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--only", nargs="+", default=[""], metavar="TEXT", help=f"peers with this text: {names}"
@@ -480,10 +511,10 @@ def main() -> int:
         print(f"repeat {repeat + 1} of {given.repeats}", flush=True)
         for peer in given.peers:
             steps = given.steps if peer.utd == 1 else max(1, given.steps // FEWER_STEPS)
-            results.record(peer, Setup(peer.utd, steps, given.limit))
-        if given.out:  # after every repeat: a long run may be interrupted
-            table = as_json(given, given.peers, results)
-            given.out.write_text(json.dumps(table, indent=2) + "\n")
+            results.record(peer, Setup(peer.utd, steps, given.limit, given.process_limit))
+            if given.out:  # a long run may be interrupted
+                table = as_json(given, given.peers, results)
+                given.out.write_text(json.dumps(table, indent=2) + "\n")
     print_table(given.peers, results)
     if given.out:
         print(f"\nall repeats are in '{given.out}'")

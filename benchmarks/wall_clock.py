@@ -5,19 +5,25 @@ r"""Measure how fast whole runs are, against the targets of the project.
     python benchmarks/wall_clock.py --rows hopper-x1 hopper-x5 --limit 300
     python benchmarks/wall_clock.py --smoke              # tiny settings, on a CPU
 
-Each row of the table is measured in a process of its own, which is ended after `--limit` seconds;
-a row that fails or takes too long is reported, and the others are measured all the same. Results
-are written after each row. Speeds come from `r2r2.bench`: `time_training` for runs and
-`measure_updates` for updates alone. Programs are cached in `--cache`, so that a second command is
-faster; the rows that measure a start without a cache use an empty folder.
+Each row of the table is measured in a process of its own, which is ended after `--limit` seconds
+(by default after twice the row's estimate). A row that fails or takes too long is reported, with
+the end of its output and, if it took too long, with what its threads were doing; the others are
+measured all the same. Results are written after each row. Speeds come from `r2r2.bench`:
+`time_training` for runs and `measure_updates` for updates alone. Programs are cached in `--cache`,
+so that a second command is faster; the rows that measure a start without a cache use an empty
+folder.
 
-On the GPU machine, whose commands end after 600 seconds, from the root of the repository:
+All rows take about 25 minutes on the GPU machine, whose commands end after 600 seconds. There, a
+command measures what fits into `--budget` seconds, and the next one continues with `--done`, from
+the root of the repository (`COMMIT` is required: the machine's own Git folder may be older):
 
-    PYTHONPATH=src python benchmarks/wall_clock.py --cache build/xla --commit COMMIT \
-        --rows hopper-x1 hopper-x5 first-step --limit 180 --out $OUT/wall_clock_1.json
+    PYTHONPATH=src:PACKAGES python benchmarks/wall_clock.py --cache build/xla --commit COMMIT \
+        --budget 560 --out $OUT/wall_clock_1.json
+    PYTHONPATH=src:PACKAGES python benchmarks/wall_clock.py --cache build/xla --commit COMMIT \
+        --budget 560 --done carry/wall_clock_1.json --out $OUT/wall_clock_2.json
 
-and the same with the next rows; `--list` names them and estimates their time. `--merge FILES`
-prints one table of several result files and, with `--out`, writes them as one.
+The new file has the rows of `--done`, too. `--merge FILES` prints one table of several result files
+and, with `--out`, writes them as one.
 
 "Updates alone" are calls of many updates, as `r2r2 bench` times them. The slowest environment of a
 step is the mean, over groups of as many random steps as there are members, of the longest one.
@@ -26,9 +32,13 @@ step is the mean, over groups of as many random steps as there are members, of t
 import argparse
 import contextlib
 import dataclasses
+import faulthandler
+import functools
 import itertools
 import json
+import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -40,6 +50,8 @@ from typing import Any, NamedTuple
 
 DOGS = "dog-run,dog-stand,dog-trot,dog-walk"
 ENV_STEPS = 2000  # random steps with which an environment is timed
+DUMP_SECONDS = 2.0  # for a process that takes too long to say what its threads do
+OUTPUT_LINES = 60  # of a row that fails, in the results
 SMALL = ("width", "latent", "model_width", "actor_width", "critic_width", "batch_size")
 
 
@@ -57,30 +69,32 @@ class Row(NamedTuple):
     must: float
     reach: float
     at_least: bool = True  # otherwise at most
-    minutes: float = 2.0  # estimate, on the GPU machine
+    minutes: float = 2.0  # estimate, on the GPU machine with nothing cached
 
 
 ROWS = (
     Row("hopper-x1", "speed", "td7+r2r2", "Hopper-v5", 1, 1, 40_000, "steps/s", 1600, 2500),
-    Row("hopper-x5", "speed", "td7+r2r2", "Hopper-v5", 5, 1, 40_000, "steps/s", 5000, 8000),
+    Row("hopper-x5", "speed", "td7+r2r2", "Hopper-v5", 5, 1, 40_000, "steps/s", 5000, 8000,
+        minutes=3),
     Row("dogs-x20", "speed", "td7+r2r2", DOGS, 5, 1, 3000, "steps/s", 4000, 5000, minutes=4),
     Row("humanoid-utd20", "share", "td7+r2r2", "Humanoid-v5", 5, 20, 3000, "% of bench", 85, 95,
         minutes=4),
     Row("simbav2-spl-utd10", "share", "simbav2-spl+r2r2", "humanoid-run", 5, 10, 1000,
-        "% of bench", 90, 97, minutes=4),
+        "% of bench", 90, 97, minutes=2.5),
     Row("simbav2-step", "overhead", "simbav2", "walker-run", 5, 1, 3000, "us beyond", 400, 200,
-        False, 3),
+        False, 1.5),
     Row("minphi-step", "overhead", "minphi+r2r2", "Hopper-v5", 5, 1, 3000, "us beyond", 400, 200,
-        False, 3),
+        False, 1.5),
     Row("first-step", "first_step", "td7+r2r2", "Hopper-v5", 5, 1, 0, "s", 10, 5, False, 1),
     Row("first-step-cached", "first_step", "td7+r2r2", "Hopper-v5", 5, 1, 0, "s", 5, 3, False, 1),
-    Row("first-update-td7", "first_update", "td7+r2r2", "Hopper-v5", 5, 1, 0, "s", 45, 30, False),
+    Row("first-update-td7", "first_update", "td7+r2r2", "Hopper-v5", 5, 1, 0, "s", 45, 30, False,
+        1.5),
     Row("first-update-td7-cached", "first_update", "td7+r2r2", "Hopper-v5", 5, 1, 0, "s", 5, 2,
-        False),
+        False, 1),
     Row("first-update-simbav2-spl", "first_update", "simbav2-spl+r2r2", "humanoid-run", 5, 1, 0,
-        "s", 60, 40, False, 3),
+        "s", 60, 40, False, 2),
     Row("first-update-simbav2-spl-cached", "first_update", "simbav2-spl+r2r2", "humanoid-run", 5,
-        1, 0, "s", 5, 2, False),
+        1, 0, "s", 5, 2, False, 1),
 )  # fmt: skip
 NAMES = tuple(row.name for row in ROWS)
 
@@ -216,38 +230,51 @@ def measure_first_update(row: Row, settings: Settings) -> Found:
 
 
 class StartTimer:
-    """Notes when a run reaches its first moments, in seconds since its process was started."""
+    """Notes when a run reaches its first moments, in seconds since its process was started.
+
+    They are noted where they happen: progress is reported only from time to time, and not while
+    the loop waits for a program.
+    """
 
     def __init__(self, until_updates: bool):
         self._start = float(os.environ["WALL_CLOCK_START"])
         self._last = "first_updates" if until_updates else "first_recorded_step"
-        self._first_made = 0  # updates that the first call makes
         self.moments: dict[str, float] = {}
+
+    def install(self) -> None:
+        """Note the moments of the next run of this process."""
+        from r2r2 import api
+        from r2r2.training.fleet import Fleet
+        from r2r2.training.schedule import Schedule
+
+        api.begin_episodes = self.timed(api.begin_episodes, "environments_started")
+        Schedule.record_step = self.timed(
+            Schedule.record_step, "first_recorded_step", "warmup_ended"
+        )
+        for method in ("_update", "update_and_act"):  # one of them makes all updates of an agent
+            setattr(Fleet, method, self.timed(getattr(Fleet, method), "first_updates"))
 
     def note(self, name: str) -> None:
         """Note that something happens for the first time."""
         self.moments.setdefault(name, round(time.time() - self._start, 3))
 
-    def on_progress(self, progress: Any) -> None:
-        """Note what a run has done; interrupt it after the last moment."""
-        made = int(progress.updates.sum())
-        self._first_made = self._first_made or made
-        reached = {
-            "first_recorded_step": progress.decisions.any(),
-            "warmup_ended": progress.warm.any(),
-            "first_updates": made > self._first_made,  # calls are counted when they begin
-        }
-        for name in [name for name, now in reached.items() if now]:
-            self.note(name)
+    def on_progress(self, _: Any) -> None:
+        """Interrupt the run after the last moment."""
         if self._last in self.moments:
             raise KeyboardInterrupt
 
-    def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return a function whose first end is noted."""
+    def timed(self, function: Callable[..., Any], name: str, warm: str = "") -> Callable[..., Any]:
+        """Return a function whose first end is noted.
 
+        A method of a schedule notes as `warm` the first end after some member's warm-up.
+        """
+
+        @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             result = function(*args, **kwargs)
             self.note(name)
+            if warm and args[0].warm.any():
+                self.note(warm)
             return result
 
         return call
@@ -257,12 +284,12 @@ def time_start(row: Row, settings: Settings, until_updates: bool) -> dict[str, f
     """Start a run as `r2r2 train` does; return seconds since the process was started.
 
     Workers step their environments as soon as their episodes have begun; `first_recorded_step` is
-    when the main process has taken one. The first updates are done when later ones begin.
+    when the main process has taken one.
     """
     from r2r2 import api, resolve
 
     timer = StartTimer(until_updates)
-    api.begin_episodes = timer.timed(api.begin_episodes, "environments_started")
+    timer.install()
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
         options = api.RunOptions(checkpoint_every="never")
         config = resolve(start_fields(row, settings))
@@ -305,6 +332,7 @@ def run_worker(name: str, settings: Settings, out: Path) -> None:
     from r2r2.bench import end_to_end
     from r2r2.storage.versions import versions
 
+    faulthandler.register(signal.SIGUSR1)
     enable_compilation_cache()
     row = next(row for row in ROWS if row.name == name)
     if settings.smoke:
@@ -318,45 +346,72 @@ def run_worker(name: str, settings: Settings, out: Path) -> None:
     out.write_text(json.dumps(result | {"versions": versions(), "device": device}))
 
 
-def measure_in_process(name: str, args: argparse.Namespace, cache: Path) -> dict[str, Any]:
+def measure_in_process(
+    name: str, args: argparse.Namespace, cache: Path, limit: float
+) -> dict[str, Any]:
     """Measure a row in a new process, with a cache of programs and a time limit."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "row.json"
+        out, log = Path(folder) / "row.json", Path(folder) / "output.txt"
         command = [sys.executable, __file__, "--worker", name, "--out", str(out)]
         command += ["--precision", args.precision, *(["--smoke"] if args.smoke else [])]
-        env = os.environ | {"XDG_CACHE_HOME": str(cache), "WALL_CLOCK_START": str(time.time())}
-        start = time.perf_counter()
-        with subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
-        ) as process:  # fmt: skip
-            try:
-                text, _ = process.communicate(timeout=args.limit)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                return {"problem": f"took more than {args.limit:g} s"}
+        env = os.environ | {"XDG_CACHE_HOME": str(cache.resolve())}
+        env["WALL_CLOCK_START"], start = str(time.time()), time.perf_counter()
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                command, env=env, stdout=output, stderr=output, start_new_session=True
+            )
+            problem = wait_or_end(process, limit)
         seconds = round(time.perf_counter() - start, 1)
-        if process.returncode or not out.exists():
-            lines = text.strip().splitlines()
-            return {"problem": lines[-1] if lines else f"exit code {process.returncode}"}
+        lines = log.read_text(errors="replace").strip().splitlines()
+        if not problem and not out.exists():
+            problem = lines[-1] if lines else f"exit code {process.returncode}"
+        if problem:
+            return {"problem": problem, "took_s": seconds, "output": lines[-OUTPUT_LINES:]}
         return json.loads(out.read_text()) | {"took_s": seconds}
 
 
+def wait_or_end(process: subprocess.Popen[bytes], limit: float) -> str:
+    """Wait for a process and return what went wrong; after `limit` seconds end it and its own."""
+    try:
+        process.wait(limit)
+        return ""
+    except subprocess.TimeoutExpired:
+        return f"took more than {limit:.0f} s"
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGUSR1)  # it prints where its threads are
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(DUMP_SECONDS)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
 def measure_row(
-    row: Row, args: argparse.Namespace, filled: dict[str, Path], folder: Path
+    row: Row, args: argparse.Namespace, filled: dict[str, Path], folder: Path, left: float
 ) -> dict[str, Any]:
-    """Measure a row; `filled` has the caches that starts without a cache have left, by row."""
+    """Measure a row within `left` seconds.
+
+    `filled` has the caches that starts without a cache have left, by row.
+    """
+    if left < 60 * row.minutes and not args.smoke:
+        return {
+            "problem": f"not started: {left:.0f} s were left, it takes about {row.minutes:g} min"
+        }
+    limit = min(left, args.limit or 120 * row.minutes)
     if row.measure not in ("first_step", "first_update"):
-        return measure_in_process(row.name, args, args.cache)
+        return measure_in_process(row.name, args, args.cache, limit)
     name = row.name.removesuffix("-cached")
     if name in filled:
-        return measure_in_process(row.name, args, filled[name])
+        return measure_in_process(row.name, args, filled[name], limit)
     cache = folder / name if name == row.name else args.cache
-    first = measure_in_process(row.name, args, cache)
+    first = measure_in_process(row.name, args, cache, limit)
     if "problem" in first:
         return first
     filled[name] = cache
-    return first if name == row.name else measure_in_process(row.name, args, cache)
+    if name == row.name:
+        return first
+    return measure_in_process(row.name, args, cache, max(1.0, min(limit, left - first["took_s"])))
 
 
 def verdict(row: Row, value: float) -> str:
@@ -388,23 +443,37 @@ def format_table(results: dict[str, dict[str, Any]]) -> str:
     )
 
 
-def write_results(
-    out: Path | None, results: dict[str, Any], commands: Sequence[str], commit: str
-) -> None:
+class Results(NamedTuple):
+    """What was measured, or why not, and by which commands."""
+
+    rows: dict[str, dict[str, Any]]  # by name
+    commands: list[str]
+    commits: list[str]
+
+
+def read_results(files: Sequence[Path]) -> Results:
+    """Return the results of several files, the later ones over the earlier."""
+    read = [json.loads(path.read_text()) for path in files]
+    return Results(
+        {name: row for each in read for name, row in each["rows"].items()},
+        list(itertools.chain.from_iterable(each["commands"] for each in read)),
+        sorted({each["commit"] for each in read}),
+    )
+
+
+def write_results(out: Path | None, results: Results) -> None:
     """Write all results so far, with the commands and the commit."""
     if out is not None:
-        about = {"commands": list(commands), "commit": commit, "cores": os.cpu_count()}
-        out.write_text(json.dumps(about | {"rows": results}, indent=1) + "\n")
+        about = {"commands": results.commands, "commit": ", ".join(results.commits)}
+        about |= {"cores": os.cpu_count(), "rows": results.rows}
+        out.write_text(json.dumps(about, indent=1) + "\n")
 
 
 def merge_results(files: Sequence[Path], out: Path | None) -> None:
-    """Print one table of several result files, the later ones over the earlier."""
-    read = [json.loads(path.read_text()) for path in files]
-    results = {name: row for each in read for name, row in each["rows"].items()}
-    commands = list(itertools.chain.from_iterable(each["commands"] for each in read))
-    commits = sorted({each["commit"] for each in read})
-    write_results(out, results, commands, ", ".join(commits))
-    print(format_table(results))
+    """Print one table of several result files."""
+    results = read_results(files)
+    write_results(out, results)
+    print(format_table(results.rows))
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -414,7 +483,23 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--rows", nargs="+", choices=NAMES, default=NAMES, metavar="ROW")
     parser.add_argument("--list", action="store_true", help="list the rows")
-    parser.add_argument("--limit", type=float, default=240, help="seconds per measurement")
+    parser.add_argument(
+        "--limit", type=float, help="seconds per measurement; by default twice a row's estimate"
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=math.inf,
+        help="seconds; rows that may not fit are not begun",
+    )
+    parser.add_argument(
+        "--done",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="results to continue: only the other rows are measured",
+    )
     parser.add_argument("--precision", default="mixed", help="tf32, mixed or float32")
     parser.add_argument("--smoke", action="store_true", help="tiny settings; no real results")
     parser.add_argument("--cache", type=Path, default=Path("~/.cache").expanduser())
@@ -434,29 +519,35 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.merge:
         merge_results(args.merge, args.out)
         return
-    chosen = [row for row in ROWS if row.name in args.rows]
+    done = read_results(args.done)
+    measured = {name: row for name, row in done.rows.items() if "problem" not in row}
+    chosen = [row for row in ROWS if row.name in args.rows and row.name not in measured]
     if args.list:
         for row in chosen:
             run = f"{row.agent} on {row.task}, {row.members} members, UTD {row.utd}"
             print(f"{row.name:32}about {row.minutes:g} min: {run}")
         return
     with tempfile.TemporaryDirectory() as folder:
-        measure_rows(chosen, args, argv or sys.argv[1:], Path(folder))
+        command = shlex.join(["python", "benchmarks/wall_clock.py", *(argv or sys.argv[1:])])
+        commits = dict.fromkeys([*done.commits, args.commit])
+        about = Results(measured, [*done.commands, command], list(commits))
+        measure_rows(chosen, args, about, Path(folder))
 
 
 def measure_rows(
-    rows: Sequence[Row], args: argparse.Namespace, argv: Sequence[str], folder: Path
+    rows: Sequence[Row], args: argparse.Namespace, results: Results, folder: Path
 ) -> None:
-    """Measure rows, print their table, and write it after each row."""
-    results, filled = dict[str, Any](), dict[str, Path]()
-    command = " ".join(["python", "benchmarks/wall_clock.py", *argv])
+    """Measure rows, print the table, and write it after each row."""
+    filled, end = dict[str, Path](), time.monotonic() + args.budget
+    write_results(args.out, results)
     for row in rows:
-        print(f"{row.name}: measuring, at most {args.limit:g} s", flush=True)
-        results[row.name] = measure_row(row, args, filled, folder)
-        shown = {k: v for k, v in results[row.name].items() if k in ("value", "problem", "took_s")}
-        print(f"{row.name}: {shown}", flush=True)
-        write_results(args.out, results, [command], args.commit)
-    print(format_table(results))
+        print(f"{row.name}: measuring, about {row.minutes:g} min", flush=True)
+        found = measure_row(row, args, filled, folder, end - time.monotonic())
+        results.rows[row.name] = found
+        shown = {k: v for k, v in found.items() if k in ("value", "problem", "took_s")}
+        print("\n".join([*found.get("output", []), f"{row.name}: {shown}"]), flush=True)
+        write_results(args.out, results)
+    print(format_table(results.rows))
 
 
 if __name__ == "__main__":

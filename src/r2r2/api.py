@@ -207,7 +207,7 @@ def train(
             `config.env_args`; or an environment, which then serves training and evaluation
             of one member.
         on_progress: called before the first step, and after every iteration; beside an accelerator
-            every 20 ms.
+            every 20 ms and at the end.
         options: options that do not change the result.
         on_message: called with messages for the user.
         callbacks: code to run at certain moments, which may stop the run; see `Callback`.

@@ -2,19 +2,21 @@
 
 import sys
 import time
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
 from interrupted import NEVER
-from runs import SMALL, run, select
+from runs import SMALL, prepared, select
 
 from r2r2 import api, resolve, train
-from r2r2.api import RunOptions
+from r2r2.api import Result, RunOptions
 from r2r2.compute import update_loop
 from r2r2.envs.vector import pool
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
+from r2r2.training import loop
 from r2r2.training.fleet import Fleet
 from r2r2.training.loop import Training
 from r2r2.training.run_config import finalize_config
@@ -104,12 +106,29 @@ def test_steps_that_are_taken_as_they_come_are_all_recorded(tmp_path, monkeypatc
     assert time["physics"] > 0
 
 
-def test_the_next_updates_begin_before_policies_are_handed_out(tmp_path, monkeypatch):
-    """Members get the policies of their own last updates, while those of others run."""
-    trained_policies, beside = {}, []
-    update, refresh = Fleet._update, Fleet.refresh
+class Busy(NamedTuple):
+    """A run in which some member trains at almost any time."""
 
-    def seen_update(self, calls, args, finished):
+    result: Result
+    events: list
+    beside: list  # whether updates were in flight when policies were handed out
+    reasons: set  # why updates paused
+    reports: list  # of its progress
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        yield busy_run(tmp_path_factory.mktemp("busy") / "run", patch)
+
+
+def busy_run(path, patch):
+    """Train, and check while training when the next updates begin and who gets which policy."""
+    trained_policies, paused, seen = {}, [], Busy(None, [], [], set(), [])
+    update, refresh = Fleet._update, Fleet.refresh
+    needs_pause, start = Training._needs_pause, Training._start_call
+
+    def slow_update(self, calls, args, finished):
         time.sleep(0.02)  # other members end their episodes meanwhile
         result = update(self, calls, args, finished)
         policies = jax.tree.map(np.array, self._trained_policies(result.state))
@@ -119,29 +138,11 @@ def test_the_next_updates_begin_before_policies_are_handed_out(tmp_path, monkeyp
     def seen_refresh(self, members):
         expected = [trained_policies[member] for member in members]
         refresh(self, members)
-        beside.append(self._in_flight is not None)
+        seen.beside.append(self._in_flight is not None)
         used = self._copy_to_host._select  # actions depend on no others
         for member, policies in zip(members, expected, strict=True):
             for ours, theirs in zip(used(self.policies), used(policies), strict=True):
                 np.testing.assert_array_equal(ours[member], theirs[member])
-
-    monkeypatch.setattr(Fleet, "_update", seen_update)
-    monkeypatch.setattr(Fleet, "refresh", seen_refresh)
-    pretend(monkeypatch, async_updates=True, accelerated=True)
-    _, events = run(tmp_path / "run", env="toys:OwnPace-v0", seeds=3, utd=3, steps=90, workers=2)
-    assert {True, False} <= set(beside)
-    evaluations = [e["decision_step"] for e in select(events, "evaluation")]
-    assert sorted(evaluations) == sorted([20, 40, 60, 80, 90] * 3)
-
-
-def test_updates_pause_for_what_needs_all_of_them_done(tmp_path, monkeypatch):
-    """Evaluations, losses and checkpoints are not put off while some member always trains."""
-    update, needs_pause, start = Fleet._update, Training._needs_pause, Training._start_call
-    reasons, paused = set(), []
-
-    def slow_update(self, *args):
-        time.sleep(0.02)  # other members end their episodes meanwhile
-        return update(self, *args)
 
     def seen_pause(self):
         state, due = self.state, set()
@@ -151,7 +152,7 @@ def test_updates_pause_for_what_needs_all_of_them_done(tmp_path, monkeypatch):
         paused.append(needs_pause(self))
         assert paused[-1] == bool(due)
         if len(due) == 1:
-            reasons.update(due)
+            seen.reasons.update(due)
         return paused[-1]
 
     def seen_start(self, *args, **options):
@@ -160,10 +161,13 @@ def test_updates_pause_for_what_needs_all_of_them_done(tmp_path, monkeypatch):
         early = sys._getframe(2).f_code.co_name == "_finish_updates"
         assert not (early and paused[-1]), state.counts(0)
 
-    monkeypatch.setattr(Fleet, "_update", slow_update)
-    monkeypatch.setattr(Training, "_needs_pause", seen_pause)
-    monkeypatch.setattr(Training, "_start_call", seen_start)
-    pretend(monkeypatch, async_updates=True, accelerated=True)
+    patch.setattr(update_loop, "packs", lambda: True)
+    patch.setattr(loop, "REPORT_SECONDS", 1e9)
+    patch.setattr(Fleet, "_update", slow_update)
+    patch.setattr(Fleet, "refresh", seen_refresh)
+    patch.setattr(Training, "_needs_pause", seen_pause)
+    patch.setattr(Training, "_start_call", seen_start)
+    pretend(patch, async_updates=True, accelerated=True)
     changes = {
         "env": "toys:OwnPace-v0",
         "seeds": 3,
@@ -173,6 +177,45 @@ def test_updates_pause_for_what_needs_all_of_them_done(tmp_path, monkeypatch):
         "eval_every": 50,
     }
     options = RunOptions(workers=2, checkpoint_every="25")
-    result = train(resolve(SMALL, changes), tmp_path / "run", options=options)
-    assert reasons == {"evaluation", "losses", "checkpoint"}
-    assert len(select(read_events(result.folder.events), "losses")) >= 3 * 5
+    config = resolve(SMALL, changes)
+    result = train(config, path, on_progress=seen.reports.append, options=options)
+    return seen._replace(result=result, events=read_events(result.folder.events))
+
+
+def test_the_next_updates_begin_before_policies_are_handed_out(busy):
+    """Members get the policies of their own last updates, while those of others run."""
+    assert {True, False} <= set(busy.beside)
+
+
+def test_updates_pause_for_what_needs_all_of_them_done(busy):
+    """Evaluations, losses and checkpoints are not put off while some member always trains."""
+    assert busy.reasons == {"evaluation", "losses", "checkpoint"}
+    assert len(select(busy.events, "losses")) >= 3 * 5
+    evaluations = [event["decision_step"] for event in select(busy.events, "evaluation")]
+    assert sorted(evaluations) == sorted([50, 100, 150] * 3)
+
+
+def test_every_update_is_made_once(busy):
+    """As the device counts them: one per step after warm-up, times the UTD."""
+    for name in busy.result.folder.members:
+        episodes = select(busy.events, "episode", name)
+        steps = sum(event["length"] for event in episodes if not event["random"])
+        skipped = sum(e.get("updates_not_made", 0) for e in select(busy.events, "end", name))
+        made = read_arrays(busy.result.folder.weights(name))["state/updates"]
+        assert made == 3 * steps - skipped > 0
+
+
+def test_the_end_is_reported(busy):
+    assert len(busy.reports) == 3  # before the first step, after the first iteration, at the end
+    assert busy.reports[-1].decisions.tolist() == [150] * 3
+    assert busy.reports[-1].point == 150
+
+
+def test_normalizers_learn_from_every_step_of_the_warm_up(tmp_path, monkeypatch):
+    pretend(monkeypatch, async_updates=True, accelerated=True)
+    changes = {"agent.normalize": True, "random_only": True, "steps": 12}
+    with prepared(tmp_path / "run", **changes) as (training, _):
+        while members := training.collecting():
+            training._collector.step(members)
+        assert training.state.normalizer.statistics.obs.samples == pytest.approx([12], abs=1e-3)
+        training.close()

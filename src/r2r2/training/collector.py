@@ -107,18 +107,20 @@ class Collector:
         """Make one step of `members` and of every running evaluation.
 
         On a CPU all of them are waited for, so that results do not depend on timing.
-        Beside an accelerator, those steps are recorded that have been made.
+        Beside an accelerator, those steps are recorded that have been made, except that a
+        normalizer learns from every single step.
         """
         state, fleet = self._state, self._state.fleet
         playing = self.start_playing(members)
         acting = [m for m in members if m not in playing]
         state.evals.play()
+        waits = bool(playing) and (not fleet.async_updates or state.agent.normalizes)
         if acting:
             self._step_in_lockstep(acting)
-        elif fleet.async_updates and (playing or state.in_flight):
+        elif fleet.async_updates and not waits and (playing or state.in_flight):
             self._wait_for_rows(playing)
         if playing:
-            self._record_training(playing, wait=not fleet.async_updates)
+            self._record_training(playing, waits)
         if state.evals.busy and not state.shared_env:
             wait = not fleet.accelerated or not (members or state.in_flight)
             self._record_evaluation(wait)

@@ -120,7 +120,8 @@ class Training:
     def iterate(self) -> Iterator[Progress]:
         """Do the same as `run`, and yield the progress after every iteration.
 
-        Beside an accelerator, after some of them. Between two of them, `pause` may be called.
+        Beside an accelerator, after some of them and the last one. Between two of them, `pause`
+        may be called.
         """
         try:
             yield from self._iterate()
@@ -136,10 +137,11 @@ class Training:
         # Two threads take turns at short pieces of work.
         if state.fleet.async_updates or state.config.overlap_acting:
             sys.setswitchinterval(SWITCH_INTERVAL)
+        reported = True
         while (collecting := self.collecting()) or self._work_pending():
             self._stop_if_asked()
             if self._ends_early():
-                yield self._progress()
+                reported = False
                 break
             self._start_updates(alone=not collecting and not state.evals.busy)
             collecting = self.collecting()
@@ -152,11 +154,12 @@ class Training:
                 self._start_evaluations()
             with state.times.part(LOGGING):
                 self._log_losses()
-            if self._report_due():
+            if reported := self._report_due():
                 yield self._progress()
             with state.times.part(CHECKPOINTS):
                 self._checkpoint_if_due()
-        if len(state.stopped) == len(state.members):  # perhaps before the first iteration
+        # All members may be stopped before the first iteration.
+        if not reported or len(state.stopped) == len(state.members):
             yield self._progress()
         self._report_idle_members()
         skip = state.fleet.nonfinite_members()
