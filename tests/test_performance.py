@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md are those of the code and of the result files."""
+"""The tables of the pages about speed are those of the code and of the result files."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from r2r2.envs.suites import PAPER_TASKS
 from r2r2.training.memory import agent_bytes, row_bytes
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "performance.md").read_text()
+PAGES = [(ROOT / "docs" / name).read_text() for name in ("performance.md", "update_speed.md")]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -24,7 +24,8 @@ def cells(row: str) -> list[str]:
 
 def rows(header: str) -> dict[str, list[str]]:
     """Return the rows of a table by their first column."""
-    _, _, rest = PAGE.partition(header)
+    (page,) = [page for page in PAGES if header in page]
+    _, _, rest = page.partition(header)
     lines = rest.split("\n\n")[0].splitlines()[2:]
     return {first: values for first, *values in map(cells, lines)}
 
