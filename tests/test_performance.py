@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md are those of the code and of the result files."""
+"""The tables of the pages about speed are those of the code and of the result files."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from r2r2.envs.suites import PAPER_TASKS
 from r2r2.training.memory import agent_bytes, row_bytes
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "performance.md").read_text()
+PAGES = [(ROOT / "docs" / name).read_text() for name in ("performance.md", "update_speed.md")]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -24,7 +24,8 @@ def cells(row: str) -> list[str]:
 
 def rows(header: str) -> dict[str, list[str]]:
     """Return the rows of a table by their first column."""
-    _, _, rest = PAGE.partition(header)
+    (page,) = [page for page in PAGES if header in page]
+    _, _, rest = page.partition(header)
     lines = rest.split("\n\n")[0].splitlines()[2:]
     return {first: values for first, *values in map(cells, lines)}
 
@@ -79,6 +80,26 @@ def test_speeds_beside_peers_are_the_measured_ones():
         if fast:
             assert float(fast) == pytest.approx(peers[f"{name}-utd20"]["updates_per_s"], abs=0.51)
     assert len(table) == 4
+
+
+def test_speeds_of_peers_on_other_pages_are_the_measured_ones():
+    peers = json.loads((RESULTS / "peers_2cores.json").read_text())["peers"]
+    comparison = (ROOT / "docs" / "comparison.md").read_text()
+    _, _, rest = comparison.partition("| program | parameters | UTD | updates per second |")
+    names = {"TD7 in PyTorch": "torch-td7", "r2r2": "r2r2-td7", "TD3": "sbx-td3", "SAC": "sbx-sac"}
+    shown = 0
+    for row in rest.split("\n\n")[0].splitlines()[2:]:
+        program, parameters, utd, speeds = (cell.strip() for cell in row.strip("|").split("|"))
+        repeats = peers[f"{next(n for w, n in names.items() if w in program)}-utd{utd}"]["repeats"]
+        assert int(parameters.replace(",", "")) == repeats[0]["networks"]["parameters"]
+        assert speeds == ", ".join(f"{repeat['updates_per_s']:.0f}" for repeat in repeats)
+        shown += 1
+    assert shown == len(peers)
+    tutorial = (ROOT / "docs" / "tutorials" / "from-stable-baselines3.md").read_text()
+    ours, td3, sac = (peers[f"{x}-utd1"]["steps_per_s"] for x in ("r2r2-td7", "sbx-td3", "sbx-sac"))
+    assert (
+        f"make {td3:.0f} and {sac:.0f} steps per second, and TD7+R2R2 makes {ours:.0f} " in tutorial
+    )
 
 
 def test_host_overhead_is_the_measured_one():

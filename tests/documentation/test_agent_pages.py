@@ -86,8 +86,8 @@ def test_means_are_the_papers():
             assert cell == f"{mean.value:.2f} [{mean.low:.2f}, {mean.high:.2f}]", (name, utd)
 
 
-def test_times_are_those_of_the_performance_page():
-    measured = (DOCS / "performance.md").read_text()
+def test_times_are_those_of_the_page_of_updates():
+    measured = (DOCS / "update_speed.md").read_text()
     header = (
         "| agent | original | one member | per member, fleet of twenty | compile s, one / twenty |"
     )

@@ -23,8 +23,10 @@ NOT_RUN = {
     ("docs/cluster.md", "needs a Ray cluster"): 1,
     ("docs/cluster.md", "needs a SLURM cluster"): 1,
     ("docs/cluster.md", "needs several machines"): 2,
-    ("docs/performance.md", "measures for minutes"): 7,
-    ("docs/performance.md", "needs a GPU"): 1,
+    ("docs/performance.md", "measures for minutes"): 5,
+    ("docs/precision.md", "measures for minutes"): 1,
+    ("docs/update_speed.md", "measures for minutes"): 1,
+    ("docs/update_speed.md", "needs a GPU"): 1,
     ("docs/scale.md", "simulates for a minute"): 1,
     ("docs/tutorials/from-stable-baselines3.md", "needs Stable-Baselines3"): 1,
 }

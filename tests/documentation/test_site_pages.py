@@ -1,8 +1,11 @@
 """The documentation site: nothing comes from other hosts, and every link leads somewhere."""
 
+import csv
 import importlib.util
+import json
 import logging
 import re
+import statistics
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,6 +95,19 @@ def test_every_link_between_markdown_files_leads_somewhere():
     assert checked > 60
 
 
+def test_the_example_report_is_of_this_version():
+    """It is made by `r2r2 report results --out docs/example_report`."""
+    report, web = ROOT / "docs" / "example_report", ROOT / "src" / "r2r2" / "report" / "web"
+    page = (report / "index.html").read_text()
+    assert all((web / name).read_text() in page for name in ("page.css", "page.js"))
+    assert json.loads((report / "report.json").read_text())["runs"] == ["results"]
+    with (ROOT / "results" / "members.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for cell in {row["cell"] for row in rows}:  # one method on one task
+        mean = statistics.mean(float(row["score"]) for row in rows if row["cell"] == cell)
+        assert f"{mean:,.1f} ± " in page, cell
+
+
 def test_formulas_and_diagrams_need_no_script(pages):
     text = "".join(path.read_text() for path in pages)
     assert "<math" in text
@@ -138,7 +154,7 @@ def show(hooks, source, written):
         ("changelog.md", "[data](docs/data.md#x)", "[data](data.md#x)"),
         ("changelog.md", "[pool](benchmarks/pool.py)", "pool (`benchmarks/pool.py`)"),
         ("a.md", "[host](https://example.org/x.md)", None),
-        ("a.md", "[script](example/make.py)", "script (`docs/example/make.py`)"),
+        ("a.md", "[x](example/screenshots.py)", "x (`docs/example/screenshots.py`)"),
         ("a.md", "```\n[pool](../benchmarks/pool.py)\n```", None),
     ],
 )

@@ -93,7 +93,7 @@ that training uses, without building an environment, in long calls and in calls
 as short as training makes them. Fleets of the same size are timed in turns, so
 that other load on the machine slows all of them alike. With --task, the speed
 of training is recorded; 'r2r2 paper' and 'r2r2 sweep' estimate times from it.
-docs/performance.md explains the results.
+docs/update_speed.md explains the results.
 """,
     """\
   r2r2 bench
