@@ -1,6 +1,7 @@
 """`r2r2 sweep` and `r2r2 watch` on its folder, without training."""
 
 import io
+import json
 import math
 import time
 
@@ -224,6 +225,22 @@ def test_the_state_of_fleets_follows_from_the_files(tmp_path):
     write_run(folder.run(four.name), four.config, finished=False)
     with lock_run(folder.run(four.name)):  # by a job of a cluster
         assert states()[3] == "running"
+
+
+def test_the_time_of_finished_fleets_tells_that_of_others(tmp_path):
+    folder, plan = SweepFolder(tmp_path, "tiny"), tiny_plan()
+    write_plan(folder.plan_file, plan)
+    one, other = plan.fleets
+    times = {"started": 1000.0, "finished": 1075.0}
+    events = [{"time": x, "event": event, "fleet": one.name} for event, x in times.items()]
+    folder.events.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    folder.append("started", other.name)
+    with lock_sweep(folder):
+        watcher = SweepWatcher(folder)
+        watcher.refresh()
+        title, _, finished = texts(watcher.render(time.time(), SIZE))
+    assert title.endswith("; about 1:15 left")
+    assert finished.startswith("  finished    in 1:15, ")
 
 
 def test_a_damaged_plan_is_shown_as_such(tmp_path):
