@@ -90,10 +90,16 @@ def test_what_is_set_aside_is_reported_with_exit_code_1(fake_engines, grid, caps
     assert output.out.splitlines()[-1].endswith(command)
 
 
-def test_a_dry_run_shows_the_plan_and_writes_nothing(fake_engines, grid, capsys):
+def test_a_dry_run_shows_the_plan_and_writes_nothing(fake_engines, grid, capsys, monkeypatch):
+    costs = FixedCosts({"td7": 60.0, "td7+r2r2": 600.0})
+    monkeypatch.setattr(sweeps, "load_costs", lambda *_: costs)
+    machine = sweeps.this_machine()
+    monkeypatch.setattr(sweeps, "this_machine", lambda: machine._replace(cores=2))
     assert main(["sweep", "grid.toml", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("  train      td7 on Pendulum-v1, UTD 1; 2 members; ")
+    assert lines[0].endswith("; about 11:00 of fleet time")
+    assert lines[-2] == "about 10:00 in all, with 2 fleets at a time"
+    assert lines[2].startswith("  train      td7 on Pendulum-v1, UTD 1; 2 members; ")
     assert lines[-1] == "dry run: nothing was written"
     assert not (grid / "sweeps").exists()
     assert fake_engines[0] == []
