@@ -19,7 +19,8 @@ def main():
     if fleet.startswith("waits"):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         os.fork()  # as an environment worker, in the same session
-        time.sleep(100)
+        for _ in range(10_000):  # a signal just before a sleep is handled after it
+            time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -40,14 +40,15 @@ def plan_of(*names, cores=1, slots=1):
 
 @pytest.fixture
 def engine(tmp_path, monkeypatch):
-    """Return a function that starts fleets with the stub job."""
+    """Return a function that starts fleets with the stub job, one on each device."""
     monkeypatch.setattr(local_engine, "JOB", "stub_job")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
     with contextlib.ExitStack() as stack:
 
-        def start(*names):
-            plan = plan_of(*names, slots=len(names))
-            made = LocalEngine(SweepFolder(tmp_path, "tiny"), plan, Machine((CPU,), len(names)))
+        def start(*names, devices=(CPU,)):
+            plan = plan_of(*names, slots=len(names) // len(devices))
+            machine = Machine(devices, len(names))
+            made = LocalEngine(SweepFolder(tmp_path, "tiny"), plan, machine)
             stack.callback(made.close)
             for fleet in plan.fleets:
                 made.start(fleet, 1)
@@ -109,6 +110,17 @@ def test_the_reason_is_not_that_of_an_earlier_attempt(engine, tmp_path):
     running.start(fleet, 2)
     assert ends_of(running, 1)["fails"].why == "ValueError: no such joint"
     assert log.read_text().count("ValueError") == 2
+
+
+def test_every_gpu_has_a_process_that_sees_no_other(engine, tmp_path):
+    running = engine("one", "two", devices=GPUS)
+    assert running.free_slots() == 0
+    ends = ends_of(running, 2)
+    assert {end.code for end in ends.values()} == {0}
+    logs = [(tmp_path / "logs" / f"{name}.log").read_text() for name in ("one", "two")]
+    assert [log.split()[:4] for log in logs] == [
+        ["environment", number, "--attempt=1", "--device=gpu"] for number in ("4", "5")
+    ]
 
 
 def test_interrupted_processes_end_by_themselves(engine, tmp_path):

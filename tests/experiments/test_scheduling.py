@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from r2r2.experiments.scheduling import Part, Work, divide, lower_bound, makespan
@@ -34,23 +34,25 @@ def runs(part: Part):
     return itertools.product(tasks, range(part.first_seed, part.first_seed + part.seeds))
 
 
+def line(start, run, count):
+    return tuple(start + run * m for m in range(1, count + 1))
+
+
 @settings(max_examples=80)
+@example([Work(1, 5, line(10.92, 4.17, 5)), Work(3, 5, line(9.46, 5.79, 15))], 3)
+@example([Work(3, 3, line(34.5, 9.43, 5))], 2)  # no rectangle of 3 x 3 runs has 5
 @given(st.one_of(grids(1, 3), grids(1, 60)), st.integers(1, 64))
 def test_the_end_is_near_the_lower_bound(grid, slots):
     end, bound = makespan(durations(grid, divide(grid, slots)), slots), lower_bound(grid, slots)
     assert bound * (1 - 1e-6) <= end <= 1.15 * bound
 
 
-def test_the_bound_does_not_know_that_fleets_are_rectangles():
-    """The worst of some 5,000 random grids: docs/scale.md names it."""
-    seconds = [tuple(3.32 + 2.04 * m for m in range(1, 16))]
-    seconds.append(tuple(4.94 + 3.91 * m for m in range(1, 6)))
-    grid = [Work(3, 5, seconds[0]), Work(1, 5, seconds[1])]
-    end = makespan(durations(grid, divide(grid, 4)), 4)
-    assert 1.15 < end / lower_bound(grid, 4) < 1.17
-    # Rectangles of 8, 5 and 2 runs of the first work would end at 20.16.
-    assert end == pytest.approx(seconds[1][3])
-    assert end < 1.03 * (seconds[1][1] + seconds[0][1])
+def test_the_bound_of_few_works_knows_which_fleets_fit_into_slots_together():
+    # Fleets of less than 8 and 3 runs leave at least six fleets, of which no two fit into a slot.
+    grid = [Work(3, 5, line(109.9, 40.5, 15)), Work(1, 5, line(144.4, 96.85, 5))]
+    end = makespan(durations(grid, divide(grid, 5)), 5)
+    assert end == grid[0].seconds[8 - 1]
+    assert lower_bound(grid, 5) == pytest.approx(end, rel=2e-3)
 
 
 @settings(max_examples=60)

@@ -1,6 +1,7 @@
 """`r2r2 sweep` and `r2r2 watch` on its folder, without training."""
 
 import io
+import json
 import math
 import time
 
@@ -89,10 +90,16 @@ def test_what_is_set_aside_is_reported_with_exit_code_1(fake_engines, grid, caps
     assert output.out.splitlines()[-1].endswith(command)
 
 
-def test_a_dry_run_shows_the_plan_and_writes_nothing(fake_engines, grid, capsys):
+def test_a_dry_run_shows_the_plan_and_writes_nothing(fake_engines, grid, capsys, monkeypatch):
+    costs = FixedCosts({"td7": 60.0, "td7+r2r2": 600.0})
+    monkeypatch.setattr(sweeps, "load_costs", lambda *_: costs)
+    machine = sweeps.this_machine()
+    monkeypatch.setattr(sweeps, "this_machine", lambda: machine._replace(cores=2))
     assert main(["sweep", "grid.toml", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("  train      td7 on Pendulum-v1, UTD 1; 2 members; ")
+    assert lines[0].endswith("; about 11:00 of fleet time")
+    assert lines[-2] == "about 10:00 in all, with 2 fleets at a time"
+    assert lines[2].startswith("  train      td7 on Pendulum-v1, UTD 1; 2 members; ")
     assert lines[-1] == "dry run: nothing was written"
     assert not (grid / "sweeps").exists()
     assert fake_engines[0] == []
@@ -224,6 +231,22 @@ def test_the_state_of_fleets_follows_from_the_files(tmp_path):
     write_run(folder.run(four.name), four.config, finished=False)
     with lock_run(folder.run(four.name)):  # by a job of a cluster
         assert states()[3] == "running"
+
+
+def test_the_time_of_finished_fleets_tells_that_of_others(tmp_path):
+    folder, plan = SweepFolder(tmp_path, "tiny"), tiny_plan()
+    write_plan(folder.plan_file, plan)
+    one, other = plan.fleets
+    times = {"started": 1000.0, "finished": 1075.0}
+    events = [{"time": x, "event": event, "fleet": one.name} for event, x in times.items()]
+    folder.events.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    folder.append("started", other.name)
+    with lock_sweep(folder):
+        watcher = SweepWatcher(folder)
+        watcher.refresh()
+        title, _, finished = texts(watcher.render(time.time(), SIZE))
+    assert title.endswith("; about 1:15 left")
+    assert finished.startswith("  finished    in 1:15, ")
 
 
 def test_a_damaged_plan_is_shown_as_such(tmp_path):

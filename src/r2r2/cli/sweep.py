@@ -20,6 +20,7 @@ from r2r2.config.errors import UserError
 from r2r2.config.fields import ANY, DURATION, SCALE, at_least, one_of, parse_duration
 from r2r2.experiments.experiment import run_keys
 from r2r2.experiments.plan import Plan, PlannedFleet, write_plan
+from r2r2.experiments.planner import count_slots, plan_seconds
 from r2r2.experiments.run_report import STAGES_AFTER_READING
 from r2r2.experiments.runner import RETRIES, FleetStatus
 from r2r2.experiments.slurm import write_job_scripts
@@ -114,6 +115,11 @@ def print_plan(planned: SweepPlan) -> None:
         print(f"  postponed  {_describe_fleet(fleet)}")
     for device in planned.machine.devices:
         print(f"on {device.name} ({device.kind}, {format_bytes(device.memory)})")
+    plan = planned.plan._replace(fleets=planned.fleets)
+    seconds, slots = plan_seconds(plan, planned.machine), count_slots(plan, planned.machine)
+    if planned.fleets and not math.isnan(seconds):
+        at_a_time = f"{slots} fleet{'s' * (slots > 1)} at a time"
+        print(f"about {format_duration(seconds)} in all, with {at_a_time}")
     print("dry run: nothing was written")
 
 

@@ -18,6 +18,7 @@ from r2r2.experiments.plan import Plan, PlannedFleet
 from r2r2.experiments.runner import FleetState, FleetStatus
 from r2r2.experiments.sweep_folder import SweepFolder, sweep_names
 from r2r2.progress import format_duration
+from r2r2.storage.files import is_number
 from r2r2.storage.run_folder import is_file_locked, is_locked, read_manifest
 
 UPDATE_WORK = 10.0  # time of an update, in decision steps of warm-up: only for rough estimates
@@ -224,13 +225,15 @@ def find_sweeps(paths: Iterable[Path]) -> list[SweepFolder]:
 
 def fleet_rows(folder: SweepFolder, plan: Plan) -> list[FleetRow]:
     """Return the state of the fleets of a sweep according to its files."""
-    events = {str(event.get("fleet")): event for event in folder.read_events()}
+    log = folder.read_events()
+    events = {str(event.get("fleet")): event for event in log}
+    starts = {str(x.get("fleet")): x.get("time") for x in log if x.get("event") == "started"}
     is_running = is_file_locked(folder.lock)
     now, rows = time.time(), list[FleetRow]()
     for fleet in plan.fleets:
         event = events.get(fleet.name, {})
-        kind, began = str(event.get("event", "")), event.get("time")
-        state = EVENT_STATES.get(kind, "waiting")
+        kind, ended, began = event.get("event"), event.get("time"), starts.get(fleet.name)
+        state = EVENT_STATES.get(str(kind), "waiting")
         if kind == "started":
             state = "running" if is_running else "interrupted"
         manifest = read_manifest(folder.run(fleet.name))
@@ -238,9 +241,11 @@ def fleet_rows(folder: SweepFolder, plan: Plan) -> list[FleetRow]:
             state = "running"
         elif manifest is not None and manifest.status == "finished" and state != "set aside":
             state = "finished"
+        end = now if kind == "started" else ended
         seconds = 0.0
-        if state == "running" and isinstance(began, int | float):
-            seconds = max(now - began, 0.0)
+        is_timed = (state, kind) in (("running", "started"), ("finished", "finished"))
+        if is_timed and is_number(began) and is_number(end):
+            seconds = max(end - began, 0.0)
         why = str(event.get("why", "")) if state != "running" else ""
         rows.append(FleetRow(fleet, state, why, 0, seconds))
     return rows

@@ -251,10 +251,20 @@ def plan_seconds(plan: Plan, machine: Machine) -> float:
         0.0
     """
     seconds = [fleet.seconds for fleet in plan.fleets]
-    return math.nan if any(map(math.isnan, seconds)) else makespan(seconds, _places(plan, machine))
+    return (
+        math.nan if any(map(math.isnan, seconds)) else makespan(seconds, count_slots(plan, machine))
+    )
 
 
-def _places(plan: Plan, machine: Machine) -> int:
+def count_slots(plan: Plan, machine: Machine) -> int:
+    """Return how many fleets of a plan train on a machine at a time.
+
+    Example:
+        >>> from r2r2.experiments.machine import Device
+        >>> gpus = tuple(Device(f"gpu:{n}", "NVIDIA H200", 0) for n in range(4))
+        >>> count_slots(Plan("empty", 1.0, 1, (), slots=2), Machine(gpus, cores=64))
+        8
+    """
     return plan.slots * len(machine.devices)
 
 
@@ -297,7 +307,7 @@ def within_budget(plan: Plan, machine: Machine, seconds: float) -> Plan:
     shortest_first = sorted(known, key=lambda fleet: fleet.seconds)
     for fleet in shortest_first:
         times = [x.seconds for x in (*chosen, fleet)]
-        if makespan(times, _places(plan, machine)) > seconds:
+        if makespan(times, count_slots(plan, machine)) > seconds:
             break
         chosen.append(fleet)
     if not chosen:

@@ -8,6 +8,7 @@ a time, all equally fast.
 """
 
 import bisect
+import functools
 import heapq
 import itertools
 import math
@@ -20,8 +21,12 @@ from numpy.typing import NDArray
 ROUNDS = 30  # of a bisection
 ROUNDING = 20  # dual feasible functions
 FEW = 12  # works, for which it matters which runs fit into one slot together
+CLOSE = 1.02  # times a lower bound: no better schedule is looked for
+MAX_RUNS, MAX_FLEETS = 20, 8  # of a work whose divisions are all tried
+MAX_PARTS = 60  # of a schedule whose works are divided anew
 TICKS = 600  # into which the time of a slot is divided there
 MAX_PATTERNS = 200
+MAX_WHOLE_PATTERNS = 400  # that are all listed
 
 
 class Part(NamedTuple):
@@ -46,6 +51,12 @@ class Work(NamedTuple):
     seeds: int
     seconds: tuple[float, ...]  # of fleets with 1, 2, ... members, up to the most allowed
 
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of members that fleets can have: some tasks times some seeds."""
+        sizes = {t * s for t in range(1, self.tasks + 1) for s in range(1, self.seeds + 1)}
+        return sorted(size for size in sizes if size <= len(self.seconds))
+
     def whole(self, index: int) -> Part:
         """Return all runs as one part."""
         return Part(index, 0, self.tasks, 0, self.seeds)
@@ -68,7 +79,8 @@ def divide(works: Sequence[Work], slots: int) -> list[Part]:
     """Return fleets in the order of their start, for an early end of the last one.
 
     Several schedules are tried: slots are filled up to a limit that is lowered as far as possible,
-    and fleets up to several durations are started with the longest first.
+    and fleets up to several durations are started with the longest first. With few works, each is
+    then divided anew as long as that ends earlier.
 
     Example:
         >>> work = Work(tasks=2, seeds=5, seconds=tuple(10.0 + m for m in range(10)))
@@ -79,6 +91,18 @@ def divide(works: Sequence[Work], slots: int) -> list[Part]:
     """
     if not works:
         return []
+    best, end = _divide(works, slots)
+    lines = [_line(work) for work in works]
+    if len(works) > FEW or _is_too_short(lines, slots, end / CLOSE):
+        return best
+    starts = [best, *(_limited(works, limit) for limit in _limits(works, end)[::6])]
+    for start in [parts for parts in starts if len(parts) <= MAX_PARTS]:
+        best, end = _better(works, slots, (best, end), _divided_anew(works, start, slots))
+    return best
+
+
+def _divide(works: Sequence[Work], slots: int) -> tuple[list[Part], float]:
+    """Return the best of the schedules that are not improved step by step, and its end."""
     best = _longest_first(works, _limited(works, math.inf))
     end = _end(works, best, slots)
     for limit in _limits(works, end):
@@ -86,7 +110,7 @@ def divide(works: Sequence[Work], slots: int) -> list[Part]:
         best, end = _better(works, slots, (best, end), parts)
     for parts in _filled(works, slots, end):
         best, end = _better(works, slots, (best, end), parts)
-    return best
+    return best, end
 
 
 def _better(
@@ -225,6 +249,69 @@ def _cut_seeds(part: Part, count: int) -> tuple[Part, list[Part]]:
     return part._replace(seeds=count), [rest]
 
 
+# One work after the other divided anew
+
+
+def _divided_anew(works: Sequence[Work], parts: Sequence[Part], slots: int) -> list[Part]:
+    """Return a schedule after dividing one work at a time in all ways, as long as it gets better.
+
+    The longest fleets start first. Of schedules with equal ends, the one with less work is better.
+    """
+    divided = [[part for part in parts if part.work == n] for n in range(len(works))]
+    best, before = (math.inf, math.inf), None
+    while best != before:
+        before = best
+        for index, work in enumerate(works):
+            others = [_duration(works, x) for n, of in enumerate(divided) if n != index for x in of]
+            for choice in (divided[index], *_divisions(index, work)):
+                times = [*others, *(work.seconds[part.members - 1] for part in choice)]
+                total = sum(times)
+                if total > slots * best[0]:
+                    continue
+                key = makespan(sorted(times, reverse=True), slots), total
+                if key < best:
+                    best, divided[index] = key, [*choice]
+    return _longest_first(works, [part for of_work in divided for part in of_work])
+
+
+def _divisions(index: int, work: Work) -> list[list[Part]]:
+    """Return the ways to divide a work by straight cuts; none if there are too many."""
+    if work.tasks * work.seeds > MAX_RUNS:
+        return []
+    cuts = _cuts(work.tasks, work.seeds, len(work.seconds), MAX_FLEETS)
+    return [[part._replace(work=index) for part in parts] for parts in cuts.values()]
+
+
+@functools.cache
+def _cuts(tasks: int, seeds: int, largest: int, most: int) -> dict[tuple[int, ...], list[Part]]:
+    """Return ways to cut a rectangle into at most so many parts, one for each set of their sizes.
+
+    Example:
+        >>> sorted(_cuts(2, 2, largest=4, most=3))
+        [(1, 1, 2), (2, 2), (4,)]
+    """
+    whole = Part(0, 0, tasks, 0, seeds)
+    found: dict[tuple[int, ...], list[Part]] = {}
+    if whole.members <= largest:
+        found[whole.members,] = [whole]
+    halves = [_cut_tasks(whole, n) for n in range(1, tasks // 2 + 1)]
+    halves += [_cut_seeds(whole, n) for n in range(1, seeds // 2 + 1)]
+    for first, (second,) in halves if most > 1 else ():
+        for sizes, parts in _cuts(first.tasks, first.seeds, largest, most - 1).items():
+            rest = _cuts(second.tasks, second.seeds, largest, most - len(sizes))
+            for others, more in rest.items():
+                key = tuple(sorted((*sizes, *others)))
+                if key not in found:
+                    found[key] = [*parts, *(_moved(part, second) for part in more)]
+    return found
+
+
+def _moved(part: Part, place: Part) -> Part:
+    """Return a part of a rectangle whose first task and seed are those of a place."""
+    task, seed = part.first_task + place.first_task, part.first_seed + place.first_seed
+    return part._replace(first_task=task, first_seed=seed)
+
+
 # Bounds
 
 
@@ -249,7 +336,7 @@ def _line(work: Work) -> _Line:
     start = float((seconds - slope * members).min())
     if start < 0 or len(seconds) == 1:
         start, slope = 0.0, (seconds / members).min()
-    return _Line(start, max(float(slope), 1e-9 * float(seconds[0])), runs, len(seconds))
+    return _Line(start, max(float(slope), 1e-9 * float(seconds[0])), runs, work.sizes[-1])
 
 
 def lower_bound(works: Sequence[Work], slots: int) -> float:
@@ -258,7 +345,8 @@ def lower_bound(works: Sequence[Work], slots: int) -> float:
     It is the largest limit that is proved to be too short: a single run takes longer; or the
     fleets, of which there must be enough to be short enough, sum to more than all slots have; or
     the runs do not fit into the slots by the bound of Martello and Toth (1990) for bin packing; or,
-    with few works, by that of Gilmore and Gomory (1961) for cutting stock.
+    with few works, by that of Gilmore and Gomory (1961) for cutting stock; or, with two or three
+    works, by trying all ways to fill the slots with fleets of allowed sizes.
 
     Example:
         >>> round(lower_bound([Work(tasks=1, seeds=3, seconds=(4.0, 8.0, 12.0))], slots=2), 3)
@@ -272,9 +360,12 @@ def lower_bound(works: Sequence[Work], slots: int) -> float:
     low = _bisect(low, high, lambda limit: _is_too_short(lines, slots, limit))
     if len(works) > FEW:
         return low
-    # No schedule of all runs ends later than the one that `divide` finds.
-    high = max(_end(works, divide(works, slots), slots), low)
-    return _bisect(low, high, lambda limit: _too_many_patterns(works, slots, limit), 2e-3)
+    # No schedule of all runs ends later than the one that `_divide` finds.
+    high = max(_divide(works, slots)[1], low)
+    low = _bisect(low, high, lambda limit: _too_many_patterns(works, slots, limit), 2e-3)
+    if math.prod(work.tasks * work.seeds + 1 for work in works[:-1]) > MAX_WHOLE_PATTERNS:
+        return low
+    return _bisect(low, high, lambda limit: _too_many_whole_patterns(works, slots, limit), 2e-3)
 
 
 def _bisect(low: float, high: float, is_below: Callable[[float], bool], error: float = 0) -> float:
@@ -387,7 +478,8 @@ def _fleet_items(works: Sequence[Work], limit: float) -> list[_FleetItem]:
     """Return the fleets that a slot can train within a limit, their times rounded down."""
     items: list[_FleetItem] = []
     for index, work in enumerate(works):
-        for members, seconds in enumerate(work.seconds, 1):
+        for members in work.sizes:
+            seconds = work.seconds[members - 1]
             if seconds <= limit * (1 + 1e-9):
                 items.append(_FleetItem(index, members, int(seconds / limit * TICKS * (1 - 1e-9))))
     return items
@@ -414,3 +506,41 @@ def _best_pattern(items: Sequence[_FleetItem], prices: NDArray[np.float64]) -> N
         pattern[item.work] += item.members
         used -= max(item.ticks, 1)
     return pattern
+
+
+def _too_many_whole_patterns(works: Sequence[Work], slots: int, limit: float) -> bool:
+    """Return whether runs need more slots than there are, if each slot has one whole pattern."""
+    from scipy.optimize import Bounds, LinearConstraint, milp  # slow to import
+
+    *others, last = [_least_seconds(work) for work in works]
+    patterns: list[tuple[int, ...]] = []
+    for counts in itertools.product(*(range(len(times)) for times in others)):
+        left = limit - sum(times[n] for times, n in zip(others, counts, strict=True))
+        if left >= -1e-9 * limit:
+            patterns.append((*counts, bisect.bisect_right(last, left + 1e-9 * limit) - 1))
+    columns = np.array(patterns, float).T
+    cost, whole = np.zeros(len(patterns)), np.ones(len(patterns))
+    solved = milp(
+        cost,
+        constraints=[
+            LinearConstraint(columns, lb=[work.tasks * work.seeds for work in works]),
+            LinearConstraint(whole, ub=slots),
+        ],
+        integrality=whole,
+        bounds=Bounds(0, slots),
+    )
+    return bool(solved.status == 2)  # infeasible
+
+
+def _least_seconds(work: Work) -> list[float]:
+    """Return the seconds in which one slot can train 0, 1, 2, ... runs of a work.
+
+    Example:
+        >>> _least_seconds(Work(2, 2, (3.0, 4.0, 9.0, 9.0)))
+        [0.0, 3.0, 4.0, 7.0, 8.0]
+    """
+    least = [0.0]
+    for runs in range(1, work.tasks * work.seeds + 1):
+        sizes = [size for size in work.sizes if size <= runs]
+        least.append(min(least[runs - size] + work.seconds[size - 1] for size in sizes))
+    return least
