@@ -13,6 +13,7 @@ import pytest
 from r2r2.cli import theory as command
 from r2r2.experiments.run_report import find_sources, load_study
 from r2r2.report import figures
+from r2r2.theory.chains import examples
 from r2r2.theory.experiments import run_experiments
 from synthetic_runs import flat, make_run
 
@@ -24,12 +25,16 @@ FIGURES = {
 }
 
 
+@functools.cache
+def short_flows():
+    return run_experiments(examples(), end=8.0, starts=2)
+
+
 @pytest.fixture(autouse=True)
 def brief(request, monkeypatch):
-    """Flows are short and figures are empty files, except in slow tests."""
+    """Flows are short and simulated once, and figures are empty files, except in slow tests."""
     if not request.node.get_closest_marker("slow"):
-        short = functools.partial(run_experiments, end=8.0, starts=2)
-        monkeypatch.setattr(command, "run_experiments", short)
+        monkeypatch.setattr(command, "run_experiments", lambda chains, report: short_flows())
         nothing = dict.fromkeys(figures.FORMATS, b"")
         monkeypatch.setattr(figures, "render_chart", lambda chart: nothing)
 
@@ -125,6 +130,7 @@ def test_the_first_direction_is_that_of_the_squared_singular_values(cli, workdir
 
 def test_equal_inputs_give_equal_pages(cli, workdir, runs):
     cli("theory", runs, "--out", "a")
+    short_flows.cache_clear()
     cli("theory", runs, "--out", "b")
     a, b = workdir / "a", workdir / "b"
     files = sorted(path.relative_to(a) for path in a.rglob("*") if path.is_file())
