@@ -27,7 +27,7 @@ END = 500.0  # time; the slowest rate of SPL's flow on the grid world is 0.11
 # On the sphere Z^T Z is not kept. After a longer time some starts have almost lost a direction; the
 # optimal latent model is then so badly conditioned that explicit steps do not follow the flow.
 SPHERE_END = 100.0
-# Steps that change no documented median by more than 0.002 when halved, except on the sphere with
+# Steps that change no documented share by more than 0.003 when halved, except on the sphere with
 # lambda_Var = 1: there a hinge that closes makes the velocity jump by more.
 SPHERE_STEP = STEP / 8
 VICREG_STEP = STEP / 4
