@@ -40,7 +40,7 @@ def test_findings_are_of_the_thresholds_that_they_name(outcomes):
     low, high = (
         float(np.median(on_sphere(outcomes, x).last("constant_share"))) for x in (0.75, DIM**0.5)
     )
-    assert f"to {high:.3f};" in sentence
+    assert f" {high:.3f} with the paper's threshold of 1;" in sentence
     assert sentence.endswith(f"0.75/sqrt(d) leaves {low:.2f}.")
     assert f"{low:.3f}" != f"{high:.3f}"
 

@@ -168,6 +168,10 @@ def _sweep_line(name: str, style: Style, group: Sequence[Outcome], value: Value)
     return _band(Line(name, style, x), np.stack([value(outcome) for outcome in group], axis=1))
 
 
+SPHERE_TIME = (
+    f"These flows end at time {ex.SPHERE_END:g} (divided by 1 + lambda_RR + lambda_Var): later, "
+    "some starts almost lose a direction, and their paths are not certain."
+)
 SPHERE_MEASURES = {
     "constant_share": "constant mode's share of Z",
     "constant_mode": "constant mode in the span",
@@ -190,11 +194,11 @@ def sphere_chart(outcomes: Sequence[Outcome]) -> Chart:
         "sphere",
         "Threshold of the hinge on the unit sphere",
         f"Latents of norm 1 with d = {DIM}, on the grid world, at the end of the flow. The paper's "
-        f"v_th = 1 is at {DIM**0.5:g}. Above the largest deviation of any feature (here from 1.25 "
-        "on, or from 2 for the smallest weights) nothing changes any more: the hinge is never met, "
-        "and its gradient does not depend on the threshold. It drives the mean latent, and with it "
-        "the constant mode, out of Z. Up to 0.75 the hinge closes and leaves the constant mode "
-        f"about where SPL put it. {BANDS}",
+        f"v_th = 1 is at {DIM**0.5:g}. Above the largest deviation of any feature (between 1.25 "
+        "and 2) nothing changes any more: the hinge is never met, and its gradient does not depend "
+        "on the threshold. It drives the mean latent, and with it the constant mode, out of Z. Up "
+        "to 0.75 the hinge closes and leaves the constant mode about where SPL put it. "
+        f"{SPHERE_TIME} {BANDS}",
         Axis("threshold v_th in units of 1/sqrt(d)"),
         MEASURE,
         panels,

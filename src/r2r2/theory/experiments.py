@@ -7,7 +7,16 @@ import numpy as np
 
 from r2r2.config.common import R2R2, Representation
 from r2r2.theory.chains import STATES, Chain
-from r2r2.theory.flow import Flow, Measures, Variant, measure, random_start, simulate, tangential
+from r2r2.theory.flow import (
+    STEP,
+    Flow,
+    Measures,
+    Variant,
+    measure,
+    random_start,
+    simulate,
+    tangential,
+)
 from r2r2.theory.lemmas import Eigenspace, top_eigenspace
 from r2r2.theory.losses import Floats, redundancy, variance_hinge
 
@@ -15,6 +24,13 @@ DIM = 4  # features, so k = 4 eigenvectors
 START_SIZE = 0.5  # root mean square of a feature at the start, below the hinge's threshold of 1
 STARTS = 5
 END = 500.0  # time; the slowest rate of SPL's flow on the grid world is 0.11
+# On the sphere Z^T Z is not kept. After a longer time some starts have almost lost a direction; the
+# optimal latent model is then so badly conditioned that explicit steps do not follow the flow.
+SPHERE_END = 100.0
+# Steps that change no documented share by more than 0.003 when halved, except on the sphere with
+# lambda_Var = 1: there a hinge that closes makes the velocity jump by more.
+SPHERE_STEP = STEP / 8
+VICREG_STEP = STEP / 4
 WEIGHTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 THRESHOLDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0)
 FEW_WEIGHTS = (0.01, 0.1, 1.0)  # of the sweeps on the other chains
@@ -139,14 +155,48 @@ def run_experiments(
     end: float = END,
     starts: int = STARTS,
 ) -> list[Outcome]:
-    """Simulate all settings at once and return what came of them."""
+    """Simulate all settings, those of equal steps at once, and return what came of them."""
     todo = settings(chains)
+    groups: dict[tuple[float, float], list[int]] = {}
+    for number, setting in enumerate(todo):
+        groups.setdefault(_end_and_step(setting, end), []).append(number)
+    work = {key: len(members) * key[0] / key[1] for key, members in groups.items()}
+    total, done = sum(work.values()), 0.0
+    outcomes: dict[int, Outcome] = {}
+    for key, members in groups.items():
+        share, before = work[key] / total, done
+
+        def report(x: float, share: float = share, before: float = before) -> None:
+            on_progress(min(before + share * x, 1.0))
+
+        found = _run([todo[n] for n in members], key, starts, report)
+        outcomes.update(zip(members, found, strict=True))
+        done += share
+    return [outcomes[number] for number in range(len(todo))]
+
+
+def _end_and_step(setting: Setting, end: float) -> tuple[float, float]:
+    """Return the time at which the flows of a setting end, and their step."""
+    if setting.variant.on_sphere:
+        return min(end, SPHERE_END), SPHERE_STEP
+    return end, VICREG_STEP if setting.variant.weights == VICREG_WEIGHTS else STEP
+
+
+def _run(
+    todo: Sequence[Setting],
+    end_and_step: tuple[float, float],
+    starts: int,
+    on_progress: Callable[[float], None],
+) -> list[Outcome]:
+    """Simulate settings at once."""
+    end, step = end_and_step
     first = [
         random_start(STATES, DIM, START_SIZE, np.random.default_rng(seed)) for seed in range(starts)
     ]
     flows = [Flow(x.variant, x.chain.matrix, start) for x in todo for start in first]
-    paths = simulate(flows, end, on_progress)
-    spaces = {chain.name: top_eigenspace(chain.matrix, DIM) for chain in chains}
+    paths = simulate(flows, end, on_progress, step)
+    chains = {x.chain.name: x.chain.matrix for x in todo}
+    spaces = {name: top_eigenspace(p, DIM) for name, p in chains.items()}
     outcomes = []
     for number, setting in enumerate(todo):
         own = slice(number * starts, (number + 1) * starts)

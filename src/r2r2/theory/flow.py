@@ -18,7 +18,7 @@ from r2r2.diagnostics.representation import TOLERANCE, entropy_rank
 from r2r2.theory.lemmas import constant_mode
 from r2r2.theory.losses import Floats, centre, redundancy, self_prediction, variance_hinge
 
-STEP = 0.4  # of time, for weights of 0; the rates of the flow are at most 2
+STEP = 0.4  # of time, for weights of 0; the rates of SPL's flow are at most 2 where it keeps Z^T Z
 RECORDS = 60  # times at which a flow is recorded, evenly spaced in the logarithm
 FIRST_TIME = 0.4
 
@@ -94,7 +94,10 @@ def coefficients(flows: Sequence[Flow]) -> Coefficients:
 
 
 def simulate(
-    flows: Sequence[Flow], end: float, on_progress: Callable[[float], None] = lambda _: None
+    flows: Sequence[Flow],
+    end: float,
+    on_progress: Callable[[float], None] = lambda _: None,
+    step: float = STEP,
 ) -> Paths:
     """Return the paths of flows up to a time, by Runge-Kutta steps of fourth order.
 
@@ -105,6 +108,7 @@ def simulate(
         flows: on chains and from starts of equal sizes.
         end: the time at which a flow without weights ends.
         on_progress: called with the share of steps that are done.
+        step: time of one step of a flow without weights.
 
     Example:
         >>> from r2r2.theory.chains import grid_world
@@ -116,21 +120,21 @@ def simulate(
         True
     """
     settings = coefficients(flows)
-    step = STEP / (1 + settings.lambda_rr + settings.lambda_var)
-    records = _record_steps(end)
+    steps = step / (1 + settings.lambda_rr + settings.lambda_var)
+    records = _record_steps(end, step)
     z = _project(settings, np.stack([flow.start for flow in flows]))
     path = [z]
     for number in range(1, records[-1] + 1):
-        z = _runge_kutta(settings, z, step[:, None, None])
+        z = _runge_kutta(settings, z, steps[:, None, None])
         if number in records:
             path.append(z)
         on_progress(number / records[-1])
-    times = np.array([0, *records]) * step[:, None]
+    times = np.array([0, *records]) * steps[:, None]
     return Paths(times, np.stack(path, axis=1))
 
 
-def _record_steps(end: float) -> list[int]:
-    steps = np.geomspace(FIRST_TIME / STEP, end / STEP, RECORDS).round().astype(int)
+def _record_steps(end: float, step: float) -> list[int]:
+    steps = np.geomspace(FIRST_TIME / step, end / step, RECORDS).round().astype(int)
     return [int(number) for number in np.unique(steps)]
 
 

@@ -117,7 +117,7 @@ SPHERE = (
     "features are equally wide, so an open hinge always works against the constant mode.",
     "Recommendation: a threshold above the largest deviation of any feature is no setting at all: "
     "all such thresholds give the same training, and only lambda_Var matters. On the grid world "
-    "this begins at about 1.25/sqrt(d). "
+    "this begins between 1.25/sqrt(d) and 2/sqrt(d). "
     "To keep the constant mode, set v_th to 0.75/sqrt(d), which the encoder can meet. The paper's "
     "scores are with v_th = 1, so the default stays 1. docs/theory.md has the short training runs "
     "behind this: they show the same effect on Z, and are too short to tell returns apart.",
@@ -162,8 +162,8 @@ def findings(outcomes: Sequence[Outcome]) -> list[str]:
         f"{last(ex.FULL, 'constant_share'):.2f} of Z's squared norm. With a centred covariance the "
         f"share is anything from {min(centred):.2f} to {max(centred):.2f}, depending on the "
         "weights.",
-        "On the unit sphere the paper's threshold of 1 brings the share from "
-        f"{share(ex.SPHERE_BASE, ex.NO_HINGE, 0):.2f} to {share(ex.SPHERE, weight, root):.3f}; a "
+        f"On the unit sphere the share is {share(ex.SPHERE_BASE, ex.NO_HINGE, 0):.2f} without a "
+        f"hinge and {share(ex.SPHERE, weight, root):.3f} with the paper's threshold of 1; a "
         f"threshold of 0.75/sqrt(d) leaves {share(ex.SPHERE, weight, 0.75):.2f}.",
     ]
 
