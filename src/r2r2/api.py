@@ -605,7 +605,7 @@ def evaluate_run(
 
 
 def enable_compilation_cache(replace: bool = True) -> None:
-    """Keep programs that take long to compile in the user's cache folder.
+    """Keep compiled programs in the user's cache folder, except those that compile in no time.
 
     Without `replace`, a cache that the program has set already is left as it is.
     """
@@ -613,4 +613,4 @@ def enable_compilation_cache(replace: bool = True) -> None:
     if settings.jax_compilation_cache_dir and not replace:
         return
     settings.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
-    settings.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+    settings.update("jax_persistent_cache_min_compile_time_secs", 0.05)
