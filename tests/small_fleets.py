@@ -102,7 +102,7 @@ def member(tree, place: int):
 
 def trio(name: str) -> Fleet:
     """Return a trained fleet of three, the same for all tests that compile in the same way."""
-    return _trio(name, jax.config.jax_disable_most_optimizations)
+    return _trio(name, jax.config.values["jax_disable_most_optimizations"])
 
 
 @functools.cache
