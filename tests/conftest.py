@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import hypothesis
-import jax
 import pytest
 
 # It has no doctests, and other folders have a module of the same name.
@@ -21,40 +20,6 @@ hypothesis.settings.load_profile("r2r2")
 def pytest_configure():
     """Handle SIGINT as in a shell's foreground: jobs in the background ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(autouse=True)
-def no_silent_broadcasting():
-    with jax.numpy_rank_promotion("raise"):
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compile_without_optimization(request):
-    """Compile most programs without optimization, which takes longer than they run.
-
-    Programs of the golden set and of the slow tests are compiled as for users.
-    """
-    slow_tests = not request.config.option.markexpr.startswith("not slow")
-    optimized = slow_tests or "golden" in request.path.parts
-    jax.config.update("jax_disable_most_optimizations", not optimized)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled_once(tmp_path_factory):
-    """Cache compiled programs, so that each is compiled once for all tests.
-
-    The processes of pytest-xdist share the folder. With a maximal size, JAX locks it.
-    """
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
-    jax.config.update("jax_compilation_cache_max_size", 2**33)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
 @pytest.fixture

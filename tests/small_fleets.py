@@ -100,8 +100,13 @@ def member(tree, place: int):
     return jax.tree.map(lambda leaf: np.asarray(leaf[place]), tree)
 
 
-@functools.cache
 def trio(name: str) -> Fleet:
+    """Return a trained fleet of three, the same for all tests that compile in the same way."""
+    return _trio(name, jax.config.values["jax_disable_most_optimizations"])
+
+
+@functools.cache
+def _trio(name: str, unoptimized: bool) -> Fleet:
     return trained(small(name), [0, 1, 2])
 
 

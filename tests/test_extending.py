@@ -14,6 +14,8 @@ from r2r2.agents.registry import check_extra_loss
 from r2r2.api import RunOptions
 from r2r2.envs.spec import Spec
 
+pytestmark = pytest.mark.optimized
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

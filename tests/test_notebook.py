@@ -23,12 +23,12 @@ def test_notebook_runs(tmp_path, monkeypatch):
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert "steps=6_000" in code[0].source
-    code[0].source = code[0].source.replace("steps=6_000", "steps=1_500")
+    code[0].source = code[0].source.replace("steps=6_000", "steps=1_200")
     resources = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
     train, curve, spectrum, act, export = code
     assert "done" in text_of(train)
-    assert "1,500/1,500 100%" in text_of(train)
+    assert "1,200/1,200 100%" in text_of(train)
     assert all(any("image/png" in x.get("data", {}) for x in c.outputs) for c in (curve, spectrum))
     assert "return of one episode" in text_of(act)
     lines = [x for x in text_of(export).splitlines() if x.startswith(("r2r2:", "exported:"))]

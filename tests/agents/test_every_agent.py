@@ -36,16 +36,6 @@ every_agent = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def fast_compilation():
-    """These programs run for milliseconds; test_fleet.py has the optimized ones."""
-    trio.cache_clear()
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    trio.cache_clear()
-
-
 @pytest.mark.slow  # some of the quick golden tests run the fast path
 @pytest.mark.parametrize("name", AGENTS)
 def test_plain_and_fast_path_agree_in_float64(name, monkeypatch):

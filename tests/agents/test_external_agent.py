@@ -13,6 +13,8 @@ from r2r2.cli.main import main
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
 
+pytestmark = pytest.mark.optimized
+
 AGENT = "external_td3:TD3"
 RUN = {
     "agent": AGENT,

@@ -45,14 +45,6 @@ def restore(fleet, snapshot, rows):
         fleet.put_rows(number, 0, part)
 
 
-@pytest.fixture(autouse=True)
-def _compile_without_optimization():
-    """Optimizing the programs takes several times as long as running them."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)  # as in all slow tests
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AGENTS)
 def test_updates_on_mixed_batches_agree_between_paths_and_fleets_and_after_a_restart(name):

@@ -14,7 +14,7 @@ from tiny import train_tiny
 
 from r2r2.training.signals import WAIT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.optimized]
 
 PROGRAM = """
 import signal

@@ -176,12 +176,11 @@ ALL_INPUTS = (
 
 
 @pytest.fixture(scope="module")
-def quick_programs(tmp_path_factory):
-    """Compile without optimization and cache programs; restore the settings of JAX at the end."""
+def shared_cache(tmp_path_factory):
+    """Let commands cache programs in one folder; restore the settings of JAX at the end."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     names += ("jax_platforms",)
     before = {name: getattr(jax.config, name) for name in names}
-    jax.config.update("jax_disable_most_optimizations", True)  # conftest.py switches it off
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(shared_folder(tmp_path_factory) / "page-cache"))
         patch.setenv("WANDB_MODE", "disabled")
@@ -199,7 +198,7 @@ def shared_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def shared(quick_programs, tmp_path_factory):
+def shared(shared_cache, tmp_path_factory):
     """A folder with the inputs of all pages, which the processes of pytest-xdist share."""
     folder = shared_folder(tmp_path_factory) / "page-inputs"
     with FileLock(f"{folder}.lock"):

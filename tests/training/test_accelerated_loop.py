@@ -21,6 +21,8 @@ from r2r2.training.fleet import Fleet
 from r2r2.training.loop import Training
 from r2r2.training.run_config import finalize_config
 
+pytestmark = pytest.mark.optimized
+
 FIELDS = {
     "env": "Pendulum-v1",
     "seeds": 2,

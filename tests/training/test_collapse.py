@@ -10,6 +10,8 @@ from r2r2.agents.optimizer import Optimizer, minimize
 from r2r2.api import RunOptions
 from r2r2.storage.events import read_events
 
+pytestmark = pytest.mark.optimized
+
 SMALL = {
     "env": "cartpole-swingup",
     "agent.width": 64,

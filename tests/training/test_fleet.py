@@ -24,7 +24,7 @@ from small_fleets import (
     trio,
 )
 
-pytestmark = pytest.mark.slow  # a minute or two: every group is a program
+pytestmark = [pytest.mark.slow, pytest.mark.optimized]  # a minute or two: every group is a program
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from r2r2.training import memory
 from r2r2.training.memory import replay_rows
 from r2r2.training.run_config import finalize_config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.optimized]
 
 
 @pytest.mark.parametrize(

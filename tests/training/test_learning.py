@@ -10,6 +10,8 @@ from r2r2.compute import precision
 from r2r2.config.resolve import quick_config
 from r2r2.storage.events import read_events
 
+pytestmark = pytest.mark.optimized
+
 # Small networks with large learning rates, by the start of the agent's name.
 RATES = {"agent.encoder_rate": 1e-3, "agent.actor_rate": 1e-3, "agent.critic_rate": 1e-3}
 SPHERES = {

@@ -8,6 +8,8 @@ from r2r2 import resolve, save_transitions, train
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.evaluations import read_evaluations
 
+pytestmark = pytest.mark.optimized
+
 
 def recorded_by(result, path):
     """Write the transitions in the replay of a finished run with one member."""
