@@ -20,6 +20,8 @@ from r2r2.storage.run_folder import open_run
 from r2r2.training import fleet
 from r2r2.training.fleet import Fleet
 
+pytestmark = pytest.mark.optimized
+
 WARMUP = 10
 FIELDS = {
     "agent": "small_agent:SLOPE",
