@@ -94,9 +94,11 @@ class SweepResult(NamedTuple):
     Example:
         >>> score = CellScore("td7", 1, "Pendulum-v1", -150.0, 12.0, 5)
         >>> folder = SweepFolder(Path("sweeps"), "pendulum")
-        >>> print(SweepResult(folder, (), (), {}, None, (score,)))
+        >>> missing = CellScore("td7", 10, "Pendulum-v1", math.nan, math.nan, 0)
+        >>> print(SweepResult(folder, (), (), {}, None, (score, missing)))
         method  UTD  task         mean    std   seeds
         td7     1    Pendulum-v1  -150.0  12.0  5
+        td7     10   Pendulum-v1  -       -     0
     """
 
     folder: SweepFolder
@@ -111,9 +113,8 @@ class SweepResult(NamedTuple):
     def __str__(self) -> str:
         rows = [("method", "UTD", "task", "mean", "std", "seeds")]
         for score in self.scores:
-            std = "-" if math.isnan(score.std) else f"{score.std:.1f}"
-            texts = score.method, str(score.utd), score.task, f"{score.mean:.1f}", std
-            rows.append((*texts, str(score.seeds)))
+            known = ["-" if math.isnan(x) else f"{x:.1f}" for x in (score.mean, score.std)]
+            rows.append((score.method, str(score.utd), score.task, *known, str(score.seeds)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join(lines)
