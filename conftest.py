@@ -5,6 +5,9 @@ import os
 import jax
 import pytest
 
+# They have no doctests, and one name.
+collect_ignore_glob = ["*/conftest.py"]
+
 
 @pytest.fixture(autouse=True)
 def no_silent_broadcasting():

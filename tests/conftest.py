@@ -7,9 +7,6 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# It has no doctests, and other folders have a module of the same name.
-collect_ignore = ["conftest.py"]
-
 # Examples wait for the compiler and for other tests, so they have no deadline.
 # The same examples each time; `--hypothesis-profile explore` draws others.
 hypothesis.settings.register_profile("explore", deadline=None, derandomize=False)
