@@ -113,8 +113,8 @@ class SweepResult(NamedTuple):
     def __str__(self) -> str:
         rows = [("method", "UTD", "task", "mean", "std", "seeds")]
         for score in self.scores:
-            known = ["-" if math.isnan(x) else f"{x:.1f}" for x in (score.mean, score.std)]
-            rows.append((score.method, str(score.utd), score.task, *known, str(score.seeds)))
+            mean, std = ("-" if math.isnan(x) else f"{x:.1f}" for x in (score.mean, score.std))
+            rows.append((score.method, str(score.utd), score.task, mean, std, str(score.seeds)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join(lines)
