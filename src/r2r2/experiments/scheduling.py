@@ -291,9 +291,9 @@ def _cuts(tasks: int, seeds: int, largest: int, most: int) -> dict[tuple[int, ..
         [(1, 1, 2), (2, 2), (4,)]
     """
     whole = Part(0, 0, tasks, 0, seeds)
-    found: dict[tuple[int, ...], list[Part]] = {}
+    divisions: dict[tuple[int, ...], list[Part]] = {}
     if whole.members <= largest:
-        found[whole.members,] = [whole]
+        divisions[whole.members,] = [whole]
     halves = [_cut_tasks(whole, n) for n in range(1, tasks // 2 + 1)]
     halves += [_cut_seeds(whole, n) for n in range(1, seeds // 2 + 1)]
     for first, (second,) in halves if most > 1 else ():
@@ -301,9 +301,9 @@ def _cuts(tasks: int, seeds: int, largest: int, most: int) -> dict[tuple[int, ..
             rest = _cuts(second.tasks, second.seeds, largest, most - len(sizes))
             for others, more in rest.items():
                 key = tuple(sorted((*sizes, *others)))
-                if key not in found:
-                    found[key] = [*parts, *(_moved(part, second) for part in more)]
-    return found
+                if key not in divisions:
+                    divisions[key] = [*parts, *(_moved(part, second) for part in more)]
+    return divisions
 
 
 def _moved(part: Part, place: Part) -> Part:

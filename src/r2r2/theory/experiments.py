@@ -169,8 +169,8 @@ def run_experiments(
         def report(x: float, share: float = share, before: float = before) -> None:
             on_progress(min(before + share * x, 1.0))
 
-        found = _run([todo[n] for n in members], key, starts, report)
-        outcomes.update(zip(members, found, strict=True))
+        results = _run([todo[n] for n in members], key, starts, report)
+        outcomes.update(zip(members, results, strict=True))
         done += share
     return [outcomes[number] for number in range(len(todo))]
 
