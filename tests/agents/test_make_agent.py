@@ -19,7 +19,10 @@ UPDATES = 6  # past the sync of TD7's targets, every 5 updates
 every_algorithm = pytest.mark.parametrize(
     "name",
     ["td7+r2r2"]
-    + [pytest.param(x, marks=pytest.mark.slow) for x in ("minphi+r2r2", "simbav2-spl+r2r2")],
+    + [
+        pytest.param(x, marks=pytest.mark.slow)
+        for x in ("minphi+r2r2", "simbav2", "simbav2-spl+r2r2")
+    ],
 )
 
 
