@@ -13,10 +13,8 @@ cores. What remains is the host's own work:
 - lockstep, Minimalist phi: the time of the loop's own code per step of five members, without the
   call of updates and the environments.
 
-Times are those of this machine's cores. Two checkouts, from commit ad3f0dd on, can be compared on
-one machine, in turns:
-
-    PYTHONPATH=../other/src python benchmarks/host_overhead.py
+Times are those of this machine's cores. Two checkouts can be compared on one machine, in turns,
+each with its own version of this script.
 """
 
 import argparse
@@ -35,7 +33,7 @@ from gymnasium.spaces import Box
 
 from r2r2.bench import end_to_end
 from r2r2.bench.end_to_end import TrainingSetup, time_training
-from r2r2.compute.compiled import CompiledUpdates, LockstepPrograms, LockstepResult
+from r2r2.compute.compiled import CompiledUpdates, GroupInputs, LockstepPrograms, LockstepResult
 from r2r2.config.resolve import resolve
 from r2r2.storage.versions import versions
 from r2r2.training import fleet, loop
@@ -118,15 +116,14 @@ class SimulatedDevice:
         replaced[1].request_optional = lambda *_: None
         replaced[2].step = self.step
 
-    def run_calls(self, calls: Any, x64: bool, seconds: Any, data: Any, state: Any) -> Any:
+    def run_calls(self, calls: Any, seconds: Any, data: Any, state: Any) -> Any:
         """Sleep as long as calls of updates take."""
         if self._free_since:
             self.waits.append(time.perf_counter() - self._free_since)
-        with seconds.run():
-            for call in calls:
-                group = call.group[0]
-                per_update = FIXED_US + MEMBER_US * len(group.member)
-                sleep_us(self._call_us + int(group.updates) * per_update)
+        for call in calls:
+            group = GroupInputs(*call.who[1])
+            per_update = FIXED_US + MEMBER_US * len(group.member)
+            sleep_us(self._call_us + int(group.updates[0]) * per_update)
         self._free_since = time.perf_counter() if self._schedule.pending.any() else 0.0
         return state
 

@@ -10,15 +10,15 @@ Each row of the table is measured in a process of its own, which is ended after 
 the end of its output and, if it took too long, with what its threads were doing; the others are
 measured all the same. Results are written after each row. Speeds come from `r2r2.bench`:
 `time_training` for runs and `measure_updates` for updates alone. Programs are cached in `--cache`,
-so that a second command is faster; the rows that measure a start without a cache use an empty
-folder.
+so that a second command is faster, and `--prepare SECONDS` first compiles those of all rows at the
+same time; the rows that measure a start without a cache use an empty folder.
 
 All rows take about 25 minutes on the GPU machine, whose commands end after 600 seconds. There, a
 command measures what fits into `--budget` seconds, and the next one continues with `--done`, from
 the root of the repository (`COMMIT` is required: the machine's own Git folder may be older):
 
     PYTHONPATH=src:PACKAGES python benchmarks/wall_clock.py --cache build/xla --commit COMMIT \
-        --budget 560 --out $OUT/wall_clock_1.json
+        --prepare 200 --budget 560 --out $OUT/wall_clock_1.json
     PYTHONPATH=src:PACKAGES python benchmarks/wall_clock.py --cache build/xla --commit COMMIT \
         --budget 560 --done carry/wall_clock_1.json --out $OUT/wall_clock_2.json
 
@@ -50,6 +50,7 @@ from typing import Any, NamedTuple
 
 DOGS = "dog-run,dog-stand,dog-trot,dog-walk"
 ENV_STEPS = 2000  # random steps with which an environment is timed
+PREPARED_STEPS = 1200  # after which all programs of a run have been compiled
 DUMP_SECONDS = 2.0  # for a process that takes too long to say what its threads do
 OUTPUT_LINES = 60  # of a row that fails, in the results
 SMALL = ("width", "latent", "model_width", "actor_width", "critic_width", "batch_size")
@@ -104,6 +105,7 @@ class Settings(NamedTuple):
 
     precision: str = "mixed"
     smoke: bool = False
+    prepare: bool = False  # only compile
 
 
 class Found(NamedTuple):
@@ -145,16 +147,18 @@ def train_timed(row: Row, settings: Settings) -> Any:
 
 def time_updates(row: Row, settings: Settings) -> Any:
     """Return the timings of updates alone: long calls, and those of this UTD."""
-    from r2r2.bench.updates import BenchSizes, measure_updates
+    from r2r2.bench import updates as bench
     from r2r2.envs.make import make_env, spec_of
 
+    bench.compilation_cache_disabled = contextlib.nullcontext  # how long it takes is not used
     env = make_env(row.task.split(",")[0], 1)
     spec = spec_of(env)
     env.close()
     rows, updates, repeats = (300, 4, 2) if settings.smoke else (1_000_000, 250, 10)
-    sizes = BenchSizes(spec, rows, updates, repeats, settings.precision, (row.utd,))
+    repeats = 1 if settings.prepare else repeats
+    sizes = bench.BenchSizes(spec, rows, updates, repeats, settings.precision, (row.utd,))
     agents = {row.agent: agent_settings(row, settings)}
-    return measure_updates(agents, row.members, sizes, 1.0, lambda _: None)
+    return bench.measure_updates(agents, row.members, sizes, 1.0, lambda _: None)
 
 
 def slowest_env_us(row: Row, settings: Settings) -> float:
@@ -337,10 +341,14 @@ def run_worker(name: str, settings: Settings, out: Path) -> None:
     row = next(row for row in ROWS if row.name == name)
     if settings.smoke:
         end_to_end.PERIOD, row = 200, scaled_down(row)
+    if settings.prepare:
+        row = row._replace(steps=min(row.steps, PREPARED_STEPS // row.utd + 50))
     try:
         found = MEASURES[row.measure](row, settings)
     except KeyboardInterrupt:
         sys.exit("interrupted")
+    if settings.prepare:
+        return
     device = jax.devices()[0].device_kind
     result = {"value": found.value, "details": found.details, "row": row._asdict()}
     out.write_text(json.dumps(result | {"versions": versions(), "device": device}))
@@ -352,15 +360,9 @@ def measure_in_process(
     """Measure a row in a new process, with a cache of programs and a time limit."""
     with tempfile.TemporaryDirectory() as folder:
         out, log = Path(folder) / "row.json", Path(folder) / "output.txt"
-        command = [sys.executable, __file__, "--worker", name, "--out", str(out)]
-        command += ["--precision", args.precision, *(["--smoke"] if args.smoke else [])]
-        env = os.environ | {"XDG_CACHE_HOME": str(cache.resolve())}
-        env["WALL_CLOCK_START"], start = str(time.time()), time.perf_counter()
-        with log.open("w") as output:
-            process = subprocess.Popen(
-                command, env=env, stdout=output, stderr=output, start_new_session=True
-            )
-            problem = wait_or_end(process, limit)
+        start = time.perf_counter()
+        process = start_process(name, ["--out", str(out)], args, cache, log)
+        problem = wait_or_end(process, limit)
         seconds = round(time.perf_counter() - start, 1)
         lines = log.read_text(errors="replace").strip().splitlines()
         if not problem and not out.exists():
@@ -368,6 +370,43 @@ def measure_in_process(
         if problem:
             return {"problem": problem, "took_s": seconds, "output": lines[-OUTPUT_LINES:]}
         return json.loads(out.read_text()) | {"took_s": seconds}
+
+
+def start_process(
+    name: str, options: Sequence[str], args: argparse.Namespace, cache: Path, log: Path
+) -> subprocess.Popen[bytes]:
+    """Start a process that measures a row, with a cache of programs."""
+    command = [sys.executable, __file__, "--worker", name, *options]
+    command += ["--precision", args.precision, *(["--smoke"] if args.smoke else [])]
+    env = os.environ | {
+        "XDG_CACHE_HOME": str(cache.resolve()),
+        "WALL_CLOCK_START": f"{time.time()}",
+    }
+    if "--prepare" in options:  # they share the device
+        env["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    with log.open("w") as output:
+        return subprocess.Popen(
+            command, env=env, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def prepare(rows: Sequence[Row], args: argparse.Namespace) -> None:
+    """Compile the programs of all rows in processes at the same time, for `args.prepare` seconds.
+
+    Rows whose start is timed compile their own. What fails here fails again when it is measured.
+    """
+    end = time.monotonic() + args.prepare
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        processes = dict[str, subprocess.Popen[bytes]]()
+        for row in rows:
+            if row.measure not in ("first_step", "first_update"):
+                log = Path(folder) / row.name
+                options = ["--prepare", "1"]
+                processes[row.name] = start_process(row.name, options, args, args.cache, log)
+                stack.callback(wait_or_end, processes[row.name], 0)
+        for name, process in processes.items():
+            problem = wait_or_end(process, max(0, end - time.monotonic()))
+            print(f"{name}: {problem or 'programs are compiled'}", flush=True)
 
 
 def wait_or_end(process: subprocess.Popen[bytes], limit: float) -> str:
@@ -503,6 +542,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--precision", default="mixed", help="tf32, mixed or float32")
     parser.add_argument("--smoke", action="store_true", help="tiny settings; no real results")
     parser.add_argument("--cache", type=Path, default=Path("~/.cache").expanduser())
+    parser.add_argument(
+        "--prepare",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="first compile the programs of all rows at the same time; ended after so long",
+    )
     parser.add_argument("--out", type=Path, help="JSON file for all results")
     parser.add_argument("--commit", default="", help="commit to record when not in a checkout")
     parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE")
@@ -514,8 +560,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure the rows one after the other."""
     args = parse(argv)
     if args.worker:
-        run_worker(args.worker, Settings(args.precision, args.smoke), args.out)
+        settings = Settings(args.precision, args.smoke, bool(args.prepare))
+        run_worker(args.worker, settings, args.out)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # with its processes
     if args.merge:
         merge_results(args.merge, args.out)
         return
@@ -540,6 +588,8 @@ def measure_rows(
     """Measure rows, print the table, and write it after each row."""
     filled, end = dict[str, Path](), time.monotonic() + args.budget
     write_results(args.out, results)
+    if args.prepare:
+        prepare(rows, args)
     for row in rows:
         print(f"{row.name}: measuring, about {row.minutes:g} min", flush=True)
         found = measure_row(row, args, filled, folder, end - time.monotonic())

@@ -130,9 +130,9 @@ def busy_run(path, patch):
     update, refresh = Fleet._update, Fleet.refresh
     needs_pause, start = Training._needs_pause, Training._start_call
 
-    def slow_update(self, calls, args, finished):
+    def slow_update(self, calls, x64, args, finished):
         time.sleep(0.02)  # other members end their episodes meanwhile
-        result = update(self, calls, args, finished)
+        result = update(self, calls, x64, args, finished)
         policies = jax.tree.map(np.array, self._trained_policies(result.state))
         trained_policies.update({member: policies for member in finished})
         return result

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent, Array, use_replacements
 from r2r2.compute.devices import platform, training_device
@@ -202,19 +203,22 @@ class CompiledUpdates:
     def traced(self, key: ProgramKey) -> Any:
         """Return a program as JAX traced it."""
         size = key.size
-        member, count = (_shape(jnp.zeros(n, dtype=int)) for n in ((size,), ()))
-        group = UpdateGroup(member, self._keys, member, count)
+        counts = _shape(jnp.zeros((len(GroupInputs._fields), size), dtype=int))
         program = self._fleet if key.is_fleet else self._part
         with tracing(self._options):
-            args = self._data, self._carried, (group, member)
+            args = self._data, self._carried, (self._keys, counts)
             return program.trace(*args, key.stride)
 
     def _update_fleet(self, data: Data, state: LoopState, who: Any, stride: int) -> LoopState:
-        return self.loop.run(data, state, who[0], stride)
+        keys, counts = who
+        inputs = GroupInputs(*counts)
+        group = UpdateGroup(inputs.member, keys, inputs.made, inputs.updates[0])
+        return self.loop.run(data, state, group, stride)
 
     def _update_part(self, data: Data, state: LoopState, who: Any, stride: int) -> LoopState:
-        group, place = who
-        group = group._replace(key=group.key[group.member])
+        keys, counts = who
+        member, made, place, updates = GroupInputs(*counts)
+        group = UpdateGroup(member, keys[member], made, updates[0])
         part = jax.tree.map(lambda x: x[group.member], state)
         shapes = jax.tree.map(lambda x: _with_length(x, len(group.member)), self._learners)
         part = self._loop_of(shapes).run(data, part, group, stride)
@@ -265,10 +269,29 @@ def _is_compiled(program: Future[Any]) -> bool:
 
 
 class LockstepInputs(NamedTuple):
-    """What one step of a fleet in lockstep needs from the host, in few arrays."""
+    """What one step of a fleet in lockstep needs from the host."""
 
     floats: Any  # [S, F]: the transition, the observation to act on, and the scales
-    counts: Any  # [3, S]: updates made, decision steps, newest rows of the replay
+    made: Any  # [S], updates
+    steps: Any  # [S], decision steps
+    newest: Any  # [S], rows of the replay
+
+    def pack(self) -> NDArray[np.int_]:
+        """Return one array of integers [S, F + 3], because every transfer takes time."""
+        counts = np.stack([self.made, self.steps, self.newest], axis=1)
+        bits = integers(self.floats.dtype)
+        return np.concatenate([self.floats.view(bits), counts.astype(bits)], axis=1)
+
+    @classmethod
+    def unpack(cls, packed: Array, dtype: Any) -> "LockstepInputs":
+        """Return what was packed; the numbers had the type `dtype`."""
+        floats = jax.lax.bitcast_convert_type(packed[:, :-3], dtype)
+        return cls(floats, *packed[:, -3:].astype(int).T)
+
+
+def integers(dtype: Any) -> Any:
+    """Return the type of integers that are as long as numbers of another type."""
+    return np.dtype(f"int{8 * np.dtype(dtype).itemsize}")
 
 
 class LockstepResult(NamedTuple):
@@ -306,7 +329,7 @@ class LockstepPrograms:
         self, program: Any, rows: Rows, learners: LoopState, inputs: LockstepInputs
     ) -> LockstepResult:
         """Store a transition, make the updates, and act on the next observation."""
-        result: LockstepResult = program(rows, learners, self._fixed, inputs)
+        result: LockstepResult = program(rows, learners, self._fixed, inputs.pack())
         return result
 
     def request(self, updates: int) -> Self:
@@ -314,9 +337,9 @@ class LockstepPrograms:
         if updates not in self._compiled:
             rows = self._shapes[0]
             (members, _, obs), action = rows.obs.shape, rows.action.shape[-1]
-            zeros = jnp.zeros((members, action + 5 * obs + 5), rows.obs.dtype)
-            inputs = LockstepInputs(zeros, jnp.zeros((3, members), int))
-            shapes = *self._shapes, jax.tree.map(_shape, inputs)
+            columns = action + 5 * obs + 5 + len(LockstepInputs._fields[1:])
+            inputs = jnp.zeros((members, columns), integers(rows.obs.dtype))
+            shapes = *self._shapes, _shape(inputs)
             step = self._step.trace(*shapes, updates)
             options = graph_options(step.jaxpr.jaxpr)
             self._compiled[updates] = self._compiler.submit(compile_lowered, step.lower(), options)
@@ -332,12 +355,12 @@ class LockstepPrograms:
         self._compiler.shutdown(wait=False, cancel_futures=True)
 
     def _run(
-        self, rows: Rows, learners: LoopState, fixed: Any, inputs: LockstepInputs, updates: int
+        self, rows: Rows, learners: LoopState, fixed: Any, inputs: Array, updates: int
     ) -> LockstepResult:
         keys, offline = fixed
-        made, steps, newest = inputs.counts
+        floats, made, steps, newest = LockstepInputs.unpack(inputs, rows.obs.dtype)
         members = jnp.arange(len(newest))
-        packed, obs, scales = _split_floats(inputs.floats, rows, self._scaled)
+        packed, obs, scales = _split_floats(floats, rows, self._scaled)
         replay = Replay(rows, learners.rest.priorities, newest)
         replay = buffer.add(replay, members, buffer.unpack_steps(packed, rows))
         rows, priorities, _ = replay
@@ -407,21 +430,28 @@ class UpdateSeconds:
         self.running += time.perf_counter() - start - (self.compiling - compiling)
 
 
+class GroupInputs(NamedTuple):
+    """What a call of updates gets from the host: the rows of one array, one column per member."""
+
+    member: Any  # [K], indices in the fleet
+    made: Any  # [K], updates that each has made
+    place: Any  # [K], where its results go: `member`, or beyond the fleet for padding
+    updates: Any  # [K], updates to make, the same for all
+
+
 class GroupCall(NamedTuple):
     """A call of updates: its program, and the group that it is for."""
 
     program: Future[Any]
-    group: tuple[UpdateGroup, Any]  # with the places of its members in the fleet
+    who: tuple[Array, NDArray[np.int_]]  # keys of the fleet, and `GroupInputs` in one array
 
 
 def run_calls(
-    calls: Sequence[GroupCall], x64: bool, seconds: UpdateSeconds, data: Data, state: LoopState
+    calls: Sequence[GroupCall], seconds: UpdateSeconds, data: Data, state: LoopState
 ) -> LoopState:
-    """Make several calls of updates and wait; x64 is `x64_enabled()` where they were traced."""
-    with seconds.run(), jax.enable_x64(x64):
-        for call in calls:
-            state = seconds.wait_for(call.program)(data, state, call.group)
-        state.rest.alarm.raised.block_until_ready()
+    """Start several calls of updates, one after another, without waiting for the last."""
+    for call in calls:
+        state = seconds.wait_for(call.program)(data, state, call.who)
     return state
 
 

@@ -71,9 +71,9 @@ class PolicyCopy:
         self._policies, self._used, self._packed = policies, tuple(used), packed
         self._pack = jax.jit(lambda carried, who: pack_leaves(self._select(policies(carried)), who))
 
-    def fetch(self, carried: Any, who: NDArray[np.int_]) -> dict[str, NDArray[Any]]:
-        """Return the members `who` in one flat array per type; only with `packed`."""
-        parts: dict[str, NDArray[Any]] = jax.device_get(self._pack(carried, who))
+    def pack(self, carried: Any, who: NDArray[np.int_]) -> dict[str, Array]:
+        """Return the members `who` in one flat array per type, on the device; with `packed`."""
+        parts: dict[str, Array] = self._pack(carried, who)
         return parts
 
     def write(
@@ -91,7 +91,7 @@ class PolicyCopy:
     def __call__(self, host: Any, carried: Any, who: NDArray[np.int_], count: int) -> None:
         """Write the first `count` of the members `who` to `host` [S, ...], in place."""
         if self._packed:
-            self.write(host, self.fetch(carried, who), who, slice(count))
+            self.write(host, jax.device_get(self.pack(carried, who)), who, slice(count))
             return
         sources = map(np.asarray, self._select(self._policies(carried)))
         for target, source in zip(self._select(host), sources, strict=True):

@@ -21,6 +21,7 @@ from r2r2.compute import compiled, update
 from r2r2.compute.compiled import (
     CompiledUpdates,
     GroupCall,
+    GroupInputs,
     LockstepInputs,
     LockstepPrograms,
     ProgramKey,
@@ -32,7 +33,7 @@ from r2r2.compute.compiled import (
 from r2r2.compute.devices import host_device, training_device
 from r2r2.compute.policy_copy import PolicyCopy, acting_leaves
 from r2r2.compute.precision import DEFAULT_OPTIONS, ComputeOptions, apply_precision, uses_fp16
-from r2r2.compute.update import Data, LearnerState, RunLengths, UpdateGroup, member_key
+from r2r2.compute.update import Data, LearnerState, RunLengths, member_key
 from r2r2.compute.update_loop import (
     LoopState,
     UpdateCall,
@@ -408,7 +409,7 @@ class Fleet:
         parts = [packed, obs, *(scales[:2] if scales else (obs, obs))]
         reward = scales.reward if scales else made
         floats = np.concatenate([*parts, np.asarray(reward)[:, None]], axis=1).astype(dtype)
-        inputs = LockstepInputs(floats, np.stack([made, steps, newest]))
+        inputs = LockstepInputs(floats, made, steps, newest)
         self._restored = None
         program = self.update_seconds.wait_for(self._lockstep.program(updates))
         with self.update_seconds.run():
@@ -451,11 +452,11 @@ class Fleet:
         for call in calls:
             groups.append(self._group_call(call, made))
             made[list(call.members)] += call.updates
-        args = x64_enabled(), self.update_seconds, self.data(scales), self._state
+        args = x64_enabled(), (self.data(scales), self._state)
         fetched = tuple(finished) if self._acts_on_host and self.accelerated else ()
         self._restored = None
         self._updating = frozenset(member for call in calls for member in call.members)
-        self._in_flight = self._trainer.submit(self._update, groups, args, fetched)
+        self._in_flight = self._trainer.submit(self._update, groups, *args, fetched)
 
     def _group_call(self, call: UpdateCall, made: np.ndarray) -> GroupCall:
         """Return a call of members that have made so many updates, [S]."""
@@ -470,20 +471,22 @@ class Fleet:
         who = pad_members(members, size)
         # Padding members are written beyond the fleet's end, which drops them.
         place = np.where(np.arange(size) < len(members), who, self.size)
-        # Left on the host: a separate transfer takes as long as half an update.
-        group = UpdateGroup(who, self._keys, made[who], np.asarray(call.updates))
-        return GroupCall(program, (group, place))
+        # Left on the host, in one array: each transfer takes as long as half an update.
+        inputs = GroupInputs(who, made[who], place, np.full(size, call.updates))
+        return GroupCall(program, (self._keys, np.stack(inputs)))
 
     def _update(
-        self, calls: Sequence[GroupCall], args: Any, finished: tuple[int, ...]
+        self, calls: Sequence[GroupCall], x64: bool, args: Any, finished: tuple[int, ...]
     ) -> UpdateResult:
-        """Make updates, in the update thread."""
-        state, policies = run_calls(calls, *args), None
-        if finished:
-            with jax.enable_x64(args[0]):
-                parts = self._copy_to_host.fetch(state, self._padded(finished))
-            policies = FetchedPolicies(finished, parts)
-        return UpdateResult(state, np.asarray(state.rest.alarm.raised), policies)
+        """Make updates, in the update thread; x64 is `x64_enabled()` where they were traced."""
+        with self.update_seconds.run(), jax.enable_x64(x64):
+            state = run_calls(calls, self.update_seconds, *args)
+            raised, parts = state.rest.alarm.raised, None
+            if finished:  # packed while the updates run, and fetched with the flags in one wait
+                parts = self._copy_to_host.pack(state, self._padded(finished))
+            raised, parts = jax.device_get((raised, parts))
+        policies = None if parts is None else FetchedPolicies(finished, parts)
+        return UpdateResult(state, raised, policies)
 
     def _padded(self, members: Sequence[int]) -> NDArray[np.int_]:
         return pad_members(tuple(members), group_size(len(members), self.size, self._growth))
