@@ -116,6 +116,7 @@ class Busy(NamedTuple):
     beside: list  # whether updates were in flight when policies were handed out
     reasons: set  # why updates paused
     reports: list  # of its progress
+    queued: list  # updates in flight after each start
 
 
 @pytest.fixture(scope="module")
@@ -124,27 +125,39 @@ def busy(tmp_path_factory):
         yield busy_run(tmp_path_factory.mktemp("busy") / "run", patch)
 
 
-def busy_run(path, patch):
-    """Train, and check while training when the next updates begin and who gets which policy."""
-    trained_policies, paused, seen = {}, [], Busy(None, [], [], set(), [])
-    update, refresh = Fleet._update, Fleet.refresh
-    needs_pause, start = Training._needs_pause, Training._start_call
+def check_policies(patch, seen):
+    """Check that members get the policies of their own last updates, which take some time."""
+    trained_policies = {}
+    begin, fetch, refresh = Fleet._start, Fleet._fetch, Fleet.refresh
 
-    def slow_update(self, calls, x64, args, finished):
-        time.sleep(0.02)  # other members end their episodes meanwhile
-        result = update(self, calls, x64, args, finished)
-        policies = jax.tree.map(np.array, self._trained_policies(result.state))
+    def seen_begin(self, *args):
+        result, finished = begin(self, *args), args[-1]
+        policies = jax.tree.map(np.array, self._trained_policies(self._state))
         trained_policies.update({member: policies for member in finished})
         return result
+
+    def slow_fetch(self, *args):
+        time.sleep(0.02)  # other members end their episodes meanwhile
+        return fetch(self, *args)
 
     def seen_refresh(self, members):
         expected = [trained_policies[member] for member in members]
         refresh(self, members)
-        seen.beside.append(self._in_flight is not None)
+        seen.beside.append(bool(self._tasks))
         used = self._copy_to_host._select  # actions depend on no others
         for member, policies in zip(members, expected, strict=True):
             for ours, theirs in zip(used(self.policies), used(policies), strict=True):
                 np.testing.assert_array_equal(ours[member], theirs[member])
+
+    patch.setattr(Fleet, "_start", seen_begin)
+    patch.setattr(Fleet, "_fetch", slow_fetch)
+    patch.setattr(Fleet, "refresh", seen_refresh)
+
+
+def busy_run(path, patch):
+    """Train, and check while training when the next updates begin and who gets which policy."""
+    paused, seen = [], Busy(None, [], [], set(), [], [])
+    needs_pause, start = Training._needs_pause, Training._start_call
 
     def seen_pause(self):
         state, due = self.state, set()
@@ -160,13 +173,14 @@ def busy_run(path, patch):
     def seen_start(self, *args, **options):
         state = self.state
         start(self, *args, **options)
+        seen.queued.append(len(state.started))
         early = sys._getframe(2).f_code.co_name == "_finish_updates"
         assert not (early and paused[-1]), state.counts(0)
 
     patch.setattr(update_loop, "packs", lambda: True)
     patch.setattr(loop, "REPORT_SECONDS", 1e9)
-    patch.setattr(Fleet, "_update", slow_update)
-    patch.setattr(Fleet, "refresh", seen_refresh)
+    patch.setattr(Fleet, "ends_soon", property(lambda self: len(self._tasks) == 1))
+    check_policies(patch, seen)
     patch.setattr(Training, "_needs_pause", seen_pause)
     patch.setattr(Training, "_start_call", seen_start)
     pretend(patch, async_updates=True, accelerated=True)
@@ -187,6 +201,11 @@ def busy_run(path, patch):
 def test_the_next_updates_begin_before_policies_are_handed_out(busy):
     """Members get the policies of their own last updates, while those of others run."""
     assert {True, False} <= set(busy.beside)
+
+
+def test_updates_are_queued_behind_those_in_flight(busy):
+    """So that the device does not wait; one call at most, so that members train together."""
+    assert {*busy.queued} == {1, 2}
 
 
 def test_updates_pause_for_what_needs_all_of_them_done(busy):

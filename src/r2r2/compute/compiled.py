@@ -222,7 +222,8 @@ class CompiledUpdates:
         part = jax.tree.map(lambda x: x[group.member], state)
         shapes = jax.tree.map(lambda x: _with_length(x, len(group.member)), self._learners)
         part = self._loop_of(shapes).run(data, part, group, stride)
-        return cast(LoopState, scatter(state, place, part))
+        put = put_by_selection if self.loop.packs else scatter
+        return cast(LoopState, put(state, place, part))
 
     def wait(self) -> None:
         """Wait until all requested programs are compiled; optional ones may fail."""
@@ -417,10 +418,11 @@ class UpdateSeconds:
 
     def wait_for(self, program: Future[Any]) -> Any:
         """Return a program as soon as it is compiled."""
-        start = time.perf_counter()
-        compiled = program.result()
-        self.compiling += time.perf_counter() - start
-        return compiled
+        if not program.done():
+            start = time.perf_counter()
+            wait_until_done([program])
+            self.compiling += time.perf_counter() - start
+        return program.result()
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
@@ -458,6 +460,17 @@ def run_calls(
 def scatter(fleet: Any, place: Array, part: Any) -> Any:
     """Return `fleet` with rows of `part` at `place` [K]; rows beyond its end are dropped."""
     return jax.tree.map(lambda x, new: x.at[place].set(new, mode="drop"), fleet, part)
+
+
+def put_by_selection(fleet: Any, place: Array, part: Any) -> Any:
+    """Do the same as `scatter`, by a choice for every entry of the fleet.
+
+    That moves more memory, but a GPU needs 0.6 to 0.9 ms for the many small kernels of `scatter`.
+    """
+    size = len(jax.tree.leaves(fleet)[0])
+    lanes = place[None] == jnp.arange(size)[:, None]  # [S, K]
+    new = jax.tree.map(lambda x: x[lanes.argmax(axis=1)], part)
+    return select(lanes.any(axis=1), new, fleet)
 
 
 def act(agent: Agent, policies: Any, keys: Array, obs: Array, steps: Array) -> Array:

@@ -68,8 +68,9 @@ class Collector:
         recovery: Recovery,
         start_evaluations: Callable[[], None],
         start_updates: Callable[[Scales | None], None],
+        can_queue: Callable[[], bool],
     ):
-        self._state, self._recovery = state, recovery
+        self._state, self._recovery, self._can_queue = state, recovery, can_queue
         self._start_evaluations, self._start_updates = start_evaluations, start_updates
         self._explores_ahead = explores_ahead(state.config.agent)
         seeds = [member.seed for member in state.members]
@@ -117,16 +118,16 @@ class Collector:
         waits = bool(playing) and (not fleet.async_updates or state.agent.normalizes)
         if acting:
             self._step_in_lockstep(acting)
-        elif fleet.async_updates and not waits and (playing or state.in_flight):
+        elif fleet.async_updates and not waits and (playing or state.started):
             self._wait_for_rows(playing)
         if playing:
             self._record_training(playing, waits)
         if state.evals.busy and not state.shared_env:
-            wait = not fleet.accelerated or not (members or state.in_flight)
+            wait = not fleet.accelerated or not (members or state.started)
             self._record_evaluation(wait)
 
     def _wait_for_rows(self, playing: list[int]) -> None:
-        """Wait a little, but no longer than until updates or an episode have ended.
+        """Wait a little, but no longer than until updates or an episode end, or should start.
 
         Taking rows one by one would take time from the thread that starts the updates.
         """
@@ -134,14 +135,11 @@ class Collector:
         evaluating = state.evals.running_seeds() if state.evals.busy else {}
         if not state.pool.plays_ahead(evaluating):
             return  # these slots make a row only when it is taken
-        with state.times.part(UPDATES if state.in_flight else ENVIRONMENTS):
-            if not playing:
-                state.fleet.wait_until_ready(MAX_IDLE_SECONDS)
-                return
+        with state.times.part(UPDATES if state.started else ENVIRONMENTS):
             while time.perf_counter() < end:
-                if state.in_flight and state.fleet.ready:
+                if state.started and (state.fleet.ready or self._can_queue()):
                     return
-                if state.pool.should_take(playing):
+                if playing and state.pool.should_take(playing):
                     return
                 time.sleep(IDLE_SECONDS)
 

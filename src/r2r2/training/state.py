@@ -43,6 +43,13 @@ def ignore(*_: object) -> None:
     """Ignore a message or a progress report."""
 
 
+class StartedUpdates(NamedTuple):
+    """Updates in flight."""
+
+    members: list[int]
+    finished: list[int]  # those of the members that have no more updates pending
+
+
 @dataclass
 class TrainState:
     """Everything that changes during a run, shared by the loop and its helpers."""
@@ -61,8 +68,13 @@ class TrainState:
     failures: dict[int, int] = field(default_factory=dict[int, int])  # by member
     stopped: dict[int, str] = field(default_factory=dict[int, str])  # with the reason
     collapsed: set[int] = field(default_factory=set[int])  # at their last diagnosis
-    in_flight: list[int] = field(default_factory=list[int])  # members being updated
+    started: list[StartedUpdates] = field(default_factory=list[StartedUpdates])  # the oldest first
     times: TimeAccount = field(default_factory=TimeAccount)
+
+    @property
+    def in_flight(self) -> list[int]:
+        """The members that are being updated."""
+        return [member for updates in self.started for member in updates.members]
 
     @property
     def shared_env(self) -> bool:
