@@ -64,6 +64,20 @@ def pretend(monkeypatch, **settings):
     monkeypatch.setattr(Fleet, "__init__", init)
 
 
+@pytest.mark.parametrize(
+    ("lockstep", "accelerated", "expected"), [(True, True, 1), (True, False, 0), (False, True, 0)]
+)
+def test_only_in_lockstep_with_an_accelerator_workers_expect_device_calls(
+    tmp_path, monkeypatch, lockstep, accelerated, expected
+):
+    calls = []
+    monkeypatch.setattr(pool.EnvPool, "expect_device_calls", lambda own: calls.append(own))
+    pretend(monkeypatch, accelerated=accelerated)
+    changes = {"agent.policy_checkpoints": not lockstep}
+    with prepared(tmp_path / "run", **changes):
+        assert len(calls) == expected
+
+
 def trained(path, agent, **changes):
     result = train(resolve(FIELDS, WIDTHS[agent], {"agent": agent}, changes), path, options=NEVER)
     names = result.folder.members
