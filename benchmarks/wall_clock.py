@@ -123,16 +123,14 @@ def scaled_down(row: Row) -> Row:
 def agent_settings(row: Row, settings: Settings) -> Any:
     """Return the agent's config, resolved for the task."""
     from r2r2.config.agents import agent_config
-    from r2r2.config.common import TaskInfo
-    from r2r2.envs.suites import PAPER_TASKS
+    from r2r2.config.resolve import resolve
+    from r2r2.training.run_config import finalize_config
 
-    config: Any = agent_config(row.agent)
+    fields: dict[str, Any] = {"agent": row.agent, "env": row.task.split(",")}
     if settings.smoke:
-        names = {field.name for field in dataclasses.fields(config)}
-        config = dataclasses.replace(config, **{name: 8 for name in SMALL if name in names})
-    task = row.task.split(",")[0]
-    suite = PAPER_TASKS[task].suite if task in PAPER_TASKS else "gymnasium"
-    return config.for_task(TaskInfo(task, suite, lambda: 1000))
+        names = {field.name for field in dataclasses.fields(agent_config(row.agent))}
+        fields |= {f"agent.{name}": 8 for name in SMALL if name in names}
+    return finalize_config(resolve(fields)).agent
 
 
 def train_timed(row: Row, settings: Settings) -> Any:

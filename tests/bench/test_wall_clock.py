@@ -49,6 +49,17 @@ def test_every_row_can_be_measured_and_is_in_the_table(script):
     assert lines["hopper-x1"].endswith("not measured")
 
 
+def test_agents_are_those_of_the_task(script):
+    """One critic on tasks of DMC, two on those of Gymnasium."""
+    row = row_of(script, "simbav2-step")
+    assert row.task == "walker-run"
+    critics = [
+        script.agent_settings(row._replace(task=task), script.Settings(smoke=True)).critics
+        for task in (row.task, "Hopper-v5")
+    ]
+    assert critics == [1, 2]
+
+
 def test_result_files_are_merged(script, tmp_path, capsys):
     row = row_of(script, "hopper-x1")._asdict()
     for number, value in enumerate([100.0, 3000.0]):

@@ -180,8 +180,7 @@ def busy_run(path, patch):
         due |= {"checkpoint"} if self._writer.due(state.step()) else set()
         paused.append(needs_pause(self))
         assert paused[-1] == bool(due)
-        if len(due) == 1:
-            seen.reasons.update(due)
+        seen.reasons.update(due)
         return paused[-1]
 
     def seen_start(self, *args, **options):

@@ -19,7 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from numpy.typing import NDArray
 
 from r2r2.agents.base import Agent, Array, use_replacements
-from r2r2.compute.devices import platform, training_device
+from r2r2.compute.devices import is_accelerated, platform, training_device
 from r2r2.compute.fast_optimizer import FAST
 from r2r2.compute.precision import ComputeOptions, matmul_precision
 from r2r2.compute.update import Data, LearnerState, Purpose, UpdateGroup, select, step_key
@@ -373,6 +373,8 @@ class LockstepPrograms:
         actions = act(self._agent, policies, keys, obs, steps)
         raised = learners.rest.alarm.raised.astype(actions.dtype)
         output = jnp.concatenate([actions, raised[:, None]], axis=1)  # read in one transfer
+        if is_accelerated():  # a transfer within the program takes 0.3 ms less than after it
+            output = jax.device_put(output, jax.memory.Space.Host)
         return LockstepResult(rows, learners, output)
 
 

@@ -87,24 +87,26 @@ class PendingSteps:
 
     def take(self, most: int) -> tuple[NDArray[np.int_], NDArray[np.floating]]:
         """Remove and return the oldest steps, at most `most`: members [K], and [K, fields]."""
-        members, packed = zip((self._members, self._packed), *self._blocks, strict=True)
-        all_members, all_packed = np.concatenate(members), np.concatenate(packed)
-        self._members, self._packed, self._blocks = all_members[most:], all_packed[most:], []
+        members, packed = self.peek()
+        self._members, self._packed = members[most:], packed[most:]
         self._count = len(self._members)
-        return all_members[:most], all_packed[:most]
+        return members[:most], packed[:most]
 
     def peek(self) -> tuple[NDArray[np.int_], NDArray[np.floating]]:
         """Return all steps, as `take` would."""
         if self._blocks:
-            self._members, self._packed = self.take(len(self))
-            self._count = len(self._members)
+            old = [(self._members, self._packed)] if len(self._members) else []
+            members, packed = zip(*old, *self._blocks, strict=True)
+            single = len(members) == 1  # as in lockstep, where a copy would cost more than the rest
+            self._members = members[0] if single else np.concatenate(members)
+            self._packed = packed[0] if single else np.concatenate(packed)
+            self._blocks = []
         return self._members, self._packed
 
     def is_one_of(self, size: int) -> bool:
         """Return whether exactly one step of every member of a fleet is waiting."""
-        if len(self) != size:
-            return False
-        return bool((self.peek()[0] == np.arange(size)).all())  # fused calls assume the order
+        # Fused calls assume the order.
+        return len(self) == size and self.peek()[0].tolist() == list(range(size))
 
 
 class FleetSnapshot(NamedTuple):

@@ -83,13 +83,11 @@ class TrainState:
 
     def fuses_step(self) -> bool:
         """Return whether one call can make the pending updates and the next actions."""
-        pending = self.schedule.pending
-        return (
-            self.fleet.fuses_steps
-            and self.fleet.has_one_step
-            and not (self.in_flight or self.stopped)
-            and bool(pending[0] > 0 and (pending == pending[0]).all())
-        )
+        if not self.fleet.fuses_steps or self.started or self.stopped:
+            return False
+        pending = self.schedule.pending.tolist()
+        same = pending.count(pending[0]) == len(pending)
+        return pending[0] > 0 and same and self.fleet.has_one_step
 
     def free_members(self) -> list[int]:
         """Return the members that have steps left and are not stopped."""
