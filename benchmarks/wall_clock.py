@@ -25,8 +25,10 @@ the root of the repository (`COMMIT` is required: the machine's own Git folder m
 The new file has the rows of `--done`, too. `--merge FILES` prints one table of several result files
 and, with `--out`, writes them as one.
 
-"Updates alone" are calls of many updates, as `r2r2 bench` times them. The slowest environment of a
-step is the mean, over groups of as many random steps as there are members, of the longest one.
+"Updates alone" are calls of many updates, as `r2r2 bench` times them; the column "(short)" compares
+with its calls of as many updates as the UTD, which for agents in lockstep also store and act. The
+slowest environment of a step is the mean, over groups of as many random steps as there are members,
+of the longest one.
 """
 
 import argparse
@@ -111,6 +113,7 @@ class Found(NamedTuple):
 
     value: float
     details: dict[str, Any]
+    short: float | None = None  # the same, compared with calls as short as the run makes them
 
 
 def scaled_down(row: Row) -> Row:
@@ -190,20 +193,24 @@ def measure_speed(row: Row, settings: Settings) -> Found:
 def measure_share(row: Row, settings: Settings) -> Found:
     """Measure the updates per second of training, in percent of updates alone."""
     fleets, result = time_updates(row, settings), train_timed(row, settings)
-    alone = 1e6 / fleets.updates[0].us_per_agent_update.median
-    share = 100 * result.updates_per_s / alone
-    return Found(share, {"training": result._asdict()} | update_details(fleets))
+    long, short = (100 * result.updates_per_s * us / 1e6 for us in medians_us(fleets))
+    return Found(long, {"training": result._asdict()} | update_details(fleets), short)
 
 
 def measure_overhead(row: Row, settings: Settings) -> Found:
     """Measure what a fleet step takes beyond 1.1 times its updates and its slowest environment."""
     fleets, result = time_updates(row, settings), train_timed(row, settings)
     step = 1e6 * row.members / result.decision_steps_per_s
-    updates = fleets.updates[0].us_per_agent_update.median * row.members * row.utd
-    slowest = slowest_env_us(row, settings)
-    parts = {"fleet_step_us": step, "updates_us": updates, "slowest_env_us": slowest}
-    details = parts | {"training": result._asdict()} | update_details(fleets)
-    return Found(step - 1.1 * updates - slowest, details)
+    slowest, each = slowest_env_us(row, settings), row.members * row.utd
+    long, short = (step - 1.1 * us * each - slowest for us in medians_us(fleets))
+    parts = {"fleet_step_us": step, "updates_us": medians_us(fleets)[0] * each}
+    parts |= {"slowest_env_us": slowest}
+    return Found(long, parts | {"training": result._asdict()} | update_details(fleets), short)
+
+
+def medians_us(fleets: Any) -> tuple[float, float]:
+    """Return us per agent-update, in long calls and in short ones."""
+    return fleets.updates[0].us_per_agent_update.median, fleets.calls[0].us_per_agent_update.median
 
 
 def update_details(fleets: Any) -> dict[str, Any]:
@@ -341,7 +348,8 @@ def run_worker(name: str, settings: Settings, out: Path) -> None:
     except KeyboardInterrupt:
         sys.exit("interrupted")
     device = jax.devices()[0].device_kind
-    result = {"value": found.value, "details": found.details, "row": row._asdict()}
+    result = {"value": found.value, "short": found.short, "details": found.details}
+    result["row"] = row._asdict()
     out.write_text(json.dumps(result | {"versions": versions(), "device": device}))
 
 
@@ -432,24 +440,33 @@ def verdict(row: Row, value: float) -> str:
 
 
 def format_table(results: dict[str, dict[str, Any]]) -> str:
-    """Return all rows with their targets and what was measured."""
-    lines = [("row", "measured", "must", "reach for", "unit", "verdict")]
+    """Return all rows with their targets and what was measured.
+
+    "(short)" compares with calls of updates that are as short as those of the run.
+    """
+    lines = [("row", "measured", "(short)", "must", "reach for", "unit", "verdict")]
     for row in ROWS:
         bound = ">=" if row.at_least else "<="
         targets = f"{bound} {row.must:,g}", f"{row.reach:,g}", row.unit
         result = results.get(row.name, {"problem": "not measured"})
         if "problem" in result:
-            lines.append((row.name, "-", *targets, result["problem"]))
+            lines.append((row.name, "-", "-", *targets, result["problem"]))
         else:
-            value = result["value"]
-            shown = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+            values = result["value"], result.get("short")
             smoke = " (smoke)" if result["row"]["task"] != row.task else ""
-            lines.append((row.name, shown, *targets, verdict(row, value) + smoke))
-    widths = [max(len(line[column]) for line in lines) for column in range(6)]
+            lines.append((row.name, *map(show, values), *targets, verdict(row, values[0]) + smoke))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def show(value: float | None) -> str:
+    """Return a value of the table as text."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
 class Results(NamedTuple):
@@ -554,7 +571,7 @@ def measure_rows(
         print(f"{row.name}: measuring, about {row.minutes:g} min", flush=True)
         found = measure_row(row, args, filled, folder, end - time.monotonic())
         results.rows[row.name] = found
-        shown = {k: v for k, v in found.items() if k in ("value", "problem", "took_s")}
+        shown = {k: v for k, v in found.items() if k in ("value", "short", "problem", "took_s")}
         print("\n".join([*found.get("output", []), f"{row.name}: {shown}"]), flush=True)
         write_results(args.out, results)
     print(format_table(results.rows))
