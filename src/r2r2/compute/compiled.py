@@ -280,7 +280,7 @@ class LockstepInputs(NamedTuple):
     def pack(self) -> NDArray[np.int_]:
         """Return one array of integers [S, F + 3], because every transfer takes time."""
         counts = np.stack([self.made, self.steps, self.newest], axis=1)
-        bits = integers(self.floats.dtype)
+        bits = same_size_int(self.floats.dtype)
         return np.concatenate([self.floats.view(bits), counts.astype(bits)], axis=1)
 
     @classmethod
@@ -290,7 +290,7 @@ class LockstepInputs(NamedTuple):
         return cls(floats, *packed[:, -3:].astype(int).T)
 
 
-def integers(dtype: Any) -> Any:
+def same_size_int(dtype: Any) -> Any:
     """Return the type of integers that are as long as numbers of another type."""
     return np.dtype(f"int{8 * np.dtype(dtype).itemsize}")
 
@@ -339,7 +339,7 @@ class LockstepPrograms:
             rows = self._shapes[0]
             (members, _, obs), action = rows.obs.shape, rows.action.shape[-1]
             columns = action + 5 * obs + 5 + len(LockstepInputs._fields[1:])
-            inputs = jnp.zeros((members, columns), integers(rows.obs.dtype))
+            inputs = jnp.zeros((members, columns), same_size_int(rows.obs.dtype))
             shapes = *self._shapes, _shape(inputs)
             step = self._step.trace(*shapes, updates)
             options = graph_options(step.jaxpr.jaxpr)
@@ -416,22 +416,21 @@ class UpdateSeconds:
     """Seconds that updates took, and that they waited for their programs."""
 
     def __init__(self) -> None:
-        self.running = self.compiling = 0.0
+        self.running = self.compiling = self._end = 0.0
 
     def wait_for(self, program: Future[Any]) -> Any:
         """Return a program as soon as it is compiled."""
-        if not program.done():
-            start = time.perf_counter()
-            wait_until_done([program])
+        start = time.perf_counter()
+        try:
+            return program.result()
+        finally:
             self.compiling += time.perf_counter() - start
-        return program.result()
 
-    @contextlib.contextmanager
-    def run(self) -> Iterator[None]:
-        """Count the time of a block, except for what it waits for programs."""
-        start, compiling = time.perf_counter(), self.compiling
-        yield
-        self.running += time.perf_counter() - start - (self.compiling - compiling)
+    def add(self, start: float) -> float:
+        """Count updates that end now, without the time of earlier ones; return their seconds."""
+        start, self._end = max(start, self._end), time.perf_counter()
+        self.running += self._end - start
+        return self._end - start
 
 
 class GroupInputs(NamedTuple):
@@ -447,15 +446,14 @@ class GroupCall(NamedTuple):
     """A call of updates: its program, and the group that it is for."""
 
     program: Future[Any]
-    who: tuple[Array, NDArray[np.int_]]  # keys of the fleet, and `GroupInputs` in one array
+    keys: Array  # of the whole fleet
+    inputs: NDArray[np.int_]  # `GroupInputs` in one array
 
 
-def run_calls(
-    calls: Sequence[GroupCall], seconds: UpdateSeconds, data: Data, state: LoopState
-) -> LoopState:
+def run_calls(calls: Sequence[GroupCall], data: Data, state: LoopState) -> LoopState:
     """Start several calls of updates, one after another, without waiting for the last."""
     for call in calls:
-        state = seconds.wait_for(call.program)(data, state, call.who)
+        state = call.program.result()(data, state, (call.keys, call.inputs))
     return state
 
 
@@ -470,9 +468,9 @@ def put_by_selection(fleet: Any, place: Array, part: Any) -> Any:
     That moves more memory, but a GPU needs 0.6 to 0.9 ms for the many small kernels of `scatter`.
     """
     size = len(jax.tree.leaves(fleet)[0])
-    lanes = place[None] == jnp.arange(size)[:, None]  # [S, K]
-    new = jax.tree.map(lambda x: x[lanes.argmax(axis=1)], part)
-    return select(lanes.any(axis=1), new, fleet)
+    is_member = place[None] == jnp.arange(size)[:, None]  # [S, K]
+    new = jax.tree.map(lambda x: x[is_member.argmax(axis=1)], part)
+    return select(is_member.any(axis=1), new, fleet)
 
 
 def act(agent: Agent, policies: Any, keys: Array, obs: Array, steps: Array) -> Array:

@@ -121,12 +121,12 @@ class Collector:
         waits = bool(playing) and (not fleet.async_updates or state.agent.normalizes)
         if acting:
             self._step_in_lockstep(acting)
-        elif fleet.async_updates and not waits and (playing or state.started):
+        elif fleet.async_updates and not waits and (playing or state.updates_in_flight):
             self._wait_for_rows(playing)
         if playing:
             self._record_training(playing, waits)
         if state.evals.busy and not state.shared_env:
-            wait = not fleet.accelerated or not (members or state.started)
+            wait = not fleet.accelerated or not (members or state.updates_in_flight)
             self._record_evaluation(wait)
 
     def _wait_for_rows(self, playing: list[int]) -> None:
@@ -138,9 +138,9 @@ class Collector:
         evaluating = state.evals.running_seeds() if state.evals.busy else {}
         if not state.pool.plays_ahead(evaluating):
             return  # these slots make a row only when it is taken
-        with state.times.part(UPDATES if state.started else ENVIRONMENTS):
+        with state.times.part(UPDATES if state.updates_in_flight else ENVIRONMENTS):
             while time.perf_counter() < end:
-                if state.started and (state.fleet.ready or self._can_queue()):
+                if state.updates_in_flight and (state.fleet.ready or self._can_queue()):
                     return
                 if playing and state.pool.should_take(playing):
                     return

@@ -57,7 +57,8 @@ from r2r2.training.rollout import HostTransition
 FINE_GROWTH = 2  # from one size of groups to the next, when all programs are compiled
 # Steps of all members together that one program stores: each transfer takes time.
 STEPS, MANY_STEPS = 128, 1024
-START_SECONDS = 3e-3  # before updates end, the next ones are started: longer than that takes
+# How long before updates are expected to end the next ones are started; it takes about 2 ms.
+START_SECONDS = 3e-3
 
 
 class StackedSteps(NamedTuple):
@@ -177,6 +178,7 @@ class UpdateResult(NamedTuple):
 
     raised: NDArray[np.bool_]  # [S], whose loss was ever not finite
     policies: FetchedPolicies | None
+    seconds: float  # that the updates took
 
 
 class WaitingChanges(NamedTuple):
@@ -210,8 +212,8 @@ class UpdateTimes:
         for size in work:
             if math.isinf(expected):
                 self._seconds.setdefault(size, seconds / sum(work.values()))
-            else:
-                self._seconds[size] *= min(2.0, max(0.5, seconds / expected)) ** 0.3
+            else:  # halfway to what would have been right
+                self._seconds[size] *= (1 + seconds / expected) / 2
 
 
 class FleetOptions(NamedTuple):
@@ -284,8 +286,7 @@ class Fleet:
         self.update_seconds = UpdateSeconds()
         self._starter, self._fetcher = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self._tasks = deque[UpdateTask]()  # in flight, the oldest first
-        self._times = UpdateTimes()
-        self._oldest_began = self._oldest_compiling = 0.0  # when, and `update_seconds.compiling`
+        self._times, self._oldest_began = UpdateTimes(), 0.0
         self._raised = np.zeros(self.size, dtype=bool)  # whose loss was ever not finite
         self._fetched: FetchedPolicies | None = None  # from the updates that are done
         self._stale_policies = False  # `policies` are older than the learners
@@ -359,7 +360,10 @@ class Fleet:
 
     @property
     def ends_soon(self) -> bool:
-        """Whether it is time to start more updates, so that the device does not wait for them."""
+        """Whether one task is in flight, and it is time to start the next.
+
+        The device then does not wait for it.
+        """
         if len(self._tasks) != 1:
             return False
         end = self._oldest_began + self._times.estimate(self._tasks[0].work)
@@ -377,11 +381,9 @@ class Fleet:
         task = self._tasks[0]
         result = task.result.result()
         self._tasks.popleft()
-        now, compiling = time.perf_counter(), self.update_seconds.compiling
-        if compiling == self._oldest_compiling:
-            self._times.record(task.work, max(1e-4, now - self._oldest_began))
-        self._oldest_began, self._oldest_compiling = now, compiling
-        self._raised, self._fetched = result
+        self._times.record(task.work, result.seconds)
+        self._oldest_began = time.perf_counter()
+        self._raised, self._fetched = result.raised, result.policies
 
     def _set_state(self, state: LoopState) -> None:
         self._state = state
@@ -467,9 +469,10 @@ class Fleet:
         inputs = LockstepInputs(floats, made, steps, newest)
         self._restored = None
         program = self.update_seconds.wait_for(self._lockstep.program(updates))
-        with self.update_seconds.run():
-            result = self._lockstep.step(program, self._rows, self._state, inputs)
-            output = np.asarray(result.output)
+        start = time.perf_counter()
+        result = self._lockstep.step(program, self._rows, self._state, inputs)
+        output = np.asarray(result.output)
+        self.update_seconds.add(start)
         self._rows = result.rows
         self._set_state(result.learners)
         self._stale_policies = True
@@ -505,13 +508,12 @@ class Fleet:
         groups, work, made = list[GroupCall](), Counter[int](), made.copy()
         for call in calls:
             groups.append(self._group_call(call, made))
-            work[groups[-1].who[1].shape[1]] += call.updates
+            work[groups[-1].inputs.shape[1]] += call.updates
             made[list(call.members)] += call.updates
         fetched = tuple(finished) if self._acts_on_host and self.accelerated else ()
         args = trace_settings(), self._take_waiting(), groups, self._cast_scales(scales), fetched
         if not self._tasks:
-            self._oldest_began = time.perf_counter() + START_SECONDS
-            self._oldest_compiling = self.update_seconds.compiling
+            self._oldest_began = time.perf_counter()
         started = self._starter.submit(self._start, *args)
         result = self._fetcher.submit(self._fetch, started, fetched)
         members = frozenset(member for call in calls for member in call.members)
@@ -532,7 +534,7 @@ class Fleet:
         place = np.where(np.arange(size) < len(members), who, self.size)
         # Left on the host, in one array: each transfer takes as long as half an update.
         inputs = GroupInputs(who, made[who], place, np.full(size, call.updates))
-        return GroupCall(program, (self._keys, np.stack(inputs)))
+        return GroupCall(program, self._keys, np.stack(inputs))
 
     def _start(
         self,
@@ -541,15 +543,19 @@ class Fleet:
         calls: Sequence[GroupCall],
         scales: Scales | None,
         finished: tuple[int, ...],
-    ) -> tuple[Array, dict[str, Array] | None]:
+    ) -> tuple[float, tuple[Array, dict[str, Array] | None]]:
         """Start updates, in a thread of its own, after the changes that wait for them.
 
-        Return what the host reads: the flags of losses, and policies, packed behind the updates.
+        Return when, and what the host reads: the flags of losses, and policies, packed behind the
+        updates.
         """
+        self._apply(waiting, settings)
+        for call in calls:
+            self.update_seconds.wait_for(call.program)
+        start = time.perf_counter()
         with use_settings(settings):
-            self._apply(waiting)
             data = Data(self._rows, scales, self._offline)
-            self._set_state(run_calls(calls, self.update_seconds, data, self._state))
+            self._set_state(run_calls(calls, data, self._state))
             # Not of the state: the next updates may overwrite its arrays before they are read.
             raised = jnp.copy(self._state.rest.alarm.raised)
             parts = None
@@ -557,14 +563,14 @@ class Fleet:
                 parts = self._copy_to_host.pack(self._state, self._padded(finished))
             for leaf in jax.tree.leaves((raised, parts)):
                 leaf.copy_to_host_async()
-        return raised, parts
+        return start, (raised, parts)
 
     def _fetch(self, started: Future[Any], finished: tuple[int, ...]) -> UpdateResult:
         """Wait for updates, in a thread of its own."""
-        with self.update_seconds.run():
-            raised, parts = jax.device_get(started.result())
+        start, outputs = started.result()
+        raised, parts = jax.device_get(outputs)
         policies = None if parts is None else FetchedPolicies(finished, parts)
-        return UpdateResult(raised, policies)
+        return UpdateResult(raised, policies, self.update_seconds.add(start))
 
     def _padded(self, members: Sequence[int]) -> NDArray[np.int_]:
         return pad_members(tuple(members), group_size(len(members), self.size, self._growth))
@@ -572,7 +578,7 @@ class Fleet:
     def catch_up(self) -> None:
         """Apply to the device what had to wait for the updates in flight."""
         self.wait()
-        self._apply(self._take_waiting())
+        self._apply(self._take_waiting(), trace_settings())
 
     def _take_waiting(self) -> WaitingChanges:
         """Return the changes that wait, and forget them."""
@@ -590,12 +596,15 @@ class Fleet:
             blocks.append(buffer.StepBlock(*(np.resize(x, (most, *x.shape[1:])) for x in block)))
         return WaitingChanges(checkpointed, blocks)
 
-    def _apply(self, waiting: WaitingChanges) -> None:
-        if waiting.checkpointed is not None:
-            self._set_state(self._checkpoint(self._state, waiting.checkpointed))
-        for block in waiting.blocks:
-            self._rows, priorities = self._store((self._rows, self._state.rest.priorities), block)
-            self._set_priorities(priorities)
+    def _apply(self, waiting: WaitingChanges, settings: TraceSettings) -> None:
+        """Make changes, with the same settings in every thread: others mean other programs."""
+        with use_settings(settings):
+            if waiting.checkpointed is not None:
+                self._set_state(self._checkpoint(self._state, waiting.checkpointed))
+            for block in waiting.blocks:
+                stores = self._rows, self._state.rest.priorities
+                self._rows, priorities = self._store(stores, block)
+                self._set_priorities(priorities)
 
     def refresh(self, members: Sequence[int]) -> None:
         """Copy the trained policies of `members` to their behavior policies.
@@ -607,7 +616,9 @@ class Fleet:
                 self.wait()
             if missing := self._write_fetched(members):
                 self.wait()
-                self._copy_to_host(self.policies, self._state, self._padded(missing), len(missing))
+                padded = self._padded(missing)
+                with use_settings(trace_settings()):
+                    self._copy_to_host(self.policies, self._state, padded, len(missing))
             return
         self.wait()  # without storing steps: one may be left for the next fused call
         trained = self.agent.behavior_policy(self._restore().state)

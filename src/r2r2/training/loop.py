@@ -238,10 +238,10 @@ class Training:
         if self._overlaps():
             return state.free_members()
         if not state.config.agent.policy_checkpoints and (
-            state.in_flight or state.evals.due or schedule.pending.any()
+            state.updating or state.evals.due or schedule.pending.any()
         ):
             return []  # in lockstep, a step waits for all updates of the last one
-        busy = {*np.flatnonzero(schedule.pending), *state.in_flight, *state.evals.due}
+        busy = {*np.flatnonzero(schedule.pending), *state.updating, *state.evals.due}
         return [member for member in state.free_members() if member not in busy]
 
     def _overlaps(self) -> bool:
@@ -253,7 +253,7 @@ class Training:
         state, pending = self.state, self.state.schedule.pending
         if not state.config.overlap_acting or not pending.any():
             return False
-        if state.in_flight or state.evals.due or (state.rollout.steps[pending > 0] == 0).any():
+        if state.updating or state.evals.due or (state.rollout.steps[pending > 0] == 0).any():
             return False
         rest = pending.copy()
         call = self._next_call(alone=False)
@@ -262,7 +262,7 @@ class Training:
 
     def _work_pending(self) -> bool:
         state = self.state
-        return bool(state.in_flight or state.schedule.pending.any() or state.evals.pending)
+        return bool(state.updating or state.schedule.pending.any() or state.evals.pending)
 
     def _start_updates(self, alone: bool) -> None:
         """Start pending updates of some members, unless others are in flight.
@@ -271,7 +271,7 @@ class Training:
         overlap with a step are started by the collector, after the members act.
         """
         state = self.state
-        if state.started and not self._can_queue():
+        if state.updates_in_flight and not self._can_queue():
             return
         if not state.schedule.pending.any() or self._overlaps():
             return
@@ -308,7 +308,7 @@ class Training:
             schedule.record_updates(call.members, call.updates)
         members = np.flatnonzero(schedule.pending < before).tolist()
         finished = [m for m in members if schedule.pending[m] == 0]
-        state.started.append(StartedUpdates(members, finished))
+        state.updates_in_flight.append(StartedUpdates(members, finished))
         with state.times.part(TRANSFER):
             fleet.train(calls, made, scales, finished)
 
@@ -321,7 +321,7 @@ class Training:
         """
         state, fleet = self.state, self.state.fleet
         running = fleet.async_updates and not fleet.ready
-        if not fleet.fuses_steps and (not state.started or running):
+        if not fleet.fuses_steps and (not state.updates_in_flight or running):
             return
         finished = self._wait_for_oldest()
         if fleet.async_updates and not self._needs_pause():
@@ -329,18 +329,18 @@ class Training:
         self._hand_out(finished)
 
     def _finish_all_updates(self) -> None:
-        while self.state.started:
+        while self.state.updates_in_flight:
             self._hand_out(self._wait_for_oldest())
 
     def _wait_for_oldest(self) -> list[int]:
         """Wait for the oldest updates in flight; return the members with a new policy."""
         state, fleet = self.state, self.state.fleet
-        if state.started:
+        if state.updates_in_flight:
             with state.times.part(UPDATES):
                 fleet.finish_oldest()
         for member in fleet.nonfinite_members():
             self._recovery.stop_nonfinite(member)
-        finished = state.started.pop(0).finished if state.started else []
+        finished = state.updates_in_flight.pop(0).finished if state.updates_in_flight else []
         return [member for member in finished if member not in state.stopped]
 
     def _hand_out(self, members: list[int]) -> None:
@@ -363,7 +363,7 @@ class Training:
         """Return whether something is due that waits until no updates are in flight."""
         state, writer = self.state, self._writer
         return bool(
-            state.evals.due
+            state.evals.startable
             or state.log.callbacks.stops
             or state.log.losses_due(state.rollout.steps)
             or (writer is not None and writer.due(state.step()))
@@ -393,9 +393,9 @@ class Training:
         """
         state = self.state
         lockstep = not state.config.agent.policy_checkpoints
-        waiting = state.in_flight or (lockstep and state.schedule.pending.any())
-        if state.evals.due and not waiting:
-            scales, due = state.normalizer.scales(), state.evals.startable
+        waiting = state.updating or (lockstep and state.schedule.pending.any())
+        if (due := state.evals.startable) and not waiting:
+            scales = state.normalizer.scales()
             policies = state.agent.eval_policy(state.fleet.states)
             for fault in state.evals.start(EvalPolicies(policies, scales)):
                 self._recovery.recover(fault)
@@ -408,7 +408,7 @@ class Training:
 
     def _log_losses(self) -> None:
         state = self.state
-        if state.log.losses_due(state.rollout.steps) and not state.in_flight:
+        if state.log.losses_due(state.rollout.steps) and not state.updating:
             counts = [state.counts(m) for m in range(len(state.members))]
             state.log.losses(state.fleet.read_metrics(), counts)
             self.log_time()
@@ -460,7 +460,7 @@ class Training:
         if self._writer is None:
             return
         self._writer.check()
-        if not self.state.in_flight and self._writer.due(self.state.step()):
+        if not self.state.updating and self._writer.due(self.state.step()):
             self._save_checkpoint(self._writer)
 
     def _save_checkpoint(self, writer: CheckpointWriter) -> None:

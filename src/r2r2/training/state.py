@@ -68,13 +68,14 @@ class TrainState:
     failures: dict[int, int] = field(default_factory=dict[int, int])  # by member
     stopped: dict[int, str] = field(default_factory=dict[int, str])  # with the reason
     collapsed: set[int] = field(default_factory=set[int])  # at their last diagnosis
-    started: list[StartedUpdates] = field(default_factory=list[StartedUpdates])  # the oldest first
+    # The oldest first. The fleet may already have waited for the first ones.
+    updates_in_flight: list[StartedUpdates] = field(default_factory=list[StartedUpdates])
     times: TimeAccount = field(default_factory=TimeAccount)
 
     @property
-    def in_flight(self) -> list[int]:
+    def updating(self) -> list[int]:
         """The members that are being updated."""
-        return [member for updates in self.started for member in updates.members]
+        return [member for updates in self.updates_in_flight for member in updates.members]
 
     @property
     def shared_env(self) -> bool:
@@ -83,7 +84,7 @@ class TrainState:
 
     def fuses_step(self) -> bool:
         """Return whether one call can make the pending updates and the next actions."""
-        if not self.fleet.fuses_steps or self.started or self.stopped:
+        if not self.fleet.fuses_steps or self.updates_in_flight or self.stopped:
             return False
         pending = self.schedule.pending.tolist()
         same = pending.count(pending[0]) == len(pending)

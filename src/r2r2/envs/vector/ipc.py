@@ -69,7 +69,8 @@ class SharedArrays(NamedTuple):
     completed: NDArray[np.int64]  # number of the last one done; < 0: a message follows
     worker_sleeps: NDArray[np.bool_]  # the worker waits at the pipe
     main_sleeps: NDArray[np.bool_]  # the main process waits at the pipe
-    spin_seconds: NDArray[np.float64]  # to poll before sleeping, on both sides; or BY_PIPE
+    # To poll before sleeping, or BY_PIPE; the main process polls for SPIN_SECONDS at most.
+    spin_seconds: NDArray[np.float64]
 
 
 DTYPES: dict[str, type] = {

@@ -151,7 +151,8 @@ class WorkerProcess:
             poll_all()
             self._check_alive()
 
-        seconds = float(self._arrays.spin_seconds[self._number])
+        # No longer: up to Python 3.11, other threads have to wait meanwhile.
+        seconds = min(float(self._arrays.spin_seconds[self._number]), ipc.SPIN_SECONDS)
         sleeps = self._arrays.main_sleeps[self._number : self._number + 1]
         return ipc.wait_until(self._awaited, seconds, self._pipe, sleeps, on_poll)
 
