@@ -116,12 +116,12 @@ class SimulatedDevice:
         replaced[1].request_optional = lambda *_: None
         replaced[2].step = self.step
 
-    def run_calls(self, calls: Any, seconds: Any, data: Any, state: Any) -> Any:
+    def run_calls(self, calls: Any, data: Any, state: Any) -> Any:
         """Sleep as long as calls of updates take."""
         if self._free_since:
             self.waits.append(time.perf_counter() - self._free_since)
         for call in calls:
-            group = GroupInputs(*call.who[1])
+            group = GroupInputs(*call.inputs)
             per_update = FIXED_US + MEMBER_US * len(group.member)
             sleep_us(self._call_us + int(group.updates[0]) * per_update)
         self._free_since = time.perf_counter() if self._schedule.pending.any() else 0.0

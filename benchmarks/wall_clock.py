@@ -10,23 +10,25 @@ Each row of the table is measured in a process of its own, which is ended after 
 the end of its output and, if it took too long, with what its threads were doing; the others are
 measured all the same. Results are written after each row. Speeds come from `r2r2.bench`:
 `time_training` for runs and `measure_updates` for updates alone. Programs are cached in `--cache`,
-so that a second command is faster, and `--prepare SECONDS` first compiles those of all rows at the
-same time; the rows that measure a start without a cache use an empty folder.
+so that a second command is faster; the rows that measure a start without a cache use an empty
+folder.
 
 All rows take about 25 minutes on the GPU machine, whose commands end after 600 seconds. There, a
 command measures what fits into `--budget` seconds, and the next one continues with `--done`, from
 the root of the repository (`COMMIT` is required: the machine's own Git folder may be older):
 
     PYTHONPATH=src:PACKAGES python benchmarks/wall_clock.py --cache build/xla --commit COMMIT \
-        --prepare 200 --budget 560 --out $OUT/wall_clock_1.json
+        --budget 560 --out $OUT/wall_clock_1.json
     PYTHONPATH=src:PACKAGES python benchmarks/wall_clock.py --cache build/xla --commit COMMIT \
         --budget 560 --done carry/wall_clock_1.json --out $OUT/wall_clock_2.json
 
 The new file has the rows of `--done`, too. `--merge FILES` prints one table of several result files
 and, with `--out`, writes them as one.
 
-"Updates alone" are calls of many updates, as `r2r2 bench` times them. The slowest environment of a
-step is the mean, over groups of as many random steps as there are members, of the longest one.
+"Updates alone" are calls of many updates, as `r2r2 bench` times them; the column "(short)" compares
+with its calls of as many updates as the UTD, which for agents in lockstep also store and act. The
+slowest environment of a step is the mean, over groups of as many random steps as there are members,
+of the longest one.
 """
 
 import argparse
@@ -50,7 +52,6 @@ from typing import Any, NamedTuple
 
 DOGS = "dog-run,dog-stand,dog-trot,dog-walk"
 ENV_STEPS = 2000  # random steps with which an environment is timed
-PREPARED_STEPS = 1200  # after which all programs of a run have been compiled
 DUMP_SECONDS = 2.0  # for a process that takes too long to say what its threads do
 OUTPUT_LINES = 60  # of a row that fails, in the results
 SMALL = ("width", "latent", "model_width", "actor_width", "critic_width", "batch_size")
@@ -105,7 +106,6 @@ class Settings(NamedTuple):
 
     precision: str = "mixed"
     smoke: bool = False
-    prepare: bool = False  # only compile
 
 
 class Found(NamedTuple):
@@ -113,6 +113,7 @@ class Found(NamedTuple):
 
     value: float
     details: dict[str, Any]
+    short: float | None = None  # the same, compared with calls as short as the run makes them
 
 
 def scaled_down(row: Row) -> Row:
@@ -125,16 +126,14 @@ def scaled_down(row: Row) -> Row:
 def agent_settings(row: Row, settings: Settings) -> Any:
     """Return the agent's config, resolved for the task."""
     from r2r2.config.agents import agent_config
-    from r2r2.config.common import TaskInfo
-    from r2r2.envs.suites import PAPER_TASKS
+    from r2r2.config.resolve import resolve
+    from r2r2.training.run_config import finalize_config
 
-    config: Any = agent_config(row.agent)
+    fields: dict[str, Any] = {"agent": row.agent, "env": row.task.split(",")}
     if settings.smoke:
-        names = {field.name for field in dataclasses.fields(config)}
-        config = dataclasses.replace(config, **{name: 8 for name in SMALL if name in names})
-    task = row.task.split(",")[0]
-    suite = PAPER_TASKS[task].suite if task in PAPER_TASKS else "gymnasium"
-    return config.for_task(TaskInfo(task, suite, lambda: 1000))
+        names = {field.name for field in dataclasses.fields(agent_config(row.agent))}
+        fields |= {f"agent.{name}": 8 for name in SMALL if name in names}
+    return finalize_config(resolve(fields)).agent
 
 
 def train_timed(row: Row, settings: Settings) -> Any:
@@ -155,7 +154,6 @@ def time_updates(row: Row, settings: Settings) -> Any:
     spec = spec_of(env)
     env.close()
     rows, updates, repeats = (300, 4, 2) if settings.smoke else (1_000_000, 250, 10)
-    repeats = 1 if settings.prepare else repeats
     sizes = bench.BenchSizes(spec, rows, updates, repeats, settings.precision, (row.utd,))
     agents = {row.agent: agent_settings(row, settings)}
     return bench.measure_updates(agents, row.members, sizes, 1.0, lambda _: None)
@@ -195,20 +193,24 @@ def measure_speed(row: Row, settings: Settings) -> Found:
 def measure_share(row: Row, settings: Settings) -> Found:
     """Measure the updates per second of training, in percent of updates alone."""
     fleets, result = time_updates(row, settings), train_timed(row, settings)
-    alone = 1e6 / fleets.updates[0].us_per_agent_update.median
-    share = 100 * result.updates_per_s / alone
-    return Found(share, {"training": result._asdict()} | update_details(fleets))
+    long, short = (100 * result.updates_per_s * us / 1e6 for us in medians_us(fleets))
+    return Found(long, {"training": result._asdict()} | update_details(fleets), short)
 
 
 def measure_overhead(row: Row, settings: Settings) -> Found:
     """Measure what a fleet step takes beyond 1.1 times its updates and its slowest environment."""
     fleets, result = time_updates(row, settings), train_timed(row, settings)
     step = 1e6 * row.members / result.decision_steps_per_s
-    updates = fleets.updates[0].us_per_agent_update.median * row.members * row.utd
-    slowest = slowest_env_us(row, settings)
-    parts = {"fleet_step_us": step, "updates_us": updates, "slowest_env_us": slowest}
-    details = parts | {"training": result._asdict()} | update_details(fleets)
-    return Found(step - 1.1 * updates - slowest, details)
+    slowest, each = slowest_env_us(row, settings), row.members * row.utd
+    long, short = (step - 1.1 * us * each - slowest for us in medians_us(fleets))
+    parts = {"fleet_step_us": step, "updates_us": medians_us(fleets)[0] * each}
+    parts |= {"slowest_env_us": slowest}
+    return Found(long, parts | {"training": result._asdict()} | update_details(fleets), short)
+
+
+def medians_us(fleets: Any) -> tuple[float, float]:
+    """Return us per agent-update, in long calls and in short ones."""
+    return fleets.updates[0].us_per_agent_update.median, fleets.calls[0].us_per_agent_update.median
 
 
 def update_details(fleets: Any) -> dict[str, Any]:
@@ -255,7 +257,7 @@ class StartTimer:
         Schedule.record_step = self.timed(
             Schedule.record_step, "first_recorded_step", "warmup_ended"
         )
-        for method in ("_update", "update_and_act"):  # one of them makes all updates of an agent
+        for method in ("_fetch", "update_and_act"):  # one of them makes all updates of an agent
             setattr(Fleet, method, self.timed(getattr(Fleet, method), "first_updates"))
 
     def note(self, name: str) -> None:
@@ -341,16 +343,13 @@ def run_worker(name: str, settings: Settings, out: Path) -> None:
     row = next(row for row in ROWS if row.name == name)
     if settings.smoke:
         end_to_end.PERIOD, row = 200, scaled_down(row)
-    if settings.prepare:
-        row = row._replace(steps=min(row.steps, PREPARED_STEPS // row.utd + 50))
     try:
         found = MEASURES[row.measure](row, settings)
     except KeyboardInterrupt:
         sys.exit("interrupted")
-    if settings.prepare:
-        return
     device = jax.devices()[0].device_kind
-    result = {"value": found.value, "details": found.details, "row": row._asdict()}
+    result = {"value": found.value, "short": found.short, "details": found.details}
+    result["row"] = row._asdict()
     out.write_text(json.dumps(result | {"versions": versions(), "device": device}))
 
 
@@ -361,7 +360,7 @@ def measure_in_process(
     with tempfile.TemporaryDirectory() as folder:
         out, log = Path(folder) / "row.json", Path(folder) / "output.txt"
         start = time.perf_counter()
-        process = start_process(name, ["--out", str(out)], args, cache, log)
+        process = start_process(name, out, args, cache, log)
         problem = wait_or_end(process, limit)
         seconds = round(time.perf_counter() - start, 1)
         lines = log.read_text(errors="replace").strip().splitlines()
@@ -373,40 +372,19 @@ def measure_in_process(
 
 
 def start_process(
-    name: str, options: Sequence[str], args: argparse.Namespace, cache: Path, log: Path
+    name: str, out: Path, args: argparse.Namespace, cache: Path, log: Path
 ) -> subprocess.Popen[bytes]:
     """Start a process that measures a row, with a cache of programs."""
-    command = [sys.executable, __file__, "--worker", name, *options]
+    command = [sys.executable, __file__, "--worker", name, "--out", str(out)]
     command += ["--precision", args.precision, *(["--smoke"] if args.smoke else [])]
     env = os.environ | {
         "XDG_CACHE_HOME": str(cache.resolve()),
         "WALL_CLOCK_START": f"{time.time()}",
     }
-    if "--prepare" in options:  # they share the device
-        env["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     with log.open("w") as output:
         return subprocess.Popen(
             command, env=env, stdout=output, stderr=output, start_new_session=True
         )
-
-
-def prepare(rows: Sequence[Row], args: argparse.Namespace) -> None:
-    """Compile the programs of all rows in processes at the same time, for `args.prepare` seconds.
-
-    Rows whose start is timed compile their own. What fails here fails again when it is measured.
-    """
-    end = time.monotonic() + args.prepare
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        processes = dict[str, subprocess.Popen[bytes]]()
-        for row in rows:
-            if row.measure not in ("first_step", "first_update"):
-                log = Path(folder) / row.name
-                options = ["--prepare", "1"]
-                processes[row.name] = start_process(row.name, options, args, args.cache, log)
-                stack.callback(wait_or_end, processes[row.name], 0)
-        for name, process in processes.items():
-            problem = wait_or_end(process, max(0, end - time.monotonic()))
-            print(f"{name}: {problem or 'programs are compiled'}", flush=True)
 
 
 def wait_or_end(process: subprocess.Popen[bytes], limit: float) -> str:
@@ -462,24 +440,33 @@ def verdict(row: Row, value: float) -> str:
 
 
 def format_table(results: dict[str, dict[str, Any]]) -> str:
-    """Return all rows with their targets and what was measured."""
-    lines = [("row", "measured", "must", "reach for", "unit", "verdict")]
+    """Return all rows with their targets and what was measured.
+
+    "(short)" compares with calls of updates that are as short as those of the run.
+    """
+    lines = [("row", "measured", "(short)", "must", "reach for", "unit", "verdict")]
     for row in ROWS:
         bound = ">=" if row.at_least else "<="
         targets = f"{bound} {row.must:,g}", f"{row.reach:,g}", row.unit
         result = results.get(row.name, {"problem": "not measured"})
         if "problem" in result:
-            lines.append((row.name, "-", *targets, result["problem"]))
+            lines.append((row.name, "-", "-", *targets, result["problem"]))
         else:
-            value = result["value"]
-            shown = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
+            values = result["value"], result.get("short")
             smoke = " (smoke)" if result["row"]["task"] != row.task else ""
-            lines.append((row.name, shown, *targets, verdict(row, value) + smoke))
-    widths = [max(len(line[column]) for line in lines) for column in range(6)]
+            lines.append((row.name, *map(show, values), *targets, verdict(row, values[0]) + smoke))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def show(value: float | None) -> str:
+    """Return a value of the table as text."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}"
 
 
 class Results(NamedTuple):
@@ -542,13 +529,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--precision", default="mixed", help="tf32, mixed or float32")
     parser.add_argument("--smoke", action="store_true", help="tiny settings; no real results")
     parser.add_argument("--cache", type=Path, default=Path("~/.cache").expanduser())
-    parser.add_argument(
-        "--prepare",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="first compile the programs of all rows at the same time; ended after so long",
-    )
     parser.add_argument("--out", type=Path, help="JSON file for all results")
     parser.add_argument("--commit", default="", help="commit to record when not in a checkout")
     parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE")
@@ -560,8 +540,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure the rows one after the other."""
     args = parse(argv)
     if args.worker:
-        settings = Settings(args.precision, args.smoke, bool(args.prepare))
-        run_worker(args.worker, settings, args.out)
+        run_worker(args.worker, Settings(args.precision, args.smoke), args.out)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # with its processes
     if args.merge:
@@ -588,13 +567,11 @@ def measure_rows(
     """Measure rows, print the table, and write it after each row."""
     filled, end = dict[str, Path](), time.monotonic() + args.budget
     write_results(args.out, results)
-    if args.prepare:
-        prepare(rows, args)
     for row in rows:
         print(f"{row.name}: measuring, about {row.minutes:g} min", flush=True)
         found = measure_row(row, args, filled, folder, end - time.monotonic())
         results.rows[row.name] = found
-        shown = {k: v for k, v in found.items() if k in ("value", "problem", "took_s")}
+        shown = {k: v for k, v in found.items() if k in ("value", "short", "problem", "took_s")}
         print("\n".join([*found.get("output", []), f"{row.name}: {shown}"]), flush=True)
         write_results(args.out, results)
     print(format_table(results.rows))

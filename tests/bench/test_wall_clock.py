@@ -41,12 +41,27 @@ def test_values_are_compared_with_the_targets(script, name, value, expected):
 def test_every_row_can_be_measured_and_is_in_the_table(script):
     assert {row.measure for row in script.ROWS} == set(script.MEASURES)
     result = {"value": 5100.0, "row": row_of(script, "hopper-x5")._asdict()}
-    table = script.format_table({"hopper-x5": result, "dogs-x20": {"problem": "too slow"}})
+    share = {"value": 91.2, "short": 105.0, "row": row_of(script, "humanoid-utd20")._asdict()}
+    results = {"hopper-x5": result, "dogs-x20": {"problem": "too slow"}, "humanoid-utd20": share}
+    table = script.format_table(results)
     lines = {line.split()[0]: line for line in table.splitlines()}
     assert set(lines) == {"row", *script.NAMES}
-    assert lines["hopper-x5"].split()[1:] == ["5,100", ">=", "5,000", "8,000", "steps/s", "pass"]
+    rate = ["5,100", "-", ">=", "5,000", "8,000", "steps/s", "pass"]
+    assert lines["hopper-x5"].split()[1:] == rate
+    assert lines["humanoid-utd20"].split()[1:3] == ["91.2", "105"]
     assert lines["dogs-x20"].endswith("too slow")
     assert lines["hopper-x1"].endswith("not measured")
+
+
+def test_agents_are_those_of_the_task(script):
+    """One critic on tasks of DMC, two on those of Gymnasium."""
+    row = row_of(script, "simbav2-step")
+    assert row.task == "walker-run"
+    critics = [
+        script.agent_settings(row._replace(task=task), script.Settings(smoke=True)).critics
+        for task in (row.task, "Hopper-v5")
+    ]
+    assert critics == [1, 2]
 
 
 def test_result_files_are_merged(script, tmp_path, capsys):

@@ -20,7 +20,8 @@ from r2r2.config.errors import UserError
 from r2r2.envs.make import make_env
 from r2r2.envs.spec import EnvFailure, Member, Spec
 from r2r2.envs.vector import ipc
-from r2r2.envs.vector.ipc import BY_PIPE, SPIN_SECONDS, default_spin
+from r2r2.envs.vector import pool as pools
+from r2r2.envs.vector.ipc import BY_PIPE, DEVICE_SPIN_SECONDS, SPIN_SECONDS, default_spin
 from r2r2.envs.vector.pool import EnvPool, worker_count, worker_spins
 from r2r2.envs.vector.step_types import NO_EPISODE, EnvFactory, EnvSlot, StepRequest
 
@@ -386,6 +387,56 @@ def test_only_workers_with_training_slots_poll(monkeypatch):
     evaluation = [env_slot(COUNT)._replace(purpose="evaluation")] * 2
     spins = worker_spins([env_slot(COUNT), *evaluation], workers=3, cores=16)
     assert spins == [SPIN_SECONDS, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("training", "cores", "expected"),
+    [(5, 16, DEVICE_SPIN_SECONDS), (5, 9, DEVICE_SPIN_SECONDS), (5, 8, SPIN_SECONDS), (5, 6, 0.0)],
+)
+def test_beside_a_device_workers_poll_longer_if_cores_are_left(
+    training, cores, expected, monkeypatch
+):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    slots = [env_slot(COUNT)] * training + [env_slot(COUNT)._replace(purpose="evaluation")]
+    spins = worker_spins(slots, training + 1, cores, beside_device=True)
+    assert spins == [expected] * training + [0.0]
+
+
+def cpu_seconds(pid):
+    """Return the CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_idle_worker_stops_polling_and_still_reacts(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(pools, "available_cores", lambda: 16)
+    with EnvPool([env_slot(COUNT)], workers=1) as pool:
+        pool.expect_device_calls()
+        pool.reset([0], [0])
+        pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE]))
+        time.sleep(10 * DEVICE_SPIN_SECONDS)
+        before = cpu_seconds(pool.worker_pids[0])
+        time.sleep(0.5)
+        assert cpu_seconds(pool.worker_pids[0]) - before < 0.1
+        step = pool.step(StepRequest([0], ZEROS[:1], [NO_EPISODE]))
+    assert step.obs[0, 1] == 2
+
+
+def test_given_time_to_poll_is_kept():
+    with EnvPool([env_slot(COUNT)], workers=1, spin_seconds=0.5) as pool:
+        pool.expect_device_calls()
+        assert pool._runner.arrays.spin_seconds[0] == 0.5
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_without_cores_for_it_expecting_device_calls_changes_nothing(workers, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(pools, "available_cores", lambda: 2)
+    with EnvPool([env_slot(COUNT)], workers) as pool:
+        pool.expect_device_calls()
+        pool.reset([0], [0])
+        assert pool._runner.arrays.spin_seconds[0] == 0
 
 
 def test_unpicklable_builder_is_an_error_and_leaves_no_process():

@@ -102,6 +102,21 @@ def test_members_have_separate_statistics():
         np.testing.assert_array_equal(ours[1], first[1])
 
 
+def test_members_in_lockstep_learn_as_each_would_alone():
+    together, alone = fresh(3), [fresh(1) for _ in range(3)]
+    for t, (obs, reward, ended) in enumerate(zip(*stream(9, 3), strict=True)):
+        chosen = [0, 1, 2] if t else [0, 2]  # one begins a step later
+        together.observe(chosen, obs[chosen], reward[chosen], ended[chosen])
+        for member in chosen:
+            part = (x[member : member + 1] for x in (obs, reward, ended))
+            alone[member].observe([0], *part)
+    for member in range(3):
+        for ours, own in zip(
+            *map(jax.tree.leaves, (together.statistics, alone[member].statistics)), strict=True
+        ):
+            np.testing.assert_array_equal(ours[member], own[0])
+
+
 @pytest.mark.parametrize("shape", [(2, 3), (2, 5, 3)], ids=["acting", "evaluating"])
 def test_normalize_uses_each_members_statistics_and_changes_none(shape):
     normaliser = watched(fresh(2), 20, 2)

@@ -1,7 +1,10 @@
 """The loop as it runs beside an accelerator, on a CPU that pretends to be one."""
 
+import contextlib
+import itertools
 import sys
 import time
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -16,10 +19,11 @@ from r2r2.compute import update_loop
 from r2r2.envs.vector import pool
 from r2r2.storage.arrays import read_arrays
 from r2r2.storage.events import read_events
-from r2r2.training import loop
+from r2r2.training import collector, loop
 from r2r2.training.fleet import Fleet
 from r2r2.training.loop import Training
 from r2r2.training.run_config import finalize_config
+from r2r2.training.state import StartedUpdates
 
 pytestmark = pytest.mark.optimized
 
@@ -62,6 +66,20 @@ def pretend(monkeypatch, **settings):
             setattr(self, name, value)
 
     monkeypatch.setattr(Fleet, "__init__", init)
+
+
+@pytest.mark.parametrize(
+    ("lockstep", "accelerated", "expected"), [(True, True, 1), (True, False, 0), (False, True, 0)]
+)
+def test_only_in_lockstep_with_an_accelerator_workers_expect_device_calls(
+    tmp_path, monkeypatch, lockstep, accelerated, expected
+):
+    calls = []
+    monkeypatch.setattr(pool.EnvPool, "expect_device_calls", lambda own: calls.append(own))
+    pretend(monkeypatch, accelerated=accelerated)
+    changes = {"agent.policy_checkpoints": not lockstep}
+    with prepared(tmp_path / "run", **changes):
+        assert len(calls) == expected
 
 
 def trained(path, agent, **changes):
@@ -116,57 +134,70 @@ class Busy(NamedTuple):
     beside: list  # whether updates were in flight when policies were handed out
     reasons: set  # why updates paused
     reports: list  # of its progress
+    queued: list  # updates in flight after each start
 
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        yield busy_run(tmp_path_factory.mktemp("busy") / "run", patch)
+        return busy_run(tmp_path_factory.mktemp("busy") / "run", patch)
 
 
-def busy_run(path, patch):
-    """Train, and check while training when the next updates begin and who gets which policy."""
-    trained_policies, paused, seen = {}, [], Busy(None, [], [], set(), [])
-    update, refresh = Fleet._update, Fleet.refresh
-    needs_pause, start = Training._needs_pause, Training._start_call
+def check_policies(patch, seen):
+    """Check that members get the policies of their own last updates, which take some time."""
+    trained_policies = {}
+    begin, fetch, refresh = Fleet._start, Fleet._fetch, Fleet.refresh
 
-    def slow_update(self, calls, x64, args, finished):
-        time.sleep(0.02)  # other members end their episodes meanwhile
-        result = update(self, calls, x64, args, finished)
-        policies = jax.tree.map(np.array, self._trained_policies(result.state))
+    def seen_begin(self, *args):
+        result, finished = begin(self, *args), args[-1]
+        policies = jax.tree.map(np.array, self._trained_policies(self._state))
         trained_policies.update({member: policies for member in finished})
         return result
+
+    def slow_fetch(self, *args):
+        time.sleep(0.02)  # other members end their episodes meanwhile
+        return fetch(self, *args)
 
     def seen_refresh(self, members):
         expected = [trained_policies[member] for member in members]
         refresh(self, members)
-        seen.beside.append(self._in_flight is not None)
+        seen.beside.append(bool(self._tasks))
         used = self._copy_to_host._select  # actions depend on no others
         for member, policies in zip(members, expected, strict=True):
             for ours, theirs in zip(used(self.policies), used(policies), strict=True):
                 np.testing.assert_array_equal(ours[member], theirs[member])
 
+    patch.setattr(Fleet, "_start", seen_begin)
+    patch.setattr(Fleet, "_fetch", slow_fetch)
+    patch.setattr(Fleet, "refresh", seen_refresh)
+
+
+def busy_run(path, patch):
+    """Train, and check while training when the next updates begin and who gets which policy."""
+    paused, seen = [], Busy(None, [], [], set(), [], [])
+    needs_pause, start = Training._needs_pause, Training._start_call
+
     def seen_pause(self):
         state, due = self.state, set()
-        due |= {"evaluation"} if state.evals.due else set()
+        due |= {"evaluation"} if state.evals.startable else set()
         due |= {"losses"} if state.log.losses_due(state.rollout.steps) else set()
         due |= {"checkpoint"} if self._writer.due(state.step()) else set()
         paused.append(needs_pause(self))
         assert paused[-1] == bool(due)
-        if len(due) == 1:
-            seen.reasons.update(due)
+        seen.reasons.update(due)
         return paused[-1]
 
     def seen_start(self, *args, **options):
         state = self.state
         start(self, *args, **options)
+        seen.queued.append(len(state.updates_in_flight))
         early = sys._getframe(2).f_code.co_name == "_finish_updates"
         assert not (early and paused[-1]), state.counts(0)
 
     patch.setattr(update_loop, "packs", lambda: True)
     patch.setattr(loop, "REPORT_SECONDS", 1e9)
-    patch.setattr(Fleet, "_update", slow_update)
-    patch.setattr(Fleet, "refresh", seen_refresh)
+    patch.setattr(Fleet, "ends_soon", property(lambda self: len(self._tasks) == 1))
+    check_policies(patch, seen)
     patch.setattr(Training, "_needs_pause", seen_pause)
     patch.setattr(Training, "_start_call", seen_start)
     pretend(patch, async_updates=True, accelerated=True)
@@ -189,12 +220,93 @@ def test_the_next_updates_begin_before_policies_are_handed_out(busy):
     assert {True, False} <= set(busy.beside)
 
 
+def test_updates_are_queued_behind_those_in_flight(busy):
+    """So that the device does not wait; one call at most, so that members train together."""
+    assert {*busy.queued} == {1, 2}
+
+
 def test_updates_pause_for_what_needs_all_of_them_done(busy):
     """Evaluations, losses and checkpoints are not put off while some member always trains."""
     assert busy.reasons == {"evaluation", "losses", "checkpoint"}
     assert len(select(busy.events, "losses")) >= 3 * 5
     evaluations = [event["decision_step"] for event in select(busy.events, "evaluation")]
     assert sorted(evaluations) == sorted([50, 100, 150] * 3)
+
+
+@pytest.mark.parametrize("reason", ["evaluation", "losses", "checkpoint", "callback"])
+def test_each_reason_alone_pauses_updates(tmp_path, monkeypatch, reason):
+    with prepared(tmp_path / "run") as (training, _), contextlib.closing(training):
+        state, training._writer = training.state, SimpleNamespace(due=lambda _: False)
+        monkeypatch.setattr(state.log, "losses_due", lambda _: False)
+        assert not training._needs_pause()
+        if reason == "evaluation":
+            state.evals.due[0] = (20, 0)
+        elif reason == "losses":
+            monkeypatch.setattr(state.log, "losses_due", lambda _: True)
+        elif reason == "checkpoint":
+            training._writer.due = lambda _: True
+        else:
+            monkeypatch.setattr(type(state.log.callbacks), "stops", True)
+        assert training._needs_pause()
+
+
+@pytest.mark.parametrize("soon", [False, True])
+def test_the_loop_waits_until_updates_can_be_queued(tmp_path, monkeypatch, soon):
+    with prepared(tmp_path / "run") as (training, _), contextlib.closing(training):
+        sleeps, made = [], training._collector
+        monkeypatch.setattr(training.state.pool, "plays_ahead", lambda _: True)
+        monkeypatch.setattr(collector.time, "sleep", sleeps.append)
+        monkeypatch.setattr(made, "_can_queue", lambda: soon)
+        monkeypatch.setattr(Fleet, "ready", False)
+        training.state.updates_in_flight.append(StartedUpdates([0], [0]))
+        made._wait_for_rows([])
+        assert bool(sleeps) != soon
+        training.state.updates_in_flight.clear()
+
+
+def queued_run(path, patch, tasks, **changes):
+    """Train in bursts, with a call queued behind every one in flight; return the longest queue."""
+    start, most = Training._start_call, [0]
+
+    def seen_start(self, *args, **options):
+        start(self, *args, **options)
+        most[0] = max(most[0], len(self.state.updates_in_flight))
+        assert len(self.state.fleet._tasks) <= len(self.state.updates_in_flight)
+
+    patch.setattr(Fleet, "ends_soon", property(lambda self: len(self._tasks) == 1))
+    patch.setattr(Training, "_start_call", seen_start)
+    patch.setattr(loop, "UPDATES_PER_CALL", 8)
+    patch.setattr(loop, "UPDATES_PER_OPEN_CALL", 8)
+    pretend(patch, async_updates=True, accelerated=True)
+    config = resolve(SMALL, {"env": tasks, "utd": 20, "steps": 150, **changes})
+    return train(config, path, options=RunOptions(workers=0, checkpoint_every="never")), most[0]
+
+
+@pytest.mark.filterwarnings("ignore::r2r2.StoppedMembersWarning")
+def test_nonfinite_loss_beside_queued_updates_stops_only_its_member(tmp_path, monkeypatch):
+    tasks = "fragile:Calm-v0,fragile:Rich-v0,fragile:Quiet0-v0"
+    result, queued = queued_run(tmp_path / "run", monkeypatch, tasks)
+    assert queued == 2
+    assert result.stopped == {"fragile.Rich-v0_s0": "a loss was not finite"}
+    events = read_events(result.folder.events)
+    for name in ("fragile.Calm-v0_s0", "fragile.Quiet0-v0_s0"):
+        (end,) = select(events, "end", name) or [{"updates_not_made": 0}]
+        steps = sum(e["length"] for e in select(events, "episode", name) if not e["random"])
+        made = read_arrays(result.folder.weights(name))["state/updates"]
+        assert made == 20 * steps - end["updates_not_made"] > 0
+
+
+def test_failure_of_updates_ends_the_run(tmp_path, monkeypatch):
+    start, count = Fleet._start, itertools.count()
+
+    def failing(self, *args):
+        if next(count) == 2:
+            raise RuntimeError("the device is lost")
+        return start(self, *args)
+
+    monkeypatch.setattr(Fleet, "_start", failing)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        queued_run(tmp_path / "run", monkeypatch, "toys:OwnPace-v0", seeds=3)
 
 
 def test_every_update_is_made_once(busy):

@@ -1,5 +1,6 @@
 """How a fleet combines updates and acting, for any agent."""
 
+import math
 import threading
 
 import chex
@@ -12,6 +13,8 @@ from r2r2.agents.registry import build_agent
 from r2r2.compute import update_loop
 from r2r2.compute.compiled import CompiledUpdates, ProgramKey
 from r2r2.compute.update_loop import UpdateCall, group_size
+from r2r2.training import fleet as training_fleet
+from r2r2.training.fleet import UpdateTimes
 from small_fleets import (
     SPEC,
     check_paths_agree,
@@ -205,7 +208,7 @@ def test_policies_fetched_after_updates_are_those_of_a_refresh():
     plain.train([UpdateCall((0, 1, 3), 4)], made)
     fetching.train([UpdateCall((0, 1, 3), 4)], made, None, [0, 1, 3])
     fetching.wait()
-    fetching._copy_to_host.fetch = None  # it is done
+    fetching._copy_to_host.pack = None  # it is done
     for fleet in (plain, fetching):
         fleet.refresh([0, 3])
     chex.assert_trees_all_equal(fetching.policies, plain.policies)
@@ -221,14 +224,14 @@ def test_fetched_policies_are_written_while_others_train_but_never_old_ones():
         fleet.train([UpdateCall((0,), 4)], made, None, [0])
         fleet.wait()
     plain.refresh([0])
-    began, may_end, run_one = threading.Event(), threading.Event(), fetching._update
+    began, may_end, run_one = threading.Event(), threading.Event(), fetching._fetch
 
-    def wait_and_update(*args):
+    def wait_and_fetch(*args):
         began.set()
         may_end.wait(60)
         return run_one(*args)
 
-    fetching._update = wait_and_update
+    fetching._fetch = wait_and_fetch
     fetching.train([UpdateCall((1,), 4)], made)
     began.wait(60)
     fetching.refresh([0])  # does not wait
@@ -242,6 +245,36 @@ def test_fetched_policies_are_written_while_others_train_but_never_old_ones():
     trained_policies = fetching.agent.behavior_policy(fetching.states)
     used = fetching._copy_to_host._select
     chex.assert_trees_all_equal(used(fetching.policies), used(trained_policies))
+
+
+def test_the_time_of_updates_is_estimated_from_earlier_ones():
+    times = UpdateTimes()
+    assert times.estimate({2: 10}) == math.inf
+    times.record({2: 10}, 0.01)
+    times.record({2: 10, 5: 10}, 0.03)  # the first of a program of size 5
+    assert times.estimate({2: 20}) == pytest.approx(0.02)
+    assert times.estimate({5: 10}) == pytest.approx(0.015)
+    for _ in range(30):
+        times.record({2: 10}, 0.04)
+    assert times.estimate({2: 10}) == pytest.approx(0.04, rel=0.02)
+
+
+def test_updates_end_soon_when_their_time_is_nearly_over(monkeypatch):
+    fleet, now = fleet_of(small("td7"), [0, 1], act_on_cpu=True), [0.0]
+    monkeypatch.setattr(training_fleet.time, "perf_counter", lambda: now[0])
+    fleet._times.record({2: 100}, 1.0)
+    may_end, fetch = threading.Event(), fleet._fetch
+    fleet._fetch = lambda *args: may_end.wait(60) and fetch(*args)
+    assert not fleet.ends_soon
+    fleet.train([UpdateCall((0, 1), 10)], np.zeros(2, int))
+    seen = list[bool]()
+    for now[0] in (0.0, 0.09, 0.11):  # they end after 0.1 s, and the time to start them
+        seen.append(fleet.ends_soon)
+    fleet.train([UpdateCall((0, 1), 10)], np.full(2, 10))
+    seen.append(fleet.ends_soon)  # the next ones have been started
+    may_end.set()
+    fleet.wait()
+    assert seen == [False, False, True, False]
 
 
 @pytest.mark.usefixtures("packs")

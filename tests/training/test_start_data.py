@@ -208,7 +208,7 @@ def test_policy_is_checkpointed_after_offline_updates_and_acts_at_once(tmp_path,
         while state.schedule.pending.any():
             assert training.collecting() == []
             training._start_updates(alone=True)
-            training._finish_updates(wait=True)
+            training._finish_updates()
         trained = state.fleet.states
         assert (np.asarray(trained.actor) != first).any()
         np.testing.assert_array_equal(trained.checkpoint, trained.actor)

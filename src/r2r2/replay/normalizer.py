@@ -39,6 +39,9 @@ def normalize_batch(batch: Batch, scales: Scales) -> Batch:
     return batch._replace(obs=obs, next_obs=next_obs, reward=reward)
 
 
+Index = slice | NDArray[np.int_]  # of members in arrays [S, ...]
+
+
 class Moments(NamedTuple):
     """Running mean and variance of each member's samples."""
 
@@ -46,14 +49,13 @@ class Moments(NamedTuple):
     mean: NDArray[np.float64]  # [S, ...]
     variance: NDArray[np.float64]  # [S, ...]
 
-    def add(self, members: Sequence[int], sample: NDArray[np.float64]) -> None:
+    def add(self, members: Index, sample: NDArray[np.float64]) -> None:
         """Add one sample of each of `members`; sample is [K, ...]."""
-        index = list(members)
-        old = self.samples[index].reshape(-1, *[1] * (sample.ndim - 1))
-        new, step = old + 1, sample - self.mean[index]
-        self.mean[index] += step / new
-        self.variance[index] = (self.variance[index] * old + step**2 * old / new) / new
-        self.samples[index] += 1
+        old = self.samples[members].reshape(-1, *[1] * (sample.ndim - 1))
+        new, step = old + 1, sample - self.mean[members]
+        self.mean[members] += step / new
+        self.variance[members] = (self.variance[members] * old + step**2 * old / new) / new
+        self.samples[members] += 1
 
     def add_many(self, samples: NDArray[Any]) -> None:
         """Add the same samples [N, ...] to those of every member."""
@@ -125,7 +127,7 @@ class Normalizer:
 
     def observe(
         self,
-        members: Sequence[int],
+        members: Sequence[int] | NDArray[np.int_],
         obs: NDArray[np.float64],
         reward: NDArray[np.float64],
         ended: NDArray[np.bool_],
@@ -133,21 +135,32 @@ class Normalizer:
         """Learn from observations [K, obs] that `members` are about to act on."""
         # Reward and ended, [K], are of the step before; they are ignored at a member's first
         # observation.
-        index = np.asarray(members)
+        index = self._index(members)
         known = self.statistics.obs.samples[index] >= 1
-        self.collect(index[known].tolist(), reward[known], ended[known])
-        self.statistics.obs.add(members, obs)
+        if known.all():
+            self.collect(members, reward, ended)
+        else:
+            self.collect(np.asarray(members)[known].tolist(), reward[known], ended[known])
+        self.statistics.obs.add(index, obs)
+
+    def _index(self, members: Sequence[int] | NDArray[np.int_]) -> Index:
+        """Return members as an index; all of them, as in lockstep, as a slice, which is fast."""
+        everyone = range(len(self.statistics.running))
+        return slice(None) if tuple(members) == tuple(everyone) else np.asarray(members, int)
 
     def collect(
-        self, members: Sequence[int], reward: NDArray[np.float64], ended: NDArray[np.bool_]
+        self,
+        members: Sequence[int] | NDArray[np.int_],
+        reward: NDArray[np.float64],
+        ended: NDArray[np.bool_],
     ) -> None:
         """Add a step's rewards to the running returns; arguments as in `observe`."""
         # As released, an end cuts off what came before its own step's reward, which thus leaks into
         # the next episode's return.
-        index, (_, returns, running, largest) = list(members), self.statistics
-        running[index] = self._discount * ~ended * running[index] + reward
-        largest[index] = np.maximum(largest[index], np.abs(running[index]))
-        returns.add(index, running[index])
+        index, (_, returns, running, largest) = self._index(members), self.statistics
+        running[index] = total = self._discount * ~ended * running[index] + reward
+        largest[index] = np.maximum(largest[index], np.abs(total))
+        returns.add(index, total)
 
     def observe_recorded(
         self, obs: NDArray[Any], reward: NDArray[Any], ended: NDArray[np.bool_]
@@ -169,17 +182,20 @@ class Normalizer:
 
     def normalize(self, obs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return observations of all members as the networks see them."""
-        mean, deviation, _ = self.scales()
+        mean, deviation = self.statistics.obs.mean, self._deviation()
         shape = len(obs), *[1] * (obs.ndim - 2), obs.shape[-1]
         return (obs - np.reshape(mean, shape)) / np.reshape(deviation, shape)
 
     def scales(self) -> Scales:
         """Return the current scales, [S, ...]."""
         obs, returns, _, largest = self.statistics
-        deviation = np.sqrt(obs.variance + FLOOR)
         spread = np.sqrt(returns.variance + FLOOR)
         reward = np.maximum(spread, largest / self._limit)
-        return Scales(obs.mean.copy(), deviation, reward)
+        return Scales(obs.mean.copy(), self._deviation(), reward)
+
+    def _deviation(self) -> NDArray[np.float64]:
+        deviation: NDArray[np.float64] = np.sqrt(self.statistics.obs.variance + FLOOR)
+        return deviation
 
 
 def make_normalizer(config: AgentConfig, statistics: Statistics) -> Normalizer | IdentityNormalizer:

@@ -1,7 +1,7 @@
 """Steps of environments: members collect transitions, evaluations advance."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -68,13 +68,16 @@ class Collector:
         recovery: Recovery,
         start_evaluations: Callable[[], None],
         start_updates: Callable[[Scales | None], None],
+        can_queue: Callable[[], bool],
     ):
-        self._state, self._recovery = state, recovery
+        self._state, self._recovery, self._can_queue = state, recovery, can_queue
         self._start_evaluations, self._start_updates = start_evaluations, start_updates
         self._explores_ahead = explores_ahead(state.config.agent)
         seeds = [member.seed for member in state.members]
         self._noise = ExplorationNoise(state.agent, seeds)
         self._published: set[int] = set()  # members whose policy their workers have
+        if state.fleet.accelerated and not self._explores_ahead:
+            state.pool.expect_device_calls()
 
     def begin(self, first: "FirstEpisodes") -> None:
         """Record the beginning of every member's first episode."""
@@ -113,20 +116,21 @@ class Collector:
         state, fleet = self._state, self._state.fleet
         playing = self.start_playing(members)
         acting = [m for m in members if m not in playing]
-        state.evals.play()
+        if state.evals.busy:
+            state.evals.play()
         waits = bool(playing) and (not fleet.async_updates or state.agent.normalizes)
         if acting:
             self._step_in_lockstep(acting)
-        elif fleet.async_updates and not waits and (playing or state.in_flight):
+        elif fleet.async_updates and not waits and (playing or state.updates_in_flight):
             self._wait_for_rows(playing)
         if playing:
             self._record_training(playing, waits)
         if state.evals.busy and not state.shared_env:
-            wait = not fleet.accelerated or not (members or state.in_flight)
+            wait = not fleet.accelerated or not (members or state.updates_in_flight)
             self._record_evaluation(wait)
 
     def _wait_for_rows(self, playing: list[int]) -> None:
-        """Wait a little, but no longer than until updates or an episode have ended.
+        """Wait a little, but no longer than until updates or an episode end, or should start.
 
         Taking rows one by one would take time from the thread that starts the updates.
         """
@@ -134,14 +138,11 @@ class Collector:
         evaluating = state.evals.running_seeds() if state.evals.busy else {}
         if not state.pool.plays_ahead(evaluating):
             return  # these slots make a row only when it is taken
-        with state.times.part(UPDATES if state.in_flight else ENVIRONMENTS):
-            if not playing:
-                state.fleet.wait_until_ready(MAX_IDLE_SECONDS)
-                return
+        with state.times.part(UPDATES if state.updates_in_flight else ENVIRONMENTS):
             while time.perf_counter() < end:
-                if state.in_flight and state.fleet.ready:
+                if state.updates_in_flight and (state.fleet.ready or self._can_queue()):
                     return
-                if state.pool.should_take(playing):
+                if playing and state.pool.should_take(playing):
                     return
                 time.sleep(IDLE_SECONDS)
 
@@ -151,21 +152,23 @@ class Collector:
         An interrupted episode continues; members that are playing already are left as they are.
         """
         state, rollout, plans = self._state, self._state.rollout, dict[int, StreamPlan]()
-        playing = [m for m in members if self._explores_ahead or not state.schedule.warm[m]]
+        warm = state.schedule.warm.tolist()
+        playing = [m for m in members if self._explores_ahead or not warm[m]]
         for member in playing:
             if state.pool.streams.has_plan(member):
                 continue
             step = int(rollout.steps[member])
             left = state.config.steps - step
             seed = NO_EPISODE if state.shared_env else rollout.next_seed(member)
-            if state.schedule.warm[member]:
+            if warm[member]:
                 self._publish(member)
                 noise = partial(self._noise, member)
                 plans[member] = StreamPlan(EXPLORE, step, left, seed, noise)
             else:
                 steps = min(left, state.schedule.random_steps(step))
                 plans[member] = StreamPlan(RANDOM, step, steps, seed)
-        state.pool.play(plans)
+        if plans:
+            state.pool.play(plans)
         return playing
 
     def _publish(self, member: int) -> None:
@@ -184,8 +187,7 @@ class Collector:
         with state.times.part(ENVIRONMENTS):
             result = state.pool.step(request)
         failed = {fault.slot for fault in result.faults}
-        good = [member not in failed for member in members]
-        self._record(*_select(good, np.array(members), request.actions, result))
+        self._record(*_without(failed, np.array(members), request.actions, result))
         for fault in result.faults:
             self._recovery.recover(fault)
 
@@ -262,10 +264,10 @@ class Collector:
         if state.shared_env and result.ended.any():
             result = self._begin_shared(result)
         # An evaluation that began or ran meanwhile may just have stopped a member.
-        good = [member not in state.stopped for member in members.tolist()]
-        if result.faults or not any(good):
+        if not result.faults:
+            members, actions, result = _without(state.stopped, members, actions, result)
+        if result.faults or not len(members):
             return
-        members, actions, result = _select(good, members, actions, result)
         before = state.rollout.obs.copy() if state.log.callbacks.wants("on_step") else None
         transition, episodes = state.rollout.record(members, actions, result)
         with state.times.part(TRANSFER):
@@ -279,8 +281,7 @@ class Collector:
             state.fleet.checkpoint_policies(checkpointed)
             for member in checkpointed:
                 state.log.event("policy_checkpoint", member, state.counts(member))
-        for member in dict.fromkeys(members.tolist()):
-            self._record_counts(member)
+        self._record_due(members)
 
     def _report_steps(
         self,
@@ -308,23 +309,31 @@ class Collector:
             self._recovery.recover(fault)
         return result._replace(obs=obs, faults=faults)
 
-    def _record_counts(self, member: int) -> None:
-        """Record a member's progress; drop its pending burst after its last step."""
+    def _record_due(self, members: NDArray[np.int_]) -> None:
+        """Record the evaluations that members [K] have reached."""
+        steps = self._state.rollout.steps.tolist()
+        for member in dict.fromkeys(members.tolist()):
+            if self._state.evals.is_due_at(steps[member]):
+                self._record_eval_step(member)
+
+    def _record_eval_step(self, member: int) -> None:
+        """Record that an evaluation is due; drop a member's pending burst after its last step."""
         state = self._state
         decisions, updates = state.counts(member)
         if not state.config.agent.policy_checkpoints:  # updates come before the evaluation
             updates += int(state.schedule.pending[member])
-        state.evals.record_step(member, (decisions, updates))
+        state.evals.due[member] = decisions, updates
         if decisions == state.config.steps:
             if skipped := state.schedule.skip_pending(member):
                 state.log.event("end", member, state.counts(member), {"updates_not_made": skipped})
 
 
-def _select(
-    good: list[bool], members: NDArray[np.int_], actions: Any, result: StepResult
+def _without(
+    excluded: Collection[int], members: NDArray[np.int_], actions: Any, result: StepResult
 ) -> tuple[NDArray[np.int_], Any, StepResult]:
-    """Return the good steps of members [K], without their faults."""
-    if all(good):
-        return members, actions, result._replace(faults=())
+    """Return the steps of members [K] that are not excluded, without their faults."""
+    if not excluded:
+        return members, actions, result
+    good = [member not in excluded for member in members.tolist()]
     columns: Any = (column[good] for column in result.arrays)
     return members[good], actions[good], StepResult(*columns)

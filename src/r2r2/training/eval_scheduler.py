@@ -87,10 +87,9 @@ class EvalScheduler:
         members = sorted(set(self.due) - set(self._evaluator.episodes.busy))
         return {member: self.due[member] for member in members}
 
-    def record_step(self, member: int, counts: Counts) -> None:
-        """Record a member's progress, with all updates up to that step."""
-        if counts[0] % self._interval == 0 or counts[0] == self._steps:
-            self.due[member] = counts
+    def is_due_at(self, step: int) -> bool:
+        """Return whether a member is evaluated after this decision step, as after its last one."""
+        return step % self._interval == 0 or step == self._steps
 
     def steps_until_due(self, step: int) -> int:
         """Return the decision steps after `step` until an evaluation is due."""

@@ -1,12 +1,14 @@
 """A fleet on the device: networks, replay and behavior policies of all members.
 
-Updates run in their own thread, since an accelerator's program blocks its thread until
-the last kernel is launched. Meanwhile members act on copies of their policies, and new
-steps wait on the host.
+Updates are started in their own thread, since an accelerator's program blocks its thread until
+the last kernel is launched, and another thread waits for their results. Meanwhile members act on
+copies of their policies, and new steps wait on the host.
 """
 
-import concurrent.futures
-from collections.abc import Sequence
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,10 +27,12 @@ from r2r2.compute.compiled import (
     LockstepInputs,
     LockstepPrograms,
     ProgramKey,
+    TraceSettings,
     UpdateSeconds,
     run_calls,
+    trace_settings,
+    use_settings,
     with_options,
-    x64_enabled,
 )
 from r2r2.compute.devices import host_device, training_device
 from r2r2.compute.policy_copy import PolicyCopy, acting_leaves
@@ -53,6 +57,8 @@ from r2r2.training.rollout import HostTransition
 FINE_GROWTH = 2  # from one size of groups to the next, when all programs are compiled
 # Steps of all members together that one program stores: each transfer takes time.
 STEPS, MANY_STEPS = 128, 1024
+# How long before updates are expected to end the next ones are started; it takes about 2 ms.
+START_SECONDS = 3e-3
 
 
 class StackedSteps(NamedTuple):
@@ -82,24 +88,26 @@ class PendingSteps:
 
     def take(self, most: int) -> tuple[NDArray[np.int_], NDArray[np.floating]]:
         """Remove and return the oldest steps, at most `most`: members [K], and [K, fields]."""
-        members, packed = zip((self._members, self._packed), *self._blocks, strict=True)
-        all_members, all_packed = np.concatenate(members), np.concatenate(packed)
-        self._members, self._packed, self._blocks = all_members[most:], all_packed[most:], []
+        members, packed = self.peek()
+        self._members, self._packed = members[most:], packed[most:]
         self._count = len(self._members)
-        return all_members[:most], all_packed[:most]
+        return members[:most], packed[:most]
 
     def peek(self) -> tuple[NDArray[np.int_], NDArray[np.floating]]:
         """Return all steps, as `take` would."""
         if self._blocks:
-            self._members, self._packed = self.take(len(self))
-            self._count = len(self._members)
+            old = [(self._members, self._packed)] if len(self._members) else []
+            members, packed = zip(*old, *self._blocks, strict=True)
+            single = len(members) == 1  # as in lockstep, where a copy would cost more than the rest
+            self._members = members[0] if single else np.concatenate(members)
+            self._packed = packed[0] if single else np.concatenate(packed)
+            self._blocks = []
         return self._members, self._packed
 
     def is_one_of(self, size: int) -> bool:
         """Return whether exactly one step of every member of a fleet is waiting."""
-        if len(self) != size:
-            return False
-        return bool((self.peek()[0] == np.arange(size)).all())  # fused calls assume the order
+        # Fused calls assume the order.
+        return len(self) == size and self.peek()[0].tolist() == list(range(size))
 
 
 class FleetSnapshot(NamedTuple):
@@ -166,11 +174,46 @@ class FetchedPolicies(NamedTuple):
 
 
 class UpdateResult(NamedTuple):
-    """The fleet after calls of updates."""
+    """What the host reads after calls of updates."""
 
-    state: LoopState
     raised: NDArray[np.bool_]  # [S], whose loss was ever not finite
     policies: FetchedPolicies | None
+    seconds: float  # that the updates took
+
+
+class WaitingChanges(NamedTuple):
+    """Changes that the device makes before the next updates."""
+
+    checkpointed: NDArray[np.bool_] | None  # [S], whose policy becomes its checkpoint
+    blocks: list[buffer.StepBlock]
+
+
+class UpdateTask(NamedTuple):
+    """Calls of updates that were started together."""
+
+    members: frozenset[int]
+    result: Future[UpdateResult]
+    work: Mapping[int, int]  # updates by the size of their program
+
+
+class UpdateTimes:
+    """Estimates when updates end, from how long earlier ones took."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}  # per update, by the size of the program
+
+    def estimate(self, work: Mapping[int, int]) -> float:
+        """Return the seconds that updates take, or infinity if that is unknown."""
+        return sum(self._seconds.get(size, math.inf) * count for size, count in work.items())
+
+    def record(self, work: Mapping[int, int], seconds: float) -> None:
+        """Learn from updates that took so long."""
+        expected = self.estimate(work)
+        for size in work:
+            if math.isinf(expected):
+                self._seconds.setdefault(size, seconds / sum(work.values()))
+            else:  # halfway to what would have been right
+                self._seconds[size] *= (1 + seconds / expected) / 2
 
 
 class FleetOptions(NamedTuple):
@@ -241,9 +284,9 @@ class Fleet:
         self.opened = np.zeros(self.size, dtype=int)
         self._to_checkpoint: set[int] = set()
         self.update_seconds = UpdateSeconds()
-        self._trainer = ThreadPoolExecutor(1)
-        self._in_flight: Future[UpdateResult] | None = None
-        self._updating: frozenset[int] = frozenset()  # members whose updates are in flight
+        self._starter, self._fetcher = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        self._tasks = deque[UpdateTask]()  # in flight, the oldest first
+        self._times, self._oldest_began = UpdateTimes(), 0.0
         self._raised = np.zeros(self.size, dtype=bool)  # whose loss was ever not finite
         self._fetched: FetchedPolicies | None = None  # from the updates that are done
         self._stale_policies = False  # `policies` are older than the learners
@@ -300,7 +343,8 @@ class Fleet:
 
     def close(self) -> None:
         """Cancel what has not begun; the threads end after what is running."""
-        self._trainer.shutdown(wait=False, cancel_futures=True)
+        self._starter.shutdown(wait=False, cancel_futures=True)
+        self._fetcher.shutdown(wait=False, cancel_futures=True)
         self._updates.close()
         self._lockstep.close()
 
@@ -311,22 +355,35 @@ class Fleet:
 
     @property
     def ready(self) -> bool:
-        """Whether all updates started so far are done."""
-        return self._in_flight is None or self._in_flight.done()
+        """Whether the oldest updates in flight are done, or none are in flight."""
+        return not self._tasks or self._tasks[0].result.done()
 
-    def wait_until_ready(self, seconds: float) -> None:
-        """Wait for all updates started so far, but no longer than `seconds`."""
-        if self._in_flight is not None:
-            concurrent.futures.wait([self._in_flight], seconds)
+    @property
+    def ends_soon(self) -> bool:
+        """Whether one task is in flight, and it is time to start the next.
+
+        The device then does not wait for it.
+        """
+        if len(self._tasks) != 1:
+            return False
+        end = self._oldest_began + self._times.estimate(self._tasks[0].work)
+        return self.ready or time.perf_counter() > end - START_SECONDS
 
     def wait(self) -> None:
         """Wait for all updates started so far."""
-        if self._in_flight is not None:
-            result, self._in_flight = self._in_flight.result(), None
-            self._updating = frozenset()
-            self._set_state(result.state)
-            self._raised = result.raised
-            self._fetched = result.policies
+        while self._tasks:
+            self.finish_oldest()
+
+    def finish_oldest(self) -> None:
+        """Wait for the oldest updates in flight, if there are any."""
+        if not self._tasks:
+            return
+        task = self._tasks[0]
+        result = task.result.result()
+        self._tasks.popleft()
+        self._times.record(task.work, result.seconds)
+        self._oldest_began = time.perf_counter()
+        self._raised, self._fetched = result.raised, result.policies
 
     def _set_state(self, state: LoopState) -> None:
         self._state = state
@@ -412,9 +469,10 @@ class Fleet:
         inputs = LockstepInputs(floats, made, steps, newest)
         self._restored = None
         program = self.update_seconds.wait_for(self._lockstep.program(updates))
-        with self.update_seconds.run():
-            result = self._lockstep.step(program, self._rows, self._state, inputs)
-            output = np.asarray(result.output)
+        start = time.perf_counter()
+        result = self._lockstep.step(program, self._rows, self._state, inputs)
+        output = np.asarray(result.output)
+        self.update_seconds.add(start)
         self._rows = result.rows
         self._set_state(result.learners)
         self._stale_policies = True
@@ -429,7 +487,7 @@ class Fleet:
     def add(self, members: Sequence[int] | NDArray[np.int_], step: HostTransition) -> None:
         """Store steps of `members`, whose fields are [K, ...]; a member's own are in order."""
         self._pending.add(np.asarray(members), step)
-        if len(self._pending) >= STEPS and self._in_flight is None and not self._stale_policies:
+        if len(self._pending) >= STEPS and not self._tasks and not self._stale_policies:
             self.catch_up()
 
     def checkpoint_policies(self, members: Sequence[int]) -> None:
@@ -447,16 +505,19 @@ class Fleet:
 
         The policies of `finished` are copied for `refresh` as soon as the updates are done.
         """
-        self.catch_up()
-        groups, made = list[GroupCall](), made.copy()
+        groups, work, made = list[GroupCall](), Counter[int](), made.copy()
         for call in calls:
             groups.append(self._group_call(call, made))
+            work[groups[-1].inputs.shape[1]] += call.updates
             made[list(call.members)] += call.updates
-        args = x64_enabled(), (self.data(scales), self._state)
         fetched = tuple(finished) if self._acts_on_host and self.accelerated else ()
-        self._restored = None
-        self._updating = frozenset(member for call in calls for member in call.members)
-        self._in_flight = self._trainer.submit(self._update, groups, *args, fetched)
+        args = trace_settings(), self._take_waiting(), groups, self._cast_scales(scales), fetched
+        if not self._tasks:
+            self._oldest_began = time.perf_counter()
+        started = self._starter.submit(self._start, *args)
+        result = self._fetcher.submit(self._fetch, started, fetched)
+        members = frozenset(member for call in calls for member in call.members)
+        self._tasks.append(UpdateTask(members, result, work))
 
     def _group_call(self, call: UpdateCall, made: np.ndarray) -> GroupCall:
         """Return a call of members that have made so many updates, [S]."""
@@ -473,20 +534,43 @@ class Fleet:
         place = np.where(np.arange(size) < len(members), who, self.size)
         # Left on the host, in one array: each transfer takes as long as half an update.
         inputs = GroupInputs(who, made[who], place, np.full(size, call.updates))
-        return GroupCall(program, (self._keys, np.stack(inputs)))
+        return GroupCall(program, self._keys, np.stack(inputs))
 
-    def _update(
-        self, calls: Sequence[GroupCall], x64: bool, args: Any, finished: tuple[int, ...]
-    ) -> UpdateResult:
-        """Make updates, in the update thread; x64 is `x64_enabled()` where they were traced."""
-        with self.update_seconds.run(), jax.enable_x64(x64):
-            state = run_calls(calls, self.update_seconds, *args)
-            raised, parts = state.rest.alarm.raised, None
-            if finished:  # packed while the updates run, and fetched with the flags in one wait
-                parts = self._copy_to_host.pack(state, self._padded(finished))
-            raised, parts = jax.device_get((raised, parts))
+    def _start(
+        self,
+        settings: TraceSettings,
+        waiting: WaitingChanges,
+        calls: Sequence[GroupCall],
+        scales: Scales | None,
+        finished: tuple[int, ...],
+    ) -> tuple[float, tuple[Array, dict[str, Array] | None]]:
+        """Start updates, in a thread of its own, after the changes that wait for them.
+
+        Return when, and what the host reads: the flags of losses, and policies, packed behind the
+        updates.
+        """
+        self._apply(waiting, settings)
+        for call in calls:
+            self.update_seconds.wait_for(call.program)
+        start = time.perf_counter()
+        with use_settings(settings):
+            data = Data(self._rows, scales, self._offline)
+            self._set_state(run_calls(calls, data, self._state))
+            # Not of the state: the next updates may overwrite its arrays before they are read.
+            raised = jnp.copy(self._state.rest.alarm.raised)
+            parts = None
+            if finished:
+                parts = self._copy_to_host.pack(self._state, self._padded(finished))
+            for leaf in jax.tree.leaves((raised, parts)):
+                leaf.copy_to_host_async()
+        return start, (raised, parts)
+
+    def _fetch(self, started: Future[Any], finished: tuple[int, ...]) -> UpdateResult:
+        """Wait for updates, in a thread of its own."""
+        start, outputs = started.result()
+        raised, parts = jax.device_get(outputs)
         policies = None if parts is None else FetchedPolicies(finished, parts)
-        return UpdateResult(state, raised, policies)
+        return UpdateResult(raised, policies, self.update_seconds.add(start))
 
     def _padded(self, members: Sequence[int]) -> NDArray[np.int_]:
         return pad_members(tuple(members), group_size(len(members), self.size, self._growth))
@@ -494,9 +578,13 @@ class Fleet:
     def catch_up(self) -> None:
         """Apply to the device what had to wait for the updates in flight."""
         self.wait()
+        self._apply(self._take_waiting(), trace_settings())
+
+    def _take_waiting(self) -> WaitingChanges:
+        """Return the changes that wait, and forget them."""
+        checkpointed, blocks = None, list[buffer.StepBlock]()
         if self._to_checkpoint:
-            chosen = np.isin(np.arange(self.size), list(self._to_checkpoint))
-            self._set_state(self._checkpoint(self._state, chosen))
+            checkpointed = np.isin(np.arange(self.size), list(self._to_checkpoint))
             self._to_checkpoint = set()
         while self._pending:
             # Three programs: for one step of the fleet, for a block of steps, and for many.
@@ -505,9 +593,18 @@ class Fleet:
             most = min(most, max(1, (self.replay_rows - 1) // 2))  # no row is written twice
             members, packed = self._pending.take(most)
             block = place_steps(members, packed, self._ended, self.opened, self.replay_rows)
-            block = buffer.StepBlock(*(np.resize(x, (most, *x.shape[1:])) for x in block))
-            self._rows, priorities = self._store((self._rows, self._state.rest.priorities), block)
-            self._set_priorities(priorities)
+            blocks.append(buffer.StepBlock(*(np.resize(x, (most, *x.shape[1:])) for x in block)))
+        return WaitingChanges(checkpointed, blocks)
+
+    def _apply(self, waiting: WaitingChanges, settings: TraceSettings) -> None:
+        """Make changes, with the same settings in every thread: others mean other programs."""
+        with use_settings(settings):
+            if waiting.checkpointed is not None:
+                self._set_state(self._checkpoint(self._state, waiting.checkpointed))
+            for block in waiting.blocks:
+                stores = self._rows, self._state.rest.priorities
+                self._rows, priorities = self._store(stores, block)
+                self._set_priorities(priorities)
 
     def refresh(self, members: Sequence[int]) -> None:
         """Copy the trained policies of `members` to their behavior policies.
@@ -515,11 +612,13 @@ class Fleet:
         Updates of other members may be in flight if these policies were fetched by `train`.
         """
         if self._acts_on_host:
-            if not self._updating.isdisjoint(members):
+            if any(not task.members.isdisjoint(members) for task in self._tasks):
                 self.wait()
             if missing := self._write_fetched(members):
                 self.wait()
-                self._copy_to_host(self.policies, self._state, self._padded(missing), len(missing))
+                padded = self._padded(missing)
+                with use_settings(trace_settings()):
+                    self._copy_to_host(self.policies, self._state, padded, len(missing))
             return
         self.wait()  # without storing steps: one may be left for the next fused call
         trained = self.agent.behavior_policy(self._restore().state)
@@ -614,9 +713,11 @@ class Fleet:
 
     def data(self, scales: Scales | None) -> Data:
         """Return what updates read of the fleet, at these scales."""
+        return Data(self._rows, self._cast_scales(scales), self._offline)
+
+    def _cast_scales(self, scales: Scales | None) -> Scales | None:
         dtype = self._rows.obs.dtype
-        cast = scales and Scales(*(np.array(part, dtype) for part in scales))
-        return Data(self._rows, cast, self._offline)
+        return scales and Scales(*(np.array(part, dtype) for part in scales))
 
     def _copy(self, policies: Any) -> Any:
         # The originals are donated to the next update.

@@ -28,13 +28,15 @@ from r2r2.training.evaluation import EvalPolicies
 from r2r2.training.recovery import Recovery
 from r2r2.training.run_log import RunLog
 from r2r2.training.start_data import NO_DATA, StartData, apply_start_data
-from r2r2.training.state import OnMessage, ignore, make_state
+from r2r2.training.state import OnMessage, StartedUpdates, ignore, make_state
 from r2r2.training.time_account import CHECKPOINTS, EVALUATION, LOGGING, TRANSFER, UPDATES
 
 # Updates per compiled call. A call cannot be interrupted, and a progress display should move.
 UPDATES_PER_CALL = 250
 # The same while other members collect on the same cores: small, so that they continue.
 UPDATES_PER_SHARED_CALL = 16
+# The same beside an accelerator, while other members can still join the next call.
+UPDATES_PER_OPEN_CALL = 64
 
 
 REPORT_SECONDS = 0.02  # between two reports of progress beside an accelerator
@@ -80,7 +82,7 @@ class Training:
         self._start_data = start
         self._writer = writer
         self._recovery = Recovery(self.state, writer)
-        callbacks = self._start_evaluations, self._start_call
+        callbacks = self._start_evaluations, self._start_call, self._can_queue
         self._collector = Collector(self.state, self._recovery, *callbacks)
         self.diagnoser = make_diagnoser(self.state)
         self._next_report = 0.0
@@ -146,8 +148,7 @@ class Training:
             self._start_updates(alone=not collecting and not state.evals.busy)
             collecting = self.collecting()
             self._collector.step(collecting)
-            idle = not collecting and not state.evals.busy
-            self._finish_updates(wait=idle, start_next=True)
+            self._finish_updates()
             if state.fleet.async_updates:  # workers need not wait for what follows
                 self._collector.start_playing(self.collecting())
             with state.times.part(EVALUATION):
@@ -176,7 +177,7 @@ class Training:
         Nothing is written after an error within an iteration: its step is made in part only.
         """
         if not self._broken:
-            self._finish_updates(wait=True)
+            self._finish_all_updates()
             self._checkpoint_and_wait()
 
     def close(self) -> None:
@@ -218,7 +219,7 @@ class Training:
             return False
         if not state.log.reached(target):
             return False
-        self._finish_updates(wait=True)
+        self._finish_all_updates()
         self._reason = f"every member has reached a return of {target:g} (stop_at_return)"
         counts = state.step(), int(state.schedule.done.min())
         state.log.end_early(counts, self._reason)
@@ -237,10 +238,10 @@ class Training:
         if self._overlaps():
             return state.free_members()
         if not state.config.agent.policy_checkpoints and (
-            state.in_flight or state.evals.due or schedule.pending.any()
+            state.updating or state.evals.due or schedule.pending.any()
         ):
             return []  # in lockstep, a step waits for all updates of the last one
-        busy = {*np.flatnonzero(schedule.pending), *state.in_flight, *state.evals.due}
+        busy = {*np.flatnonzero(schedule.pending), *state.updating, *state.evals.due}
         return [member for member in state.free_members() if member not in busy]
 
     def _overlaps(self) -> bool:
@@ -252,7 +253,7 @@ class Training:
         state, pending = self.state, self.state.schedule.pending
         if not state.config.overlap_acting or not pending.any():
             return False
-        if state.in_flight or state.evals.due or (state.rollout.steps[pending > 0] == 0).any():
+        if state.updating or state.evals.due or (state.rollout.steps[pending > 0] == 0).any():
             return False
         rest = pending.copy()
         call = self._next_call(alone=False)
@@ -261,15 +262,18 @@ class Training:
 
     def _work_pending(self) -> bool:
         state = self.state
-        return bool(state.in_flight or state.schedule.pending.any() or state.evals.pending)
+        return bool(state.updating or state.schedule.pending.any() or state.evals.pending)
 
     def _start_updates(self, alone: bool) -> None:
         """Start pending updates of some members, unless others are in flight.
 
-        Updates that overlap with a step are started by the collector, after the members act.
+        Beside an accelerator, they are started shortly before those in flight end. Updates that
+        overlap with a step are started by the collector, after the members act.
         """
         state = self.state
-        if state.in_flight or not state.schedule.pending.any() or self._overlaps():
+        if state.updates_in_flight and not self._can_queue():
+            return
+        if not state.schedule.pending.any() or self._overlaps():
             return
         if state.fuses_step():
             if state.training_done(0):  # the last updates, without an action
@@ -294,49 +298,72 @@ class Training:
         state, schedule, fleet = self.state, self.state.schedule, self.state.fleet
         if fleet.async_updates:
             counts = schedule.done, schedule.pending
-            calls = next_update_calls(*counts, fleet.update_period, UPDATES_PER_CALL)
+            all_wait = (schedule.pending[state.free_members()] > 0).all()
+            most = UPDATES_PER_CALL if all_wait else UPDATES_PER_OPEN_CALL
+            calls = next_update_calls(*counts, fleet.update_period, most)
         else:
             calls = [self._next_call(alone)]
         made, before = schedule.done.copy(), schedule.pending.copy()
         for call in calls:
             schedule.record_updates(call.members, call.updates)
-        state.in_flight = np.flatnonzero(schedule.pending < before).tolist()
-        finished = [m for m in state.in_flight if schedule.pending[m] == 0]
+        members = np.flatnonzero(schedule.pending < before).tolist()
+        finished = [m for m in members if schedule.pending[m] == 0]
+        state.updates_in_flight.append(StartedUpdates(members, finished))
         with state.times.part(TRANSFER):
             fleet.train(calls, made, scales, finished)
 
-    def _finish_updates(self, wait: bool, start_next: bool = False) -> None:
+    def _finish_updates(self) -> None:
         """Let members act on their new policy once their updates are done.
 
         On a CPU, which members train together must not depend on timing: there, a call
-        always finishes one iteration after its start. Beside an accelerator, `start_next` starts
-        the next updates before these policies are handed out, so that the device does not wait.
+        always finishes one iteration after its start. Beside an accelerator, the next updates are
+        started before these policies are handed out, so that the device does not wait.
         """
         state, fleet = self.state, self.state.fleet
-        running = fleet.async_updates and not wait and not fleet.ready
-        if not fleet.fuses_steps and (not state.in_flight or running):
+        running = fleet.async_updates and not fleet.ready
+        if not fleet.fuses_steps and (not state.updates_in_flight or running):
             return
-        if state.in_flight:
+        finished = self._wait_for_oldest()
+        if fleet.async_updates and not self._needs_pause():
+            self._start_updates(alone=False)
+        self._hand_out(finished)
+
+    def _finish_all_updates(self) -> None:
+        while self.state.updates_in_flight:
+            self._hand_out(self._wait_for_oldest())
+
+    def _wait_for_oldest(self) -> list[int]:
+        """Wait for the oldest updates in flight; return the members with a new policy."""
+        state, fleet = self.state, self.state.fleet
+        if state.updates_in_flight:
             with state.times.part(UPDATES):
-                fleet.wait()
+                fleet.finish_oldest()
         for member in fleet.nonfinite_members():
             self._recovery.stop_nonfinite(member)
-        updated = [m for m in state.in_flight if m not in state.stopped]
-        state.in_flight = []
-        done = [m for m in updated if state.schedule.pending[m] == 0]
-        if start_next and fleet.async_updates and not self._needs_pause():
-            self._start_updates(alone=False)
-        if done:
+        finished = state.updates_in_flight.pop(0).finished if state.updates_in_flight else []
+        return [member for member in finished if member not in state.stopped]
+
+    def _hand_out(self, members: list[int]) -> None:
+        """Let members act on their trained policies."""
+        state = self.state
+        if members:
             # Otherwise the policy is kept for the next step, see `refresh_before_updates`.
-            if not state.config.overlap_acting or not state.rollout.steps[done].any():
-                self._collector.refresh(done)
-            self._finish_offline_updates(done)
+            if not state.config.overlap_acting or not state.rollout.steps[members].any():
+                self._collector.refresh(members)
+            self._finish_offline_updates(members)
+
+    def _can_queue(self) -> bool:
+        """Return whether to start updates behind those in flight, beside an accelerator."""
+        state = self.state
+        if not state.fleet.async_updates or not state.fleet.ends_soon:
+            return False
+        return bool(state.schedule.pending.any()) and not self._needs_pause()
 
     def _needs_pause(self) -> bool:
         """Return whether something is due that waits until no updates are in flight."""
         state, writer = self.state, self._writer
         return bool(
-            state.evals.due
+            state.evals.startable
             or state.log.callbacks.stops
             or state.log.losses_due(state.rollout.steps)
             or (writer is not None and writer.due(state.step()))
@@ -366,9 +393,9 @@ class Training:
         """
         state = self.state
         lockstep = not state.config.agent.policy_checkpoints
-        waiting = state.in_flight or (lockstep and state.schedule.pending.any())
-        if state.evals.due and not waiting:
-            scales, due = state.normalizer.scales(), state.evals.startable
+        waiting = state.updating or (lockstep and state.schedule.pending.any())
+        if (due := state.evals.startable) and not waiting:
+            scales = state.normalizer.scales()
             policies = state.agent.eval_policy(state.fleet.states)
             for fault in state.evals.start(EvalPolicies(policies, scales)):
                 self._recovery.recover(fault)
@@ -381,7 +408,7 @@ class Training:
 
     def _log_losses(self) -> None:
         state = self.state
-        if state.log.losses_due(state.rollout.steps) and not state.in_flight:
+        if state.log.losses_due(state.rollout.steps) and not state.updating:
             counts = [state.counts(m) for m in range(len(state.members))]
             state.log.losses(state.fleet.read_metrics(), counts)
             self.log_time()
@@ -433,7 +460,7 @@ class Training:
         if self._writer is None:
             return
         self._writer.check()
-        if not self.state.in_flight and self._writer.due(self.state.step()):
+        if not self.state.updating and self._writer.due(self.state.step()):
             self._save_checkpoint(self._writer)
 
     def _save_checkpoint(self, writer: CheckpointWriter) -> None:

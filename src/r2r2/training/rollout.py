@@ -77,21 +77,25 @@ class Rollout:
 
         Those of a member are in order, and only its last may end an episode.
         """
-        rows = members
-        before = self._length[rows]
-        np.add.at(self.steps, rows, 1)
-        np.add.at(self._length, rows, 1)
-        np.add.at(self._total, rows, step.reward)
-        self.obs[rows], self.reward[rows] = step.obs, step.reward
-        self.ended[rows] = step.ended
-        long = (before < LONG_EPISODE) & (self._length[rows] >= LONG_EPISODE)
-        episodes = [self._finish(int(member)) for member in rows[step.ended]]
-        for task in {self._members[member].task for member in rows[long]}:
-            warn_endless(task)
-        flags = step.terminated, step.ended
+        before, ended = self._length.copy(), step.ended
+        np.add.at(self.steps, members, 1)
+        np.add.at(self._length, members, 1)
+        np.add.at(self._total, members, step.reward)
+        self.obs[members], self.reward[members] = step.obs, step.reward
+        self.ended[members] = ended
+        if max(self._length.tolist()) >= LONG_EPISODE:
+            self._warn_long(before)
+        episodes = [self._finish(member) for member in members[ended].tolist()]
+        flags = step.terminated, ended
         observations = step.next_obs, step.obs
-        lost = np.zeros(len(rows), dtype=bool)
+        lost = np.zeros(len(members), dtype=bool)
         return HostTransition(actions, step.reward, *flags, *observations, lost), episodes
+
+    def _warn_long(self, before: NDArray[np.int_]) -> None:
+        """Warn about the episodes that have become long since their lengths were `before` [S]."""
+        long = (before < LONG_EPISODE) & (self._length >= LONG_EPISODE)
+        for task in {self._members[member].task for member in np.flatnonzero(long)}:
+            warn_endless(task)
 
     def seed(self, member: int) -> int:
         """Return the seed of a member's current episode."""

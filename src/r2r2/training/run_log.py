@@ -165,8 +165,9 @@ class RunLog:
 
     def _mean_step(self, decisions: Sequence[int] | NDArray[np.int_]) -> int:
         """Return the mean step of the members that are not stopped."""
-        chosen = self._active or range(len(decisions))
-        return sum(int(decisions[member]) for member in chosen) // len(chosen)
+        steps: list[int] = np.asarray(decisions).tolist()
+        chosen = self._active or range(len(steps))
+        return sum(steps[member] for member in chosen) // len(chosen)
 
     def losses(self, means: Mapping[str, NDArray[np.floating]], counts: Sequence[Counts]) -> None:
         """Write the mean losses of every member that made updates."""

@@ -7,7 +7,7 @@ becomes the policy checkpoint, which is the one evaluated.
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,18 +102,23 @@ class Schedule:
         return max(1, int(self._warmup) - step)
 
     def record_step(
-        self, members: Iterable[int], steps: np.ndarray, episodes: Sequence[Episode]
+        self,
+        members: Sequence[int] | NDArray[np.int_],
+        steps: NDArray[np.int_],
+        episodes: Sequence[Episode],
     ) -> list[int]:
         """Record a step; return the members whose policy must be checkpointed."""
+        stepped = np.asarray(members, dtype=int)
         checkpointed: list[int] = []
         if self._assessment:
             assessed = [episode for episode in episodes if self.warm[episode.member]]
             checkpointed = [x.member for x in assessed if self._record_episode(x)]
         else:
-            self.pending[[member for member in members if self.warm[member]]] += self._config.utd
-        ended = [episode.member for episode in episodes]
-        for member in ended if self._whole_episodes else members:
-            self.warm[member] |= steps[member] >= self._warmup
+            self.pending[stepped[self.warm[stepped]]] += self._config.utd
+        if not self.warm.all():
+            ended = np.array([episode.member for episode in episodes], dtype=int)
+            checked = ended if self._whole_episodes else stepped
+            self.warm[checked] |= steps[checked] >= self._warmup
         return checkpointed
 
     def record_updates(self, members: Sequence[int], count: int) -> None:
@@ -123,8 +128,9 @@ class Schedule:
                 state, done = self._states[member], int(self.done[member])
                 new = after_updates(self._assessment, state, done, count, self._config.utd)
                 self._states[member] = new
-        self.done[list(members)] += count
-        self.pending[list(members)] -= count
+        index = list(members)
+        self.done[index] += count
+        self.pending[index] -= count
 
     def skip_pending(self, member: int) -> int:
         """Drop the burst that is pending at a member's last step; return its length."""

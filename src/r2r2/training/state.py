@@ -43,6 +43,13 @@ def ignore(*_: object) -> None:
     """Ignore a message or a progress report."""
 
 
+class StartedUpdates(NamedTuple):
+    """Updates in flight."""
+
+    members: list[int]
+    finished: list[int]  # those of the members that have no more updates pending
+
+
 @dataclass
 class TrainState:
     """Everything that changes during a run, shared by the loop and its helpers."""
@@ -61,8 +68,14 @@ class TrainState:
     failures: dict[int, int] = field(default_factory=dict[int, int])  # by member
     stopped: dict[int, str] = field(default_factory=dict[int, str])  # with the reason
     collapsed: set[int] = field(default_factory=set[int])  # at their last diagnosis
-    in_flight: list[int] = field(default_factory=list[int])  # members being updated
+    # The oldest first. The fleet may already have waited for the first ones.
+    updates_in_flight: list[StartedUpdates] = field(default_factory=list[StartedUpdates])
     times: TimeAccount = field(default_factory=TimeAccount)
+
+    @property
+    def updating(self) -> list[int]:
+        """The members that are being updated."""
+        return [member for updates in self.updates_in_flight for member in updates.members]
 
     @property
     def shared_env(self) -> bool:
@@ -71,13 +84,11 @@ class TrainState:
 
     def fuses_step(self) -> bool:
         """Return whether one call can make the pending updates and the next actions."""
-        pending = self.schedule.pending
-        return (
-            self.fleet.fuses_steps
-            and self.fleet.has_one_step
-            and not (self.in_flight or self.stopped)
-            and bool(pending[0] > 0 and (pending == pending[0]).all())
-        )
+        if not self.fleet.fuses_steps or self.updates_in_flight or self.stopped:
+            return False
+        pending = self.schedule.pending.tolist()
+        same = pending.count(pending[0]) == len(pending)
+        return pending[0] > 0 and same and self.fleet.has_one_step
 
     def free_members(self) -> list[int]:
         """Return the members that have steps left and are not stopped."""

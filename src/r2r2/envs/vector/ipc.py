@@ -7,7 +7,9 @@ closes when the other side is gone.
 
 A process waits for the other by polling the shared memory for a short time, and then
 sleeps at the pipe. Polling occupies a core but reacts within microseconds; waking up
-takes up to a hundred. Each step of a fleet waits twice.
+takes up to a hundred, on a virtual machine twice as long. Each step of a fleet waits twice.
+How long to poll depends on the cores and on what is waited for (`default_spin`): a worker in
+lockstep with an accelerator gets its next command when the device is done, after milliseconds.
 
 A process must see the other's data once it sees the counter that announces them. x86 shows
 the writes of a process in their order, so plain reads of the counter suffice there. Other
@@ -39,6 +41,11 @@ NO_COMMAND, RESET, STEP, SAVE, LOAD, TRY, PLAY, REPORT = range(8)
 IDLE = -1  # instead of the slot that a worker works on
 
 SPIN_SECONDS = 2e-3
+# The same if the next command comes after a call of the device. Few calls take longer, and to
+# those a wake-up adds little. It also bounds how long the workers of a paused run occupy cores.
+DEVICE_SPIN_SECONDS = 2e-2
+MAIN_CORES = 2  # left by workers that poll: one for the main process, which polls too, one spare
+DEVICE_CORES = 4  # the same beside a device, whose runtime has threads of its own
 BY_PIPE = -1.0  # instead of seconds to poll: announce everything through the pipe
 POLL_INTERVAL = 0.05  # seconds; a wake-up is missed if both sides check at once
 WAKE = b"!"
@@ -62,10 +69,12 @@ class SharedArrays(NamedTuple):
     completed: NDArray[np.int64]  # number of the last one done; < 0: a message follows
     worker_sleeps: NDArray[np.bool_]  # the worker waits at the pipe
     main_sleeps: NDArray[np.bool_]  # the main process waits at the pipe
+    # To poll before sleeping, or BY_PIPE; the main process polls for SPIN_SECONDS at most.
+    spin_seconds: NDArray[np.float64]
 
 
 DTYPES: dict[str, type] = {
-    **dict.fromkeys(("action", "next_obs", "obs", "reward"), np.float64),
+    **dict.fromkeys(("action", "next_obs", "obs", "reward", "spin_seconds"), np.float64),
     **dict.fromkeys(("seed", "current_slot", "requested", "completed"), np.int64),
     **dict.fromkeys(("terminated", "truncated"), np.bool_),
     **dict.fromkeys(("worker_sleeps", "main_sleeps"), np.bool_),
@@ -147,14 +156,17 @@ def decode(content: bytes) -> Message:
     return Message(dict(errors), states)
 
 
-def default_spin(workers: int, cores: int) -> float:
-    """Return the seconds to poll before sleeping; 0 unless there are enough cores.
+def default_spin(workers: int, cores: int, beside_device: bool = False) -> float:
+    """Return the seconds for which `workers` poll before sleeping; 0 unless there are enough cores.
 
-    On a processor that may show writes in another order, it is `BY_PIPE`.
+    It is longer if they wait for calls of a device that leave the cores free. On a processor that
+    may show writes in another order, it is `BY_PIPE`.
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return BY_PIPE
-    return SPIN_SECONDS if workers + 2 <= cores else 0.0
+    if beside_device and workers + DEVICE_CORES <= cores:
+        return DEVICE_SPIN_SECONDS
+    return SPIN_SECONDS if workers + MAIN_CORES <= cores else 0.0
 
 
 def wait_until(
@@ -166,9 +178,10 @@ def wait_until(
 ) -> bytes:
     """Wait until `is_done` and return the message that arrived meanwhile, if any.
 
-    It polls for `spin_seconds` and then sleeps at the pipe, where the other side sends
-    `WAKE` while `sleeps`, a flag in shared memory, is set. `on_poll` is called after
-    every `POLL_INTERVAL` without a wake-up. EOFError means that the other side is gone.
+    It polls for `spin_seconds`, yielding its core to any process that waits for one, and then
+    sleeps at the pipe, where the other side sends `WAKE` while `sleeps`, a flag in shared memory,
+    is set. `on_poll` is called after every `POLL_INTERVAL` without a wake-up. EOFError means that
+    the other side is gone.
 
     With `BY_PIPE` the other side always sends one `WAKE`, last. `is_done` is not asked
     before it is received, since nothing orders earlier reads of shared memory.
@@ -177,6 +190,7 @@ def wait_until(
     while time.perf_counter() < deadline:
         if is_done():
             return b""
+        os.sched_yield()
     message, announced = b"", spin_seconds != BY_PIPE
     sleeps[:] = True
     while not (announced and is_done()):

@@ -76,10 +76,12 @@ def worker_count(requested: int | None, players: int = 0) -> int:
     return min(requested, most)
 
 
-def worker_spins(slots: Sequence[EnvSlot], workers: int, cores: int) -> list[float]:
+def worker_spins(
+    slots: Sequence[EnvSlot], workers: int, cores: int, beside_device: bool = False
+) -> list[float]:
     """Return the seconds that each worker polls before sleeping; 0 without a training slot."""
     training = sum(slot.purpose == "training" for slot in slots)
-    spin = ipc.default_spin(min(workers, training), cores)
+    spin = ipc.default_spin(min(workers, training), cores, beside_device)
     # Slots are distributed round-robin; only training slots are needed in every step.
     return [spin if number < training else min(spin, 0.0) for number in range(workers)]
 
@@ -138,13 +140,18 @@ class CommandRunner:
             self._envs.attach(layout, self.arrays, self._streams)
         self._worker_of = assign_slots(range(self._local, count), training, workers)
         self._by_pipe = ipc.BY_PIPE in spins
-        for number, spin in enumerate(spins):
+        self.set_spins(spins)
+        for number in range(workers):
             slots = [slot for slot, worker in self._worker_of.items() if worker == number]
             factories = {slot: self._factories[slot] for slot in slots}
-            config = WorkerConfig(number, factories, count, spec, spin, layout)
+            config = WorkerConfig(number, factories, count, spec, layout)
             files = self._files[0], self._files[-1]
             made = partial(self._rows_made, slots)
             self.workers.append(WorkerProcess(config, self.arrays, files, timeout, made))
+
+    def set_spins(self, spins: Sequence[float]) -> None:
+        """Set the seconds that each worker polls before sleeping, and the main process for it."""
+        self.arrays.spin_seconds[: len(spins)] = spins
 
     def stream_table(self, layout: StreamLayout) -> StreamTable:
         """Return the main process's side of the streams."""
@@ -412,10 +419,12 @@ class EnvPool:
     ):
         self.slots = tuple(slots)
         local = local if workers else len(self.slots)
-        remote = self.slots[local:]
-        workers = min(workers, len(remote))
-        spins = worker_spins(remote, workers, available_cores())
-        if spin_seconds is not None:
+        self._remote = self.slots[local:]
+        workers = min(workers, len(self._remote))
+        self._spin_is_given = spin_seconds is not None
+        if spin_seconds is None:
+            spins = worker_spins(self._remote, workers, available_cores())
+        else:
             spins = [spin_seconds] * workers
         factories = {slot: entry.factory for slot, entry in enumerate(self.slots)}
         self._runner = CommandRunner(factories, local)
@@ -441,6 +450,16 @@ class EnvPool:
         owners = tuple(members.index(slot.member) for slot in self.slots)
         training = sum(slot.purpose == "training" for slot in self.slots)
         return StreamLayout(owners, training, self.spec, actors)
+
+    def expect_device_calls(self) -> None:
+        """Let workers poll for the duration of a device call, if there are cores for it.
+
+        For runs whose steps alternate with calls of a device that leave the cores free.
+        """
+        if not self._spin_is_given:
+            cores, workers = available_cores(), len(self._runner.workers)
+            spins = worker_spins(self._remote, workers, cores, beside_device=True)
+            self._runner.set_spins(spins)
 
     def busy_seconds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return seconds of acting and physics, of each slot [N, 2] and each worker [W]."""
@@ -637,11 +656,12 @@ class EnvPool:
         if not self._running[list(commands)].all():
             ended = [slot for slot in commands if not self._running[slot]]
             raise ResetNeeded(f"slots {ended} have no running episode; reset them")
-        arrays.action[slots], arrays.seed[slots] = request.actions, request.seeds
-        self._steps[slots] += 1
+        index = np.array(slots, dtype=int)
+        arrays.action[index], arrays.seed[index] = request.actions, request.seeds
         outcome = self._runner.run(commands, {})
-        result = StepResult(*(getattr(arrays, name)[slots] for name in RESULTS))
-        self._running[slots] = ~result.ended | (arrays.seed[slots] >= 0)
+        self._steps[index] += 1
+        result = StepResult(*(getattr(arrays, name)[index] for name in RESULTS))
+        self._running[index] = ~result.ended | (arrays.seed[index] >= 0)
         faults = self._faults(outcome, commands)
         return result.with_faults(slots, faults) if faults else result
 

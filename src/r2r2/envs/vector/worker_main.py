@@ -227,7 +227,6 @@ class WorkerConfig(NamedTuple):
     factories: dict[int, EnvFactory]  # by slot
     slots: int  # of the whole pool
     spec: Spec
-    spin_seconds: float  # time to poll for commands before sleeping
     layout: StreamLayout | None  # of the memory in which policies are played, if they are
 
 
@@ -258,15 +257,16 @@ class Worker:
         self, config: WorkerConfig, pipe: Connection, arrays: ipc.SharedArrays, envs: LocalEnvs
     ):
         self._pipe, self._arrays, self._envs = pipe, arrays, envs
-        self._number, self._spin_seconds = config.number, config.spin_seconds
-        self._by_pipe = config.spin_seconds == ipc.BY_PIPE
+        self._number = config.number
+        self._by_pipe = bool(arrays.spin_seconds[config.number] == ipc.BY_PIPE)
         self._slots, self._handled = list(config.factories), 0
         self._received = b""  # the message of a request that is still to come
         self._sleeps = arrays.worker_sleeps[config.number : config.number + 1]
 
     def work(self) -> None:
         """Wait for something to do, and do it."""
-        received = ipc.wait_until(self._has_work, self._spin_seconds, self._pipe, self._sleeps)
+        seconds = float(self._arrays.spin_seconds[self._number])
+        received = ipc.wait_until(self._has_work, seconds, self._pipe, self._sleeps)
         self._received = received or self._received
         if self._has_request():
             self._run_commands(self._received)

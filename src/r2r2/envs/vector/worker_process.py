@@ -60,7 +60,8 @@ class WorkerProcess:
         timeout: float,
         rows_made: Callable[[], int] = lambda: 0,
     ):
-        self._number, self._spin_seconds = config.number, config.spin_seconds
+        self._number = config.number
+        self._by_pipe = bool(arrays.spin_seconds[config.number] == ipc.BY_PIPE)
         self.slots = list(config.factories)
         self._tasks = ", ".join(dict.fromkeys(repr(x.task) for x in config.factories.values()))
         self._arrays, self._files, self._timeout = arrays, files, timeout
@@ -110,10 +111,6 @@ class WorkerProcess:
         if self._by_pipe or self._arrays.worker_sleeps[self._number]:
             self.send(ipc.WAKE)
 
-    @property
-    def _by_pipe(self) -> bool:
-        return self._spin_seconds == ipc.BY_PIPE
-
     def poll(self) -> None:
         """Check for progress, in polls and not seconds: the machine may be suspended."""
         progress = int(self._arrays.current_slot[self._number]), self._rows_made()
@@ -154,8 +151,10 @@ class WorkerProcess:
             poll_all()
             self._check_alive()
 
+        # No longer: up to Python 3.11, other threads have to wait meanwhile.
+        seconds = min(float(self._arrays.spin_seconds[self._number]), ipc.SPIN_SECONDS)
         sleeps = self._arrays.main_sleeps[self._number : self._number + 1]
-        return ipc.wait_until(self._awaited, self._spin_seconds, self._pipe, sleeps, on_poll)
+        return ipc.wait_until(self._awaited, seconds, self._pipe, sleeps, on_poll)
 
     @contextlib.contextmanager
     def _raising_lost(self) -> Generator[None]:
