@@ -75,7 +75,8 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("hopper-x1", "speed", "td7+r2r2", "Hopper-v5", 1, 1, 40_000, "steps/s", 1600, 2500),
+    Row("hopper-x1", "speed", "td7+r2r2", "Hopper-v5", 1, 1, 40_000, "steps/s", 1600, 2500,
+        minutes=1.2),
     Row("hopper-x5", "speed", "td7+r2r2", "Hopper-v5", 5, 1, 40_000, "steps/s", 5000, 8000,
         minutes=3),
     Row("dogs-x20", "speed", "td7+r2r2", DOGS, 5, 1, 3000, "steps/s", 4000, 5000, minutes=4),
@@ -84,9 +85,9 @@ ROWS = (
     Row("simbav2-spl-utd10", "share", "simbav2-spl+r2r2", "humanoid-run", 5, 10, 1000,
         "% of bench", 90, 97, minutes=2.5),
     Row("simbav2-step", "overhead", "simbav2", "walker-run", 5, 1, 3000, "us beyond", 400, 200,
-        False, 1.5),
+        False, 2.2),
     Row("minphi-step", "overhead", "minphi+r2r2", "Hopper-v5", 5, 1, 3000, "us beyond", 400, 200,
-        False, 1.5),
+        False, 2.5),
     Row("first-step", "first_step", "td7+r2r2", "Hopper-v5", 5, 1, 0, "s", 10, 5, False, 1),
     Row("first-step-cached", "first_step", "td7+r2r2", "Hopper-v5", 5, 1, 0, "s", 5, 3, False, 1),
     Row("first-update-td7", "first_update", "td7+r2r2", "Hopper-v5", 5, 1, 0, "s", 45, 30, False,

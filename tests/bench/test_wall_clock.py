@@ -106,13 +106,13 @@ def test_a_budget_is_kept_and_the_next_command_measures_the_rest(script, tmp_pat
     one, two = (tmp_path / name for name in ("one.json", "two.json"))
     rows = ["--rows", "hopper-x1", "dogs-x20", "simbav2-step", "first-step"]
     script.main([*rows, "--budget", "230", "--commit", "abc", "--out", str(one)])
-    assert measured == {"hopper-x1": 230, "simbav2-step": 170, "first-step": 110}
+    assert measured == {"hopper-x1": 144, "simbav2-step": 170, "first-step": 110}
     found = json.loads(one.read_text())["rows"]
     assert found["hopper-x1"]["problem"] == "died"
     assert found["dogs-x20"]["problem"].startswith("not started: 170 s were left")
     measured.clear()
     script.main([*rows, "--done", str(one), "--commit", "abc", "--out", str(two)])
-    assert measured == {"hopper-x1": 240, "dogs-x20": 480}
+    assert measured == {"hopper-x1": 144, "dogs-x20": 480}
     result = json.loads(two.read_text())
     assert result["commit"] == "abc"
     assert len(result["commands"]) == 2
