@@ -319,6 +319,7 @@ class Fleet:
         self._act = jax.jit(partial(compiled.act, agent))
         self._first = jax.jit(buffer.set_first_obs, donate_argnums=0, static_argnums=2)
         self._store = jax.jit(compiled.store, donate_argnums=0)
+        self._store_programs: dict[int, Any] = {}  # by the number of steps
         self._gather = jax.jit(lambda tree, who: jax.tree.map(lambda x: x[who], tree))
         self._scatter = jax.jit(compiled.scatter, donate_argnums=0)
         members, _, obs = self._rows.obs.shape
@@ -602,9 +603,19 @@ class Fleet:
             if waiting.checkpointed is not None:
                 self._set_state(self._checkpoint(self._state, waiting.checkpointed))
             for block in waiting.blocks:
-                stores = self._rows, self._state.rest.priorities
-                self._rows, priorities = self._store(stores, block)
-                self._set_priorities(priorities)
+                self._store_block(block)
+
+    def _store_block(self, block: buffer.StepBlock) -> None:
+        """Store steps, with one program for every number of steps.
+
+        `jax.jit` would compile it again for arrays that are not committed to their device, as they
+        are at first and after updates.
+        """
+        stores, steps = (self._rows, self._state.rest.priorities), len(block.places)
+        if steps not in self._store_programs:
+            self._store_programs[steps] = self._store.lower(stores, block).compile()
+        self._rows, priorities = self._store_programs[steps](stores, block)
+        self._set_priorities(priorities)
 
     def refresh(self, members: Sequence[int]) -> None:
         """Copy the trained policies of `members` to their behavior policies.
