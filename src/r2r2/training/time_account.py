@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 UPDATES = "updates"  # waiting for updates, or making them
 ENVIRONMENTS = "environments"  # waiting for steps of environments, or making them
 ACTING = "acting"  # in lockstep; other agents act in their workers
-TRANSFER = "transfer"  # transitions to the device, policies back
+TRANSFER = "transfer"  # transitions for the device, policies for the workers
 EVALUATION = "evaluation"  # its start, its records, diagnoses
 LOGGING = "logging"
 CHECKPOINTS = "checkpoints"
