@@ -380,7 +380,7 @@ def start_process(
     command += ["--precision", args.precision, *(["--smoke"] if args.smoke else [])]
     env = os.environ | {
         "XDG_CACHE_HOME": str(cache.resolve()),
-        "WALL_CLOCK_START": f"{time.time()}",
+        "WALL_CLOCK_START": str(time.time()),
     }
     with log.open("w") as output:
         return subprocess.Popen(
